@@ -213,7 +213,7 @@ def foreign_private_attributes(tree: ast.Module) -> Iterator[str]:
             yield node.attr
 
 
-def test_explanations_do_not_count() -> None:
+def test_comments_and_docstrings_do_not_count_as_code() -> None:
     text = '"""A module."""\n\n# Why.\nNUMBER = 1\n"""What it is,\nin two lines."""\nTEXT = "a"\n'
     assert code_lines(text, ast.parse(text)) == {4, 7}
 

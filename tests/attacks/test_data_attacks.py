@@ -11,7 +11,7 @@ from tests.attacks.test_attacks import RUNS_ALL
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_lost_journal_costs_no_record(name: str, tmp_path: Path) -> None:
+def test_lost_journal_loses_no_record(name: str, tmp_path: Path) -> None:
     assert lose_journal(DAMAGES[name], tmp_path) == []
 
 

@@ -29,7 +29,7 @@ def test_the_measurements_work() -> None:
     assert all(result.value >= 0 for result in found)
 
 
-def test_a_figure_keeps_its_limits_or_does_not() -> None:
+def test_figure_is_reached_within_its_limits() -> None:
     assert Figure(what="a", unit="s", value=1, at_most=1).reached
     assert not Figure(what="a", unit="s", value=1.1, at_most=1).reached
     assert Figure(what="a", unit="1/s", value=1, at_least=1).reached
@@ -37,7 +37,7 @@ def test_a_figure_keeps_its_limits_or_does_not() -> None:
     assert Figure(what="a", unit="s", value=9).reached
 
 
-def test_the_report_says_what_was_reached() -> None:
+def test_report_shows_which_figures_were_reached() -> None:
     rounds = [
         [
             Figure(what="a", unit="s", value=value, at_most=2),

@@ -81,7 +81,7 @@ def test_a_rival_is_a_peer_and_a_line_of_the_same_workload() -> None:
             assert against.line is None or against.line in names, workload.name
 
 
-def test_every_workload_of_the_issue_is_there() -> None:
+def test_every_workload_of_the_issue_exists() -> None:
     names = [workload.name for workload in WORKLOADS]
     assert names[:15] == [f"P{number}" for number in range(1, 16)]
     headline = [workload.name for workload in WORKLOADS if workload.headline]

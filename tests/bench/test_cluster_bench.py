@@ -21,7 +21,7 @@ def test_delays_count_from_the_first_record_after_the_uncounted_ones(
     assert (delays.nanoseconds, delays.complete) == ([10, 5], True)
 
 
-def test_records_that_do_not_come_or_come_twice_fail_the_measurement() -> None:
+def test_lost_or_repeated_records_fail_the_measurement() -> None:
     seen = Seen(expected=3)
     seen.add(2)
     assert not seen.complete

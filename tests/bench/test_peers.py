@@ -179,7 +179,7 @@ def kept(workload: Fixed, **values: list[float]) -> dict[str, Any]:
 AGAINST = Against(ours=FSYNC, rival=KAFKA, reach=1.5)
 
 
-def test_what_has_no_peer_has_no_ratio() -> None:
+def test_workload_without_a_peer_has_no_ratio() -> None:
     found = kept(Fixed(AGAINST), ours=[10.0, 20.0])
     assert (found["ours"], found["peer"], found["ratio"], found["interval"]) == (
         15,
@@ -192,14 +192,14 @@ def test_what_has_no_peer_has_no_ratio() -> None:
     )
 
 
-def test_a_workload_is_known_by_its_weakest_comparison() -> None:
-    """With a ratio of 2 the one has three quarters of what it must reach, the other twice that."""
+def test_workload_is_represented_by_its_weakest_comparison() -> None:
+    """With a ratio of 2, one comparison has three quarters of its target, the other exceeds it."""
     strict = Against(ours=FSYNC, rival=KAFKA, reach=8 / 3)
     found = kept(Fixed(Against(ours=FSYNC, rival=KAFKA), AGAINST, strict), ours=[8.0], kafka=[4.0])
     assert found["comparisons"].index(weakest(found["comparisons"])) == 2
 
 
-def test_a_peer_that_is_missing_is_told_once_and_left_out(
+def test_missing_peer_is_reported_once_and_left_out(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     factories = {OS: lambda folder: Ours(folder, "os")}
@@ -238,14 +238,14 @@ def test_two_pairs_have_a_spread_and_no_interval() -> None:
 
 
 @pytest.mark.parametrize(("ours", "reached"), [([1.9], True), ([2.1], False)])
-def test_a_limit_of_what_we_may_be_behind(*, ours: list[float], reached: bool) -> None:
+def test_behind_max_limits_the_distance_to_the_peer(*, ours: list[float], reached: bool) -> None:
     limit = Against(ours=FSYNC, rival=KAFKA, behind_max=1.0)
     found = kept(Fixed(limit, higher_is_better=False), ours=ours, kafka=[1.0])
     assert found["comparisons"][0]["reached"] is reached
     assert "at most 1 u behind" in report({"P1": found})
 
 
-def test_a_run_renews_what_it_measured_and_leaves_the_rest(tmp_path: Path) -> None:
+def test_run_replaces_only_its_own_results(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.json"
     renew(path, {"P2": {"ratio": 1}, "P1": {"ratio": 1}}, ["P1", "P2"])
     assert renew(path, {"P2": {"ratio": 3}}, ["P1", "P2"]) == {
@@ -262,7 +262,7 @@ def test_the_chart_of_the_same_results_is_the_same(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_a_part_of_the_document_is_replaced_and_nothing_else() -> None:
+def test_only_the_named_part_of_the_document_is_replaced() -> None:
     text = "A\n<!-- one -->\nold\n<!-- end -->\nB\n<!-- two -->\nkept\n<!-- end -->\nC\n"
     assert replace_part(text, "one", "new\n") == (
         "A\n<!-- one -->\n\nnew\n\n<!-- end -->\nB\n<!-- two -->\nkept\n<!-- end -->\nC\n"
@@ -271,7 +271,7 @@ def test_a_part_of_the_document_is_replaced_and_nothing_else() -> None:
         replace_part(text, "three", "new")
 
 
-def test_the_headline_is_what_runs_unless_more_is_asked_for() -> None:
+def test_headline_workloads_run_by_default() -> None:
     names = [workload.name for workload in choose("", full=False)]
     assert names == ["P1", "P2", "P6", "P7", "P9", "P12"]
     assert [workload.name for workload in choose("P4,P1", full=False)] == ["P1", "P4"]
@@ -288,8 +288,8 @@ PERF_TOOL = """\
 """
 
 
-def test_the_time_to_join_does_not_count_in_what_the_perf_tool_says() -> None:
-    """When both consumers had their first records, at 5.1 s, 600 had come; 4,000 follow in 2 s."""
+def test_time_to_join_is_excluded_from_the_figures_of_the_perf_tool() -> None:
+    """When both consumers had their first records, at 5.1 s, 600 were read; 4,000 follow in 2 s."""
     assert after_the_join(PERF_TOOL, 4_600) == {"counted": 4_000, "seconds": 2.0}
 
 
@@ -305,7 +305,7 @@ def test_the_perf_tool_must_have_taken_every_record() -> None:
         after_the_join(PERF_TOOL, 4_601)
 
 
-def test_readme_shows_what_must_be_reached_and_was_measured() -> None:
+def test_readme_shows_required_and_measured_ratios() -> None:
     told = Against(ours=FSYNC, rival=KAFKA)
     found = kept(Fixed(AGAINST, told), ours=[30.0], kafka=[20.0])
     for said in found["comparisons"]:
@@ -316,6 +316,6 @@ def test_readme_shows_what_must_be_reached_and_was_measured() -> None:
 
 
 @pytest.mark.parametrize(("name", "what", "says"), LINES)
-def test_what_readme_shows_is_measured(name: str, what: str, says: str) -> None:
+def test_workloads_in_the_readme_are_measured(name: str, what: str, says: str) -> None:
     (workload,) = choose(name, full=False)
     assert what in [line.what for line in workload.lines], says

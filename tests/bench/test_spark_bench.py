@@ -73,14 +73,14 @@ def test_a_session_answers_each_query_and_ends_when_closed(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "spark").iterdir()] == ["spark.log"]
 
 
-def test_a_query_that_fails_is_told_with_what_spark_logged(tmp_path: Path) -> None:
+def test_error_of_a_failed_query_includes_sparks_log(tmp_path: Path) -> None:
     session = SparkProcess(tmp_path / "spark", interpreter(tmp_path, FAILING), {})
     with pytest.raises(BenchError, match="Spark ended: StreamingQueryException: no such topic"):
         session.run("kafka", {})
     session.close()
 
 
-def test_cpu_time_of_children_counts_while_they_run_and_after() -> None:
+def test_cpu_time_includes_running_and_ended_children() -> None:
     """A child burns 0.2 s and is awaited; then another burns 0.2 s and stays."""
     burn = "import time, sys\nwhile time.process_time() < 0.2: pass\n"
     parent = (

@@ -36,12 +36,12 @@ async def _until_logged(caplog: pytest.LogCaptureFixture, text: str) -> str:
     return lines[0]
 
 
-def test_member_whose_only_leader_is_dead_says_so(
+def test_member_without_a_live_leader_is_logged_as_idle(
     cluster: KafkaCluster,
     topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It says what it knows, once, and when it goes on."""
+    """The reason is logged once, and so is the end."""
     caplog.set_level("INFO", "sharegroup.client")
 
     async def run() -> None:
@@ -69,14 +69,14 @@ def test_member_whose_only_leader_is_dead_says_so(
 
 
 @all_of_it
-def test_members_that_wait_for_a_reason_say_nothing(
+def test_members_that_wait_for_a_reason_are_not_logged_as_idle(
     cluster: KafkaCluster,
     topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """More members than partitions; one is quiet, one has a full window, two do not poll.
 
-    All watch for several times the seconds after which an idle member says so.
+    All wait for several times the seconds after which an idle member is logged.
     """
     caplog.set_level("INFO", "sharegroup.client")
     options = {

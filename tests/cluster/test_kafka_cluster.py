@@ -52,8 +52,8 @@ def test_killed_coordinator_is_followed_by_another_broker(cluster: KafkaCluster)
     )
 
 
-def test_isolated_broker_is_out_of_sync_and_answers_clients(cluster: KafkaCluster) -> None:
-    """The others go on without it; itself it still believes in the cluster as it was."""
+def test_isolated_broker_is_out_of_sync_and_serves_clients(cluster: KafkaCluster) -> None:
+    """The others continue without it, and its own metadata still list the former cluster."""
     isolated = cluster.coordinator_of("some")
     cluster.isolate(isolated)
     others = set(cluster.nodes) - {isolated}
@@ -100,7 +100,7 @@ def test_cluster_ends_with_its_process(tmp_path: Path) -> None:
 @all_of_it
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_secure_cluster_with_separate_controllers(tmp_path: Path, mechanism: str) -> None:
-    """Users log in, and may do nothing until an ACL says so."""
+    """Users log in, and may do nothing until an ACL permits it."""
     security = Security(users={"billing": "its-secret"}, mechanism=mechanism)
     with KafkaCluster(tmp_path, security=security, separate_controllers=True) as cluster:
         assert cluster.controllers == (11, 12, 13)

@@ -19,7 +19,7 @@ PARTITIONS = 6
 KEYLESS = 200
 
 
-def test_partitions_with_leaders_go_on_and_the_others_follow(
+def test_partitions_with_leaders_continue_and_the_others_follow(
     cluster: KafkaCluster, topic: str
 ) -> None:
     """Producer and consumer, both from before the death and new ones.

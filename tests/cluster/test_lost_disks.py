@@ -122,8 +122,8 @@ def test_disk_with_the_metadata_is_lost_while_the_broker_runs(two_disks: TwoDisk
     asyncio.run(run())
 
 
-def test_one_of_two_disks_fails_and_the_broker_goes_on(two_disks: TwoDisks) -> None:
-    """Partitions on it answer KAFKA_STORAGE_ERROR until others lead them."""
+def test_broker_continues_after_one_of_two_disks_fails(two_disks: TwoDisks) -> None:
+    """Partitions on the failed disk return KAFKA_STORAGE_ERROR until other brokers lead them."""
     cluster = two_disks
 
     async def run() -> None:

@@ -200,7 +200,7 @@ def test_worker_and_command_end_with_one_line(
     assert done.err.count("\n") == 1
 
 
-def test_certificate_without_rights_is_told_which_are_missing(guarded: KafkaCluster) -> None:
+def test_error_for_a_certificate_without_rights_names_them(guarded: KafkaCluster) -> None:
     options = {"bootstrap_servers": guarded.bootstrap_servers, **_options(guarded, STRANGER)}
 
     async def run(use: Callable[[Any], Coroutine[Any, Any, None]]) -> None:

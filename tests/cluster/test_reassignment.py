@@ -36,8 +36,8 @@ def _without_leaders(cluster: KafkaCluster) -> Mapping[tuple[str, int], Sequence
     }
 
 
-def test_partitions_and_coordinators_move_and_nobody_stands_still(cluster: KafkaCluster) -> None:
-    """Every round takes each partition from its leader; the first one removes a third replica."""
+def test_clients_continue_while_partitions_and_coordinators_move(cluster: KafkaCluster) -> None:
+    """Every round moves each partition from its leader; the first one removes a third replica."""
 
     async def run() -> None:
         topic = "moving"

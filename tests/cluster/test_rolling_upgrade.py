@@ -47,7 +47,7 @@ async def _replace(cluster: KafkaCluster, node: int) -> None:
     await asyncio.to_thread(cluster.wait_until_whole)
 
 
-def test_upgrade_under_load_loses_nothing_and_nothing_comes_back(tmp_path: Path) -> None:
+def test_upgrade_under_load_loses_and_repeats_no_record(tmp_path: Path) -> None:
     missing = why_missing()
     if missing is not None:
         pytest.skip(missing)

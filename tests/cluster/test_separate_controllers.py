@@ -76,12 +76,12 @@ def test_active_controller_that_ends_or_hangs_stops_no_client(
 
 
 @pytest.mark.parametrize("role", ["leader", "coordinator"])
-def test_broker_that_controllers_do_not_hear_is_left_by_clients(
+def test_clients_leave_a_broker_that_controllers_cannot_reach(
     separate: KafkaCluster, role: str
 ) -> None:
-    """It is fenced and its partitions have other leaders; brokers and clients still reach it.
+    """It is fenced and its partitions have other leaders, but brokers and clients still reach it.
 
-    Its own metadata are those from before, so clients that ask it are told of itself.
+    Its metadata are outdated and still name itself as the leader.
     """
     cluster = separate
 

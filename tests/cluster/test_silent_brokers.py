@@ -45,10 +45,10 @@ async def _produced(cluster: KafkaCluster, avoided: int, topic: str, text: str) 
 
 
 @pytest.mark.parametrize("how", ["freeze", pytest.param("isolate", marks=all_of_it)])
-def test_member_goes_on_while_its_leader_and_coordinator_is_silent(
+def test_member_continues_while_its_leader_and_coordinator_is_silent(
     cluster: KafkaCluster, topic: str, how: str
 ) -> None:
-    """Records of all partitions arrive before the broker is back, at a member that was there."""
+    """An existing member gets records of all partitions before the broker is back."""
 
     async def run() -> None:
         await create_topic(cluster, topic, partitions=PARTITIONS)

@@ -150,7 +150,7 @@ async def _until_handled(handled: Counter[str], wanted: set[str]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_state_ahead_of_the_log_hides_what_is_below_it_and_nobody_stands_still(
+def test_state_ahead_of_the_log_hides_lower_records_and_clients_continue(
     cluster: KafkaCluster,
 ) -> None:
     async def run() -> None:

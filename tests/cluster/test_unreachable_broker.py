@@ -26,10 +26,10 @@ KEYLESS = 50
 pytestmark = all_of_it
 
 
-def test_leader_that_clients_do_not_reach_stops_no_other_partition(
+def test_leader_unreachable_for_clients_stops_no_other_partition(
     cluster: KafkaCluster, topic: str
 ) -> None:
-    """The other brokers reach it, so it stays the leader, and metadata go on naming it."""
+    """The other brokers reach it, so it stays the leader, and metadata still name it."""
 
     async def run() -> None:
         await create_topic(cluster, topic, partitions=PARTITIONS)
@@ -83,7 +83,7 @@ def test_leader_that_clients_do_not_reach_stops_no_other_partition(
 def test_members_and_producers_outlast_the_death_of_all_brokers(
     cluster: KafkaCluster, topic: str
 ) -> None:
-    """What was confirmed before is read once, what was sent meanwhile is written once."""
+    """Records confirmed before are read once; records sent meanwhile are written once."""
 
     async def run() -> None:
         await create_topic(cluster, topic, partitions=PARTITIONS)

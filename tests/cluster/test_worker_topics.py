@@ -80,7 +80,7 @@ def test_new_topics_have_three_replicas_also_while_a_broker_is_down(
     asyncio.run(work())
 
 
-def test_topics_with_fewer_replicas_are_told_of_and_left_alone(cluster: KafkaCluster) -> None:
+def test_topics_with_fewer_replicas_are_reported_and_not_changed(cluster: KafkaCluster) -> None:
     async def work() -> None:
         async with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
             await admin.create_topics(
@@ -148,8 +148,8 @@ def test_the_ledger_of_a_redrive_has_as_many_replicas(cluster: KafkaCluster) -> 
     asyncio.run(work())
 
 
-def test_what_a_worker_made_is_known_to_every_broker_when_it_begins(cluster: KafkaCluster) -> None:
-    """The leader of a partition decides where a group begins there, with what it has heard of."""
+def test_topics_of_a_worker_are_known_to_every_broker_when_it_starts(cluster: KafkaCluster) -> None:
+    """The leader of a partition determines the start offset from the settings it knows."""
 
     async def work() -> None:
         async with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:

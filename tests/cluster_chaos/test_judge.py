@@ -65,20 +65,20 @@ def kinds(found: Account) -> list[str]:
     return [problem.partition(":")[0] for problem in found.problems]
 
 
-def test_a_record_that_was_given_and_accepted_once_is_no_problem() -> None:
+def test_record_delivered_and_accepted_once_is_no_problem() -> None:
     found = account(got(1, 1.0), line(1, "accepted", 2.0))
     assert found.problems == []
     assert (found.sent, found.confirmed, found.seen, found.deliveries) == (1, 1, 1, 1)
     assert not +found.doubles
 
 
-def test_a_confirmed_record_that_nobody_was_given_is_lost() -> None:
+def test_confirmed_record_without_a_delivery_is_lost() -> None:
     found = account()
     assert found.lost == [7]
     assert kinds(found) == ["lost"]
 
 
-def test_a_record_confirmed_without_an_offset_was_given_wherever_its_partition_has_it() -> None:
+def test_record_confirmed_without_an_offset_may_have_any_in_its_partition() -> None:
     unknown = Produced(frozenset({7}), {7: ("plain", 0, -1)}, {})
     given = (got(1, 1.0), line(1, "accepted", 2.0))
     assert not account(*given, wanted=unknown).problems
@@ -89,7 +89,7 @@ def test_a_record_confirmed_without_an_offset_was_given_wherever_its_partition_h
         assert found.problems[0].startswith("lost: 7 at")
 
 
-def test_a_refused_record_may_be_there_or_not() -> None:
+def test_refused_record_may_be_delivered_or_not() -> None:
     refused = Produced(frozenset({7}), {}, {7: "RequestTimedOut()"})
     assert account(wanted=refused).problems == []
     seen = account(got(1, 1.0), line(1, "accepted", 2.0), wanted=refused)
@@ -101,7 +101,7 @@ def test_a_record_that_was_never_sent_is_strange() -> None:
     assert kinds(account(got(1, 1.0), line(1, "accepted", 2.0), wanted=nothing)) == ["strange"]
 
 
-def test_a_record_that_came_back_after_a_confirmed_accept_is_found() -> None:
+def test_redelivery_after_a_confirmed_accept_is_found() -> None:
     found = account(
         got(1, 1.0),
         line(1, "accepted", 2.0),
@@ -149,7 +149,7 @@ def test_a_stale_leader_is_forgiven_only_while_it_may_be_one(
     assert found.doubles[STALE] == int(forgiven)
 
 
-def test_what_was_fetched_before_the_accept_needs_a_fault_in_between() -> None:
+def test_double_fetched_before_the_accept_needs_a_fault_in_between() -> None:
     lines = (
         got(1, 1.0),
         line(1, "accepted", 2.0),
@@ -188,19 +188,19 @@ def test_a_double_after_a_release_or_a_death_is_explained() -> None:
     assert +found.doubles == {RELEASED: 1, DIED: 1}
 
 
-def test_a_delivery_that_nobody_reported_on_is_found() -> None:
+def test_delivery_without_a_report_is_found() -> None:
     found = account(got(1, 1.0), got(2, 3.0), line(2, "accepted", 4.0))
     assert kinds(found) == ["unreported", "unexplained"]
 
 
-def test_a_record_that_was_given_and_never_accepted_is_found() -> None:
+def test_record_delivered_and_never_accepted_is_found() -> None:
     found = account(got(1, 1.0), line(1, "failed", 2.0, error="InvalidRecordState"))
     assert kinds(found) == ["unfinished"]
     doubtful = account(got(1, 1.0), line(1, "failed", 2.0, error="NetworkException"))
     assert doubtful.problems == []
 
 
-def test_a_record_that_had_its_deliveries_is_told_as_exhausted() -> None:
+def test_record_at_the_delivery_limit_is_exhausted() -> None:
     found = account(got(1, 1.0, count=10), line(1, "failed", 2.0, error="InvalidRecordState"))
     assert (found.problems, found.exhausted) == ([], [7])
 
@@ -249,7 +249,7 @@ def test_recovery_is_the_first_record_after_a_fault() -> None:
     assert recovery_seconds({"a": [1.0, 5.0], "b": [1.0]}, 3.0) == {"a": 2.0, "b": -1.0}
 
 
-def test_no_offset_of_either_producer_is_unknown() -> None:
+def test_missing_offset_of_either_producer_is_unknown() -> None:
     lines = [
         line(1, "confirmed", 1.0, number=number, place=("plain", 0, offset))  # type: ignore[arg-type]
         for number, offset in ((7, -1), (8, None), (9, 5))
@@ -258,7 +258,7 @@ def test_no_offset_of_either_producer_is_unknown() -> None:
     assert [place[2] for place in places.values()] == [-1, -1, 5]
 
 
-def test_what_producers_said_is_read_by_topic() -> None:
+def test_lines_of_producers_are_read_by_topic() -> None:
     lines = [
         line(1, "sent", 1.0, number=1, place=("plain", -1, -1)),
         line(1, "sent", 1.0, number=2, place=("plain", -1, -1)),
@@ -282,7 +282,7 @@ def test_a_handler_that_ran_again_needs_a_reason() -> None:
     assert len(judge_reruns([*story, other], [], "refused")[1]) == 1
 
 
-def test_each_dead_letter_was_told_by_a_worker() -> None:
+def test_each_dead_letter_needs_the_event_of_a_worker() -> None:
     told = line(1, "record.dead_lettered", 2.0, number=7)
     story = [line(1, "begin", 1.0, number=7), told]
     assert judge_letters({7: 1}, story, [], {}) == ({}, [])

@@ -10,7 +10,7 @@ from tests.cluster_chaos.plan import AT_ONCE, OF_SIXTY, Kind, plan
 from tests.support.cluster_views import PartitionView, View
 
 
-def test_a_seed_gives_the_same_plan_and_another_seed_another_one() -> None:
+def test_plan_is_determined_by_its_seed() -> None:
     first = plan(7, seconds=600, count=60)
     assert first == plan(7, seconds=600, count=60)
     assert first != plan(8, seconds=600, count=60)
@@ -21,7 +21,7 @@ def test_sixty_faults_have_every_kind_in_its_share() -> None:
     assert Counter(fault.kind for fault in plan(1, seconds=600, count=60)) == dict(OF_SIXTY)
 
 
-def test_faults_come_one_after_the_other_within_the_time() -> None:
+def test_faults_are_consecutive_within_the_duration() -> None:
     for seed in range(20):
         faults = plan(seed, seconds=600, count=60)
         assert [fault.index for fault in faults] == list(range(60))
@@ -45,7 +45,7 @@ def test_a_fault_has_the_nodes_that_its_kind_needs() -> None:
     assert len(counts) == len(Kind)
 
 
-def test_what_is_not_undone_takes_no_time_and_a_lost_majority_little() -> None:
+def test_faults_without_recovery_have_no_duration_and_lost_majorities_are_short() -> None:
     for fault in plan(3, seconds=600, count=60):
         if fault.kind in AT_ONCE:
             assert fault.seconds == 0

@@ -77,7 +77,7 @@ async def configs(bootstrap: str) -> Mapping[str, Mapping[str, str | None]]:
         "tiers_unreadable",
     ],
 )  # fmt: skip
-def test_what_the_page_says_to_watch_is_written_by_the_code(name: str) -> None:
+def test_documented_log_events_and_metrics_exist_in_the_code(name: str) -> None:
     assert f"`{name}`" in PAGE
     sources = (path.read_text() for path in (ROOT / "src").rglob("*.py"))
     assert any(name in source for source in sources)
@@ -87,13 +87,13 @@ VERBS = sorted(set(re.findall(r"`sharegroup ((?:\w+ )?[a-z][\w-]*)[^`]*`", PAGE)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_commands_are_there(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_commands_exist(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([*verb.split(), "--help"])
     assert (end.value.code, "Usage: sharegroup" in capsys.readouterr().out) == (0, True)
 
 
-def test_options_of_the_commands_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     for line in re.findall(r"`sharegroup (groups describe [^`]*)`", PAGE):
         with pytest.raises(SystemExit):
             main(["groups", "describe", "--help"])

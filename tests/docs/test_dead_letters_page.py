@@ -63,7 +63,7 @@ async def redriven(bootstrap: str) -> tuple[bytes | None, list[tuple[str, bytes 
     raise AssertionError("nothing came back")
 
 
-def test_page_can_be_followed_word_for_word(running: TestBroker) -> None:
+def test_commands_of_the_page_work_as_documented(running: TestBroker) -> None:
     printed(SET_UP, running.bootstrap_servers)
     assert printed(LOOK, running.bootstrap_servers).endswith(LETTER)
 

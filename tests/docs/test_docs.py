@@ -133,7 +133,7 @@ def test_readme_is_short_enough_to_be_read() -> None:
     assert (ROOT / "README.md").read_text().count("\n") <= 150
 
 
-def test_contributing_knows_every_package() -> None:
+def test_contributing_names_every_package() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     source = ROOT / "src" / "sharegroup"
     packages = {path.parent.name for path in source.glob("*/__init__.py")}

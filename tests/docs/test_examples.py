@@ -83,13 +83,13 @@ def test_docstring_example_runs(name: str) -> None:
 
 
 @pytest.mark.parametrize("module", [clock, embedded, power_loss, refusals, virtual_time])
-def test_session_in_a_docstring_goes_as_written(module: ModuleType) -> None:
+def test_session_in_a_docstring_runs_as_written(module: ModuleType) -> None:
     failed, tried = doctest.testmod(module)
     assert failed == 0
     assert tried > 0
 
 
-def test_there_are_examples_for_the_three_clients() -> None:
+def test_examples_exist_for_the_three_clients() -> None:
     text = "\n".join(EXAMPLES)
     assert {"AdminClient", "Producer", "ShareConsumer"} <= {
         example.split(".")[1] for example in EXAMPLES

@@ -26,7 +26,7 @@ def test_page_shows_every_script_that_is_made() -> None:
 
 @pytest.mark.kafka
 @needs_tools
-def test_page_can_be_followed_word_for_word(tmp_path: Path) -> None:
+def test_commands_of_the_page_work_as_documented(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "serve") as broker:
         folder = tmp_path / "here"
         folder.mkdir()

@@ -66,19 +66,19 @@ if chosen() != KAFKA_BROKER:
 needs_strimzi = pytest.mark.skipif(why_no_strimzi() is not None, reason=why_no_strimzi() or "")
 
 
-def test_all_manifests_are_looked_at() -> None:
+def test_all_manifests_are_checked() -> None:
     assert {path.name for path in FOLDER.glob("*.y*ml")} == set(FILES)
     assert len(MANIFESTS) == 9
 
 
 @pytest.mark.parametrize("key", KUBERNETES, ids="-".join)
-def test_kubernetes_takes_it(key: tuple[str, str]) -> None:
+def test_manifest_is_valid_for_kubernetes(key: tuple[str, str]) -> None:
     check(MANIFESTS[key])
 
 
 @needs_strimzi
 @pytest.mark.parametrize("key", STRIMZI, ids="-".join)
-def test_strimzi_takes_it(key: tuple[str, str]) -> None:
+def test_manifest_is_valid_for_strimzi(key: tuple[str, str]) -> None:
     check(MANIFESTS[key])
 
 
@@ -136,7 +136,7 @@ def rights_of(user: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
             yield name, resource["type"], resource["name"], pattern
 
 
-def test_what_one_manifest_names_is_in_another() -> None:
+def test_references_between_manifests_exist() -> None:
     clusters = {
         manifest["metadata"]["labels"]["strimzi.io/cluster"]
         for key, manifest in MANIFESTS.items()
@@ -174,7 +174,7 @@ def test_time_to_stop_has_room_for_the_grace() -> None:
     assert grace + 13 <= patience < period
 
 
-def test_recipe_copies_what_there_is() -> None:
+def test_dockerfile_copies_existing_files() -> None:
     copied = re.findall(r"^COPY (\S+) (\S+)$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     assert copied == [(".", "/source"), ("examples/kubernetes/orders.py", "/app/orders.py")]
     assert (FOLDER / "orders.py").is_file()

@@ -51,13 +51,13 @@ def test_examples_run(code: str) -> None:
     assert [route.shape.name for route in names["app"].route_list] == ["bill"]
 
 
-def test_options_that_it_names_are_there() -> None:
+def test_documented_options_exist() -> None:
     policy = set(Retry.__dataclass_fields__)
     named = {word for row in ROWS for word in re.findall(r"\b(\w+)=", row[1])}
     assert named - policy - OTHERS - RouteOptions.__annotations__.keys() == set()
 
 
-def test_what_it_names_of_a_record_and_events_are_there() -> None:
+def test_documented_record_attributes_and_events_exist() -> None:
     named = set(re.findall(r"record\.(\w+)", PAGE))
     events = {name.removeprefix("record.") for name in EVENTS}
     assert {name for name in named - events if not hasattr(Record, name)} == set()
@@ -72,15 +72,15 @@ def test_what_it_names_of_a_record_and_events_are_there() -> None:
         *("virtual_partitions", "long_running_job", "throttling", "manual_offset_management"),
     ],
 )
-def test_word_of_another_world_is_refused_by_the_code_with_what_the_page_says(word: str) -> None:
+def test_name_of_another_library_is_refused_by_the_code_and_on_the_page(word: str) -> None:
     assert word in ELSEWHERE
     assert word in PAGE or word.replace("_", ".") in PAGE or "priorit" in word
 
 
-def test_position_of_a_consumer_is_handed_over(
+def test_position_of_a_consumer_group_is_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five records, of which the old consumer did three: the page's command leaves the two."""
+    """Of five records the old consumer handled three: the page's command leaves two."""
     (command,) = [
         line.strip()
         for line in PAGE.splitlines()

@@ -53,7 +53,7 @@ def test_every_row_of_the_tables_is_a_statement() -> None:
     assert len(rows) == len(ROWS) > 250
 
 
-def test_numbers_stand_in_their_sections_in_order() -> None:
+def test_statement_numbers_are_consecutive_within_their_sections() -> None:
     section, expected = "", 0
     for line in PAGE.splitlines():
         if line.startswith("## "):

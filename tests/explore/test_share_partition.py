@@ -141,8 +141,8 @@ def test_every_transition_with_a_dead_letter_queue_and_records_that_vanish() -> 
     assert any(state.start == 2 for state in found.states), "nothing was ever settled as a whole"
 
 
-def test_every_state_of_a_batch_whose_records_are_isolated() -> None:
-    """Three permitted deliveries: what came back twice goes out in portions, then alone."""
+def test_every_state_of_a_batch_with_isolated_records() -> None:
+    """Three permitted deliveries: after two, a record is delivered in portions, then alone."""
     limits = SharePartitionLimits(lock_ms=1, delivery_count_max=3, in_flight_max=3)
     found = explored(World(limits, ((0, RECORDS_OF_A_BATCH),), (A,), may_vanish=(1,)))
     counts = {tuple(cell.delivery_count for cell in state.cells) for state in found.states}

@@ -106,7 +106,7 @@ def records_of(response: Any) -> bytes:
     return bytes(response.responses[0].partitions[0].records or b"")
 
 
-def test_fetches_whose_answers_are_never_read_stay_within_the_budget(scene: Scene) -> None:
+def test_unread_fetch_responses_stay_within_the_budget(scene: Scene) -> None:
     """Three peers send 100 fetches of 12 MB each and read nothing; a fourth gets its records."""
     with ExitStack() as stack:
         for _ in range(3):
@@ -125,7 +125,7 @@ def test_fetches_whose_answers_are_never_read_stay_within_the_budget(scene: Scen
     scene.wait_until(lambda: scene.budgets.answers.used_bytes == 0, "everything is freed")
 
 
-def test_fetches_behind_a_long_poll_stay_within_the_budget(scene: Scene) -> None:
+def test_fetches_after_a_long_poll_stay_within_the_budget(scene: Scene) -> None:
     with scene.connect() as greedy:
         poll = frame(fetch_request("empty", wait_ms=60_000, min_bytes=1))
         greedy.send(poll + frame(fetch_request("full")) * 20)
@@ -144,7 +144,7 @@ def test_fetches_behind_a_long_poll_stay_within_the_budget(scene: Scene) -> None
 
 
 def test_a_share_fetch_without_room_locks_nothing(scene: Scene) -> None:
-    """Records come while others hold all room: the fetch goes on waiting, and then gets them."""
+    """Records arrive while others hold all room: the fetch waits, and then gets them."""
     group, member = "g", "AAAAAAAAAAAAAAAAAAAAAA"
     parts = scene.broker.running.parts
     topic = parts.topics.catalog.topic(TopicName("full"))
@@ -200,8 +200,8 @@ def test_answers_that_are_ready_together_leave_nothing_counted() -> None:
         scene.wait_until(lambda: answers.used_bytes == 0, "no answer is counted")
 
 
-def test_a_refused_peer_that_does_not_read_is_dropped() -> None:
-    """Its earlier answers must not stay in memory for as long as it likes."""
+def test_refused_peer_that_does_not_read_is_closed() -> None:
+    """Its earlier responses must not stay in memory for an unlimited time."""
     settings = {"sharegroup.frame.progress.timeout.ms": "500"}
     with serving(**settings) as scene, scene.connect(receive_bytes=4096) as peer:
         budget, requests = scene.budgets.answers, scene.broker.running.parts.requests
@@ -213,7 +213,7 @@ def test_a_refused_peer_that_does_not_read_is_dropped() -> None:
 
 
 def test_an_honest_peer_is_answered_before_a_flood_is_served(scene: Scene) -> None:
-    """50 peers send 2,000 requests each; the honest one comes last and does not wait for all."""
+    """50 peers send 2,000 requests each; the honest peer is last and does not wait for all."""
     flood = frame(HELLO) * 2_000
     served = scene.broker.running.parts.requests.of(18)
     with ExitStack() as stack:

@@ -142,7 +142,7 @@ def test_a_flipped_byte_above_the_recovery_point_ends_the_log(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
-def test_a_flipped_byte_below_the_recovery_point_costs_its_batch_alone(tmp_path: Path) -> None:
+def test_flipped_byte_below_the_recovery_point_damages_only_its_batch(tmp_path: Path) -> None:
     async def scenario() -> None:
         path = await five_batches(tmp_path, checkpoint=True)
         flip(path, batch_number=2)
@@ -157,7 +157,7 @@ def test_a_flipped_byte_below_the_recovery_point_costs_its_batch_alone(tmp_path:
     asyncio.run(scenario())
 
 
-def test_a_share_group_goes_around_a_damaged_batch(tmp_path: Path) -> None:
+def test_share_group_skips_a_damaged_batch(tmp_path: Path) -> None:
     async def scenario() -> None:
         flip(await five_batches(tmp_path, checkpoint=True), batch_number=2)
         broker = await Broker.start(None, str(tmp_path), **SETTINGS)
@@ -176,7 +176,7 @@ def test_a_share_group_goes_around_a_damaged_batch(tmp_path: Path) -> None:
 
 
 def test_a_damaged_state_log_keeps_the_broker_from_starting(tmp_path: Path) -> None:
-    """Half of what is known of a group would deliver what was accepted; nobody may guess."""
+    """With half of a group's state the broker would deliver accepted records again."""
 
     async def scenario() -> None:
         broker = await Broker.start(None, str(tmp_path), **SETTINGS)
@@ -227,7 +227,7 @@ def on_disk(scenario: Callable[[Broker, PowerLossDisk, ShareMember], Awaitable[N
     asyncio.run(run())
 
 
-def test_a_full_disk_refuses_records_and_serves_readers_until_there_is_room() -> None:
+def test_full_disk_refuses_records_and_serves_readers() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         disk.fill_up(20)
         for _ in range(3):
@@ -245,8 +245,8 @@ def test_a_full_disk_refuses_records_and_serves_readers_until_there_is_room() ->
     on_disk(scenario)
 
 
-def test_a_full_disk_refuses_acknowledgements_and_does_not_deliver_again_and_again() -> None:
-    """What cannot be settled is not handed out: work would be done over and over."""
+def test_full_disk_refuses_acknowledgements_and_stops_deliveries() -> None:
+    """Records that cannot be settled are not delivered, or their work would be repeated."""
 
     async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         assert await offsets(member, broker) == [0, 1, 2]
@@ -307,9 +307,11 @@ def test_a_failed_sync_of_an_acknowledgement_delivers_the_records_once_more() ->
     on_disk(scenario)
 
 
-def test_what_was_loaded_before_a_write_failed_is_used_no_more() -> None:
-    """Its last session ends while an acknowledgement is under way, and somebody comes back: what
-    is loaded for them has the acknowledgement in it, and must not write once that is lost."""
+def test_share_partition_loaded_before_a_failed_write_is_not_used_again() -> None:
+    """Its last session ends while an acknowledgement is being written, and another member connects.
+    The share partition loaded for that member contains the acknowledgement, and must not write
+    after it is lost.
+    """
 
     async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         assert await offsets(member, broker) == [0, 1, 2]
@@ -330,7 +332,7 @@ def test_what_was_loaded_before_a_write_failed_is_used_no_more() -> None:
     on_disk(scenario)
 
 
-def test_a_late_accept_is_not_confirmed_before_what_settled_its_record_is_durable() -> None:
+def test_late_accept_is_confirmed_only_after_the_records_archiving_is_durable() -> None:
     """The lock of one member ended, another archived the record: there is nothing to write for
     the first one's accept, but the archiving may still be lost."""
 
@@ -381,9 +383,10 @@ def test_a_state_log_that_cannot_be_read_again_stops_its_groups() -> None:
 
 
 def test_a_failed_sync_of_one_state_partition_forgets_nothing_of_another() -> None:
-    """Two groups whose states lie in different partitions: one write fails and its group's state
-    is read again while the other's accept is on its way to the disk.  Every write is a snapshot
-    here, so what was forgotten in memory would be gone for good with the next one."""
+    """The states of two groups are in different partitions. One write fails, and the state of its
+    group is read again while the accept of the other is being written.  Every write is a snapshot
+    here, so state lost from memory would be lost permanently by the next one.
+    """
 
     async def scenario() -> None:
         disk = PowerLossDisk(seed=1)
@@ -444,7 +447,7 @@ def test_a_failed_sync_of_a_new_topic_leaves_no_topic() -> None:
     on_disk(scenario)
 
 
-def test_a_failed_sync_of_a_join_leaves_no_member_behind() -> None:
+def test_failed_sync_of_a_join_adds_no_member() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk, share_member: ShareMember) -> None:
         other = member(2)
         disk.fail_next_sync()
@@ -488,7 +491,7 @@ def test_a_second_broker_on_the_directory_is_refused_in_one_line(tmp_path: Path)
 def test_a_broker_that_was_stopped_frees_no_lock_early_and_takes_no_late_acknowledgement(
     tmp_path: Path,
 ) -> None:
-    """The acknowledgement waits in the socket when the broker goes on after the lock's end."""
+    """The acknowledgement waits in the socket when the broker continues after the lock's end."""
     settings = {
         "group.share.record.lock.duration.ms": "1000",
         "group.share.min.record.lock.duration.ms": "1000",

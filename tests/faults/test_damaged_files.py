@@ -285,7 +285,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("file", "damage"), CASES)
-def test_a_damaged_file_costs_no_record(
+def test_damaged_file_loses_no_record(
     tmp_path: Path,
     written: Path,
     file: str,

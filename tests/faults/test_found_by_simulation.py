@@ -32,8 +32,8 @@ async def broker_with_records(disk: PowerLossDisk, count: int) -> tuple[Broker, 
     return broker, member
 
 
-def test_a_start_offset_is_not_told_before_it_is_durable() -> None:
-    """Asked while the acknowledgement is on its way to a disk that fails."""
+def test_start_offset_is_not_reported_before_it_is_durable() -> None:
+    """It is requested while the write of an acknowledgement to a failing disk is pending."""
 
     async def main() -> None:
         disk = PowerLossDisk(1)
@@ -52,10 +52,10 @@ def test_a_start_offset_is_not_told_before_it_is_durable() -> None:
     asyncio.run(main())
 
 
-def test_records_deleted_on_a_full_disk_do_not_keep_a_waiting_fetch_busy(
+def test_deleted_records_on_a_full_disk_do_not_keep_a_waiting_fetch_busy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The new log start cannot be written down: that is tried once, not for as long as it lasts."""
+    """The new log start cannot be written. That is tried once, not in a loop."""
 
     async def main() -> None:
         disk = PowerLossDisk(1)

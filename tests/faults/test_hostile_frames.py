@@ -169,7 +169,7 @@ def test_a_frame_length_that_cannot_be_closes_the_connection(
 # H2: frames that never end
 
 
-def test_frames_that_never_come_are_given_up(closings: Closings) -> None:
+def test_frames_without_progress_close_their_connections(closings: Closings) -> None:
     """One connection for each request type: a length of 100 MiB, a header, then silence."""
     announced = struct.pack(">i", REQUEST_BYTES_MAX)
     with ExitStack() as stack:
@@ -183,8 +183,8 @@ def test_frames_that_never_come_are_given_up(closings: Closings) -> None:
             closings.expected[peer.address] += 1
 
 
-def test_frames_that_trickle_are_given_up(closings: Closings) -> None:
-    """A byte now and then does not buy more time."""
+def test_trickling_frames_close_their_connections(closings: Closings) -> None:
+    """A byte now and then does not prolong the timeout."""
     with ExitStack() as stack:
         trickling = []
         for api, version in VERSIONS[::4]:
@@ -207,7 +207,7 @@ def test_frames_that_trickle_are_given_up(closings: Closings) -> None:
 
 
 @every_request
-def test_a_lie_in_the_message_closes_the_connection(
+def test_malformed_message_closes_the_connection(
     api: Api, version: int, closings: Closings
 ) -> None:
     tokens = tokens_of(full_message(request_class(api.key, version)))
@@ -349,9 +349,7 @@ def test_a_client_without_a_name_is_served(
 
 
 @every_request
-def test_a_header_that_lies_closes_the_connection(
-    api: Api, version: int, closings: Closings
-) -> None:
+def test_malformed_header_closes_the_connection(api: Api, version: int, closings: Closings) -> None:
     body = encode(full_message(request_class(api.key, version)))
     for name, client_id in (
         ("minus two", struct.pack(">h", -2)),
@@ -366,7 +364,7 @@ def test_a_header_that_lies_closes_the_connection(
 
 
 @every_request
-def test_bytes_behind_the_message_do_no_harm(api: Api, version: int, closings: Closings) -> None:
+def test_bytes_after_the_message_are_ignored(api: Api, version: int, closings: Closings) -> None:
     body = encode(full_message(request_class(api.key, version)))
     closings.survives(framed(api, version, body + b"\xff" * 1_000))
 
@@ -385,8 +383,8 @@ def test_a_thousand_requests_sent_at_once_are_all_answered_in_order(closings: Cl
             assert struct.unpack_from(">i", answer) == (number,)
 
 
-def test_a_lie_behind_many_requests_closes_the_connection(closings: Closings) -> None:
-    """The lie is found when it is its turn, in a call that did not come from the socket."""
+def test_malformed_frame_after_many_requests_closes_the_connection(closings: Closings) -> None:
+    """It is found in its turn, in a call that did not come from the socket."""
     requests = b"".join(encode_request(1, "raw", HELLO)) * 1_000
     with RawConnection(closings.port) as peer:
         peer.send(requests + struct.pack(">i", -1))

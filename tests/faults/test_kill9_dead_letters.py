@@ -84,7 +84,7 @@ async def lag(bootstrap: str) -> int | None:
         return found[WHERE].lag
 
 
-def test_no_letter_is_lost_however_often_the_broker_is_killed(tmp_path: Path) -> None:
+def test_repeated_kills_of_the_broker_lose_no_letter(tmp_path: Path) -> None:
     async def scenario(broker: ServeProcess) -> dict[int, bool]:
         async with asyncio.timeout(SECONDS_MAX):
             await set_up(broker.bootstrap_servers)

@@ -132,7 +132,7 @@ def test_nothing_is_confirmed_after_the_directory_is_lost(
     asyncio.run(scenario())
 
 
-def test_a_directory_that_comes_back_is_served_by_the_next_start(tmp_path: Path) -> None:
+def test_restored_directory_is_served_after_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
         data = tmp_path / "data"
         broker, _ = await running(data)
@@ -150,8 +150,8 @@ def test_a_directory_that_comes_back_is_served_by_the_next_start(tmp_path: Path)
     asyncio.run(scenario())
 
 
-def test_a_directory_that_was_moved_stays_locked(tmp_path: Path) -> None:
-    """A second broker must not work on it while the first one still has its files open."""
+def test_moved_directory_stays_locked(tmp_path: Path) -> None:
+    """A second broker must not use it while the first one still has its files open."""
 
     async def scenario() -> None:
         data = tmp_path / "data"
@@ -190,7 +190,7 @@ def test_a_second_broker_in_the_place_of_the_first_is_left_alone(tmp_path: Path)
 def test_a_folder_that_was_deleted_is_noticed_by_the_next_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log takes nothing more, in no new folder either; the others go on."""
+    """Its log accepts no more records, in no new folder either; the others continue."""
 
     async def scenario() -> None:
         data = tmp_path / "data"
@@ -219,8 +219,8 @@ def test_a_folder_that_was_deleted_is_noticed_by_the_next_checkpoint(
     asyncio.run(scenario())
 
 
-def test_a_failed_log_does_not_heal_in_a_new_folder(tmp_path: Path) -> None:
-    """A probe of the disk made the folder again, and the log went on with a hole in it."""
+def test_failed_log_does_not_continue_in_a_new_folder(tmp_path: Path) -> None:
+    """Otherwise a probe of the disk creates the folder, and the log continues with a hole."""
 
     async def scenario() -> None:
         data = tmp_path / "data"

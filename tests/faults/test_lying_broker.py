@@ -264,7 +264,7 @@ async def until_the_truth_is_told(admin: AdminClient) -> None:
 
 
 @pytest.mark.parametrize("name", ADMIN_LIES)
-def test_admin_client_names_the_lie_and_goes_on_after_it(name: str) -> None:
+def test_admin_client_reports_a_false_response_and_recovers(name: str) -> None:
     key, lie, text = ADMIN_LIES[name]
 
     async def run() -> str:
@@ -295,7 +295,7 @@ def test_admin_client_names_the_lie_and_goes_on_after_it(name: str) -> None:
     ],
     ids=["throttle", "throttle of offsets", "long name", "stray error", "strangers"],
 )
-def test_lies_that_change_nothing_cost_nothing(key: int, lie: Lie) -> None:
+def test_harmless_false_responses_have_no_effect(key: int, lie: Lie) -> None:
     async def run() -> None:
         async with LyingBroker() as broker, admin_of(broker) as admin:
             broker.lies[key] = lie
@@ -315,8 +315,8 @@ def test_answers_byte_by_byte_are_answers() -> None:
     asyncio.run(run())
 
 
-def test_answer_that_never_ends_is_given_up() -> None:
-    """A byte now and then, for ever, is no progress: the request's timeout counts."""
+def test_endless_response_times_out() -> None:
+    """A byte now and then is no progress: the request's timeout applies."""
 
     async def run() -> None:
         async with LyingBroker() as broker, admin_of(broker) as admin:
@@ -385,7 +385,7 @@ LOGIN_LIES: dict[str, tuple[dict[str, Any], Lie, str]] = {
 
 
 @pytest.mark.parametrize("name", LOGIN_LIES)
-def test_login_is_not_believed_without_proof(name: str) -> None:
+def test_authentication_is_refused_without_proof_of_the_server(name: str) -> None:
     options, lie, text = LOGIN_LIES[name]
 
     async def run() -> str:
@@ -401,7 +401,7 @@ def test_login_is_not_believed_without_proof(name: str) -> None:
     assert "pencil" not in told
 
 
-def test_mechanism_that_is_not_offered_names_those_that_are() -> None:
+def test_error_for_an_unsupported_mechanism_names_the_offered_ones() -> None:
     async def run() -> None:
         async with LyingBroker() as broker, admin_of(broker, **PLAIN) as admin:
             broker.lies[SASL_HANDSHAKE] = altered(error_code=33, mechanisms=("GSSAPI", "KERBEROS"))
@@ -477,7 +477,7 @@ PRODUCER_LIES |= {
 
 
 @pytest.mark.parametrize("name", PRODUCER_LIES)
-def test_producer_names_the_lie_and_goes_on_after_it(name: str) -> None:
+def test_producer_reports_a_false_response_and_recovers(name: str) -> None:
     key, lie, text = PRODUCER_LIES[name]
     limits = {**LIMITS, "delivery_timeout_ms": 500, "linger_ms": 0}
 
@@ -505,7 +505,7 @@ def test_producer_names_the_lie_and_goes_on_after_it(name: str) -> None:
     ],
     ids=["negative", "largest", "log start"],
 )
-def test_offset_that_cannot_be_is_handed_on_or_unknown(values: dict[str, int], offset: int) -> None:
+def test_impossible_offset_is_returned_or_unknown(values: dict[str, int], offset: int) -> None:
     async def run() -> int:
         async with LyingBroker() as broker:
             broker.lies[PRODUCE] = produced_with(**values)
@@ -679,7 +679,7 @@ async def until_the_truth(consumer: ShareConsumer) -> None:
 
 
 @pytest.mark.parametrize("name", CONSUMER_LIES)
-def test_share_consumer_survives_the_lie_and_goes_on_after_it(name: str) -> None:
+def test_share_consumer_recovers_from_a_false_response(name: str) -> None:
     key, lie = CONSUMER_LIES[name]
 
     async def run() -> list[str]:
@@ -738,7 +738,7 @@ def test_bomb_of_256_mebibytes_is_not_unpacked() -> None:
     ],
     ids=["about nothing", "unknown error", "throttle", "lock", "silence", "four billion topics"],
 )
-def test_commit_ends_whatever_the_broker_says_of_acknowledgements(lie: Lie, outcome: str) -> None:
+def test_commit_ends_for_every_false_response_to_acknowledgements(lie: Lie, outcome: str) -> None:
     async def run() -> None:
         async with LyingBroker() as broker:
             options = {**LIMITS, "group_id": "g"}

@@ -194,7 +194,7 @@ async def lived(seed: int, power_left: int | None, *, is_killed: bool = False) -
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_cut_harms_a_log_that_is_cleaned(seed: int, is_killed: bool) -> None:
+def test_power_loss_does_not_damage_a_compacted_log(seed: int, is_killed: bool) -> None:
     async def main() -> None:
         life, operations = await lived(seed, None)
         _, log = life.open()
@@ -214,7 +214,7 @@ def test_no_cut_harms_a_log_that_is_cleaned(seed: int, is_killed: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2 * SEEDS))
-def test_a_cut_within_the_recovery_from_a_cut_harms_nothing(seed: int) -> None:
+def test_power_loss_during_recovery_damages_nothing(seed: int) -> None:
     async def main() -> None:
         _, operations = await lived(seed, None)
         for power_left in range(seed % 3, operations, 3):
@@ -231,8 +231,8 @@ def test_a_cut_within_the_recovery_from_a_cut_harms_nothing(seed: int) -> None:
     asyncio.run(main())
 
 
-def test_no_failure_of_the_disk_harms_a_log_that_is_cleaned_again_later() -> None:
-    """The disk fails at an operation, works again, and the same process goes on."""
+def test_disk_failure_does_not_damage_a_log_that_is_compacted_again() -> None:
+    """The disk fails at one operation and works again, and the same process continues."""
 
     async def main() -> None:
         _, operations = await lived(1, None)
@@ -260,7 +260,7 @@ def test_no_failure_of_the_disk_harms_a_log_that_is_cleaned_again_later() -> Non
     asyncio.run(main())
 
 
-def test_no_lack_of_room_harms_a_log_that_is_cleaned() -> None:
+def test_full_disk_does_not_damage_a_compacted_log() -> None:
     async def main() -> None:
         life, _ = await lived(1, None)
         _, log = life.open()

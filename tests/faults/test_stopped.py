@@ -85,7 +85,7 @@ def test_acknowledgement_that_waited_for_a_stopped_broker_past_its_lock_is_refus
         asyncio.run(scenario(process, broker))
 
 
-def test_lock_that_outlives_the_stop_ends_at_its_own_time(tmp_path: Path) -> None:
+def test_lock_longer_than_the_pause_ends_at_its_deadline(tmp_path: Path) -> None:
     """Stopped for 0.8 of 1.5 seconds: another member gets the record after 1.5, not 2.3."""
 
     async def scenario(process: ServeProcess, broker: ServedBroker) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.faults.worker_chaos.trial import SHORT, run
 
 
-def test_every_record_comes_to_its_end_while_processes_die(tmp_path: Path) -> None:
+def test_every_record_is_settled_while_processes_are_killed(tmp_path: Path) -> None:
     report = run(SHORT, 1, tmp_path)
     assert report.verdict.problems == []
     assert (report.worker_deaths, report.broker_deaths) == (1, 1)

@@ -79,7 +79,7 @@ def test_a_planted_defect_is_found_and_minimised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CASE_FILES, ids=lambda path: path.stem)
-def test_case_breaks_nothing_any_more(path: Path, tmp_path: Path) -> None:
+def test_former_failure_does_not_occur_again(path: Path, tmp_path: Path) -> None:
     case = Case.load(path)
     findings = asyncio.run(replay(tmp_path / "data", case))
     assert not findings, f"{case.signature}: {findings[0].text}"

@@ -116,7 +116,7 @@ def test_other_requests_are_refused(request_: bytes, status: bytes) -> None:
     run(scenario)
 
 
-def test_first_line_without_end_is_cut_off() -> None:
+def test_endless_first_line_closes_the_connection() -> None:
     async def scenario(endpoint: HttpEndpoint) -> None:
         assert await answer(endpoint, b"x" * 1_001) == b""
 
@@ -124,7 +124,7 @@ def test_first_line_without_end_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("limit", ["stall_seconds_max", "answer_seconds_max"])
-def test_client_that_takes_nothing_is_cut_off(limit: str) -> None:
+def test_client_that_reads_nothing_is_closed(limit: str) -> None:
     ended = asyncio.Event()
 
     async def endless() -> AsyncGenerator[bytes, None]:
@@ -168,7 +168,7 @@ def test_page_that_fails_in_its_body_closes_the_connection(
     assert "event=page_failed path=/broken" in caplog.text
 
 
-def test_all_places_taken_by_answers_refuse_a_new_connection() -> None:
+def test_new_connection_is_refused_while_all_places_are_in_use() -> None:
     begun, waiting = asyncio.Semaphore(0), asyncio.Event()
 
     async def page() -> HttpResponse:

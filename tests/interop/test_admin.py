@@ -106,7 +106,7 @@ def test_reset_finds_the_offset_of_every_scenario(bootstrap: str, topic: str, gr
     administer(bootstrap, scenario)
 
 
-def test_plan_of_a_dry_run_can_be_carried_out(bootstrap: str, topic: str, group: str) -> None:
+def test_plan_of_a_dry_run_can_be_executed(bootstrap: str, topic: str, group: str) -> None:
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
 
     async def scenario(admin: AdminClient) -> None:
@@ -121,7 +121,7 @@ def test_plan_of_a_dry_run_can_be_carried_out(bootstrap: str, topic: str, group:
     administer(bootstrap, scenario)
 
 
-def test_reset_says_by_partition_what_it_cannot_do(bootstrap: str, topic: str, group: str) -> None:
+def test_reset_errors_name_the_partition(bootstrap: str, topic: str, group: str) -> None:
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
 
     async def scenario(admin: AdminClient) -> None:

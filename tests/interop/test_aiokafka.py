@@ -21,7 +21,9 @@ Result = TypeVar("Result")
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_records_come_back_byte_by_byte(bootstrap: str, topic: str, codec: str | None) -> None:
+def test_consumed_records_have_the_produced_bytes(
+    bootstrap: str, topic: str, codec: str | None
+) -> None:
     async def steps() -> list[ConsumerRecord]:
         await produce(bootstrap, topic, compression_type=codec, linger_ms=20)
         return await read_partition(bootstrap, topic, count=100)
@@ -52,7 +54,7 @@ def test_idempotent_producer_writes_each_record_once(bootstrap: str, topic: str)
     assert run(steps()) == {TopicPartition(topic, 0): 100}
 
 
-def test_a_batch_made_by_the_client_is_kept_as_it_is(bootstrap: str, topic: str) -> None:
+def test_batch_built_by_the_client_is_kept_unchanged(bootstrap: str, topic: str) -> None:
     async def steps() -> list[ConsumerRecord]:
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
             batch = producer.create_batch()

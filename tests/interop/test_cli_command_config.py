@@ -90,7 +90,7 @@ def test_clients_certificate_with_a_locked_key_opens_the_door(
     assert capsys.readouterr().err == ""
 
 
-def test_token_comes_from_a_file(
+def test_token_is_read_from_a_file(
     kafka: SecureKafka, properties: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with properties.open("a") as more:
@@ -114,7 +114,7 @@ def test_wrong_password_is_refused_in_one_line_without_the_password(
     assert error.count("\n") == 1
 
 
-def test_unknown_authority_is_refused_with_what_to_look_at(
+def test_unknown_authority_is_refused_with_advice(
     kafka: SecureKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"

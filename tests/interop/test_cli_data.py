@@ -223,7 +223,7 @@ def test_both_perf_tools_print_the_same_columns(cluster: Cluster) -> None:
 def test_nothing_is_lost_or_accepted_twice_through_a_broken_pipe_and_a_signal(
     cluster: Cluster,
 ) -> None:
-    """A reader goes away in the middle of a record; the next one is stopped by Ctrl-C."""
+    """A reader exits in the middle of a record; the next one is stopped by Ctrl-C."""
     topic, group = "cli.pipe", "cli.pipes"
     create_topic(cluster.bootstrap_servers, topic)
     earliest(cluster, group)

@@ -31,7 +31,7 @@ def run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
     return run_words
 
 
-def test_topic_is_what_kafkas_tool_sees(bootstrap: str, topic: str, run: Run) -> None:
+def test_topic_is_described_equally_by_kafkas_tool(bootstrap: str, topic: str, run: Run) -> None:
     made = run(
         f"topics --create --topic {topic} --partitions 2 --replication-factor 1 "
         "--config retention.ms=60000"
@@ -64,7 +64,9 @@ def test_records_are_deleted_below_an_offset(bootstrap: str, topic: str, run: Ru
     assert run(f"topics delete {topic}").out == f"deleted topic {topic}\n"
 
 
-def test_group_config_is_what_kafkas_tool_sees(bootstrap: str, group: str, run: Run) -> None:
+def test_group_config_is_described_equally_by_kafkas_tool(
+    bootstrap: str, group: str, run: Run
+) -> None:
     entity = f"--entity-type groups --entity-name {group}"
     changes = "share.auto.offset.reset=earliest,share.record.lock.duration.ms=20000"
     assert run(f"configs --alter {entity} --add-config {changes}").code == 0
@@ -90,7 +92,7 @@ def test_group_config_is_what_kafkas_tool_sees(bootstrap: str, group: str, run: 
         ("configs alter --group {topic} --set share.nope=1", "InvalidConfig: group '{topic}'"),
     ],
 )
-def test_failure_names_what_is_missing_and_the_next_step(
+def test_error_names_the_missing_resource_and_the_next_step(
     words: str, error: str, topic: str, run: Run
 ) -> None:
     refused = run(words.format(topic=topic))

@@ -112,7 +112,7 @@ def test_consumers_read_a_compacted_log(
     asyncio.run(main())
 
 
-def test_a_share_group_reads_a_compacted_log_and_settles_all_of_it() -> None:
+def test_share_group_reads_and_settles_a_whole_compacted_log() -> None:
     async def main() -> None:
         async with broker() as running:
             log = await compacted(running)

@@ -30,7 +30,9 @@ VALUES = [b"%d:" % number + bytes(range(256)) for number in range(300)]
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_records_come_back_byte_by_byte(bootstrap: str, topic: str, acks: str, codec: str) -> None:
+def test_consumed_records_have_the_produced_bytes(
+    bootstrap: str, topic: str, acks: str, codec: str
+) -> None:
     create_topic(bootstrap, topic)
     produce(bootstrap, topic, VALUES, acks=acks, compression_type=codec, linger_ms=20)
     read = read_partition(bootstrap, topic, count=len(VALUES))
@@ -68,7 +70,7 @@ def test_a_record_above_the_topics_limit_is_refused(bootstrap: str, topic: str) 
     assert end_offset(bootstrap, topic) == 0
 
 
-def test_a_waiting_fetch_is_answered_when_a_record_comes(bootstrap: str, topic: str) -> None:
+def test_new_record_completes_a_waiting_fetch(bootstrap: str, topic: str) -> None:
     """Fetch waits up to 10 s here, so a record within 3 s proves that the wait was cut short."""
     create_topic(bootstrap, topic)
     consumer = plain_consumer(bootstrap, topic, fetch_wait_max_ms=10_000, socket_timeout_ms=20_000)
@@ -130,7 +132,7 @@ def test_a_bad_topic_name_is_refused(bootstrap: str, name: str) -> None:
     assert caught.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
-def test_checking_a_topic_does_not_create_it(bootstrap: str, topic: str) -> None:
+def test_validate_only_does_not_create_a_topic(bootstrap: str, topic: str) -> None:
     new = NewTopic(topic, num_partitions=2, replication_factor=1)
     client = admin(bootstrap)
     client.create_topics([new], validate_only=True)[topic].result(WAIT_SECONDS_MAX)

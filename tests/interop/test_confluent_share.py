@@ -26,7 +26,7 @@ from tests.support.confluent_calls import (
 TEN = [b"record %d" % number for number in range(10)]
 
 
-def test_implicit_mode_accepts_what_was_polled(bootstrap: str, topic: str, group: str) -> None:
+def test_implicit_mode_accepts_polled_records(bootstrap: str, topic: str, group: str) -> None:
     ready(bootstrap, topic, group)
     with share_consumer(bootstrap, group, topic) as first:
         assert values(take_shared(first, 10)) == TEN
@@ -36,7 +36,7 @@ def test_implicit_mode_accepts_what_was_polled(bootstrap: str, topic: str, group
         assert values(take_shared(second, 1)) == [b"eleventh"]
 
 
-def test_accepted_records_never_come_back(bootstrap: str, topic: str, group: str) -> None:
+def test_accepted_records_are_not_redelivered(bootstrap: str, topic: str, group: str) -> None:
     ready(bootstrap, topic, group)
     with share_consumer(bootstrap, group, topic, explicit=True) as consumer:
         acknowledge(consumer, take_shared(consumer, 10), AcknowledgeType.ACCEPT)
@@ -46,7 +46,7 @@ def test_accepted_records_never_come_back(bootstrap: str, topic: str, group: str
         assert (message.offset(), message.delivery_count()) == (10, 1)
 
 
-def test_released_records_come_back_with_a_higher_count(
+def test_released_records_are_redelivered_with_a_higher_count(
     bootstrap: str, topic: str, group: str
 ) -> None:
     ready(bootstrap, topic, group)
@@ -62,7 +62,7 @@ def test_released_records_come_back_with_a_higher_count(
         assert values(again) == TEN[3:6]
 
 
-def test_rejected_records_never_come_back(bootstrap: str, topic: str, group: str) -> None:
+def test_rejected_records_are_not_redelivered(bootstrap: str, topic: str, group: str) -> None:
     ready(bootstrap, topic, group)
     with share_consumer(bootstrap, group, topic, explicit=True) as consumer:
         acknowledge(consumer, take_shared(consumer, 10), AcknowledgeType.REJECT)
@@ -101,7 +101,7 @@ def test_records_are_acknowledged_by_offset(bootstrap: str, topic: str, group: s
 
 
 def test_two_consumers_share_one_partition(bootstrap: str, topic: str, group: str) -> None:
-    """200 batches of one record, two consumers in turn: each gets some, nobody gets one twice."""
+    """200 batches of one record, two consumers: each gets some, and no record arrives twice."""
     ready(bootstrap, topic, group, [])
     with (
         share_consumer(bootstrap, group, topic, max_poll_records=5) as first,
@@ -120,7 +120,7 @@ def test_two_consumers_share_one_partition(bootstrap: str, topic: str, group: st
     assert offsets[second], "the first took everything"
 
 
-def test_closing_a_consumer_releases_what_it_held(bootstrap: str, topic: str, group: str) -> None:
+def test_closing_a_consumer_releases_its_records(bootstrap: str, topic: str, group: str) -> None:
     ready(bootstrap, topic, group)
     with share_consumer(bootstrap, group, topic, explicit=True) as first:
         acknowledge(first, take_shared(first, 10)[:4], AcknowledgeType.ACCEPT)
@@ -131,8 +131,8 @@ def test_closing_a_consumer_releases_what_it_held(bootstrap: str, topic: str, gr
     assert [message.offset() for message in again] == [4, 5, 6, 7, 8, 9]
 
 
-def test_killing_a_consumer_releases_what_it_held(bootstrap: str, topic: str, group: str) -> None:
-    """Locks last 30 s here; the records come back at once because the connection broke."""
+def test_killing_a_consumer_releases_its_records(bootstrap: str, topic: str, group: str) -> None:
+    """Locks last 30 s here; redelivery is immediate because the connection broke."""
     ready(bootstrap, topic, group)
     holder = subprocess.Popen(
         [sys.executable, "-m", "tests.interop.holding_consumer", bootstrap, group, topic],
@@ -150,7 +150,7 @@ def test_killing_a_consumer_releases_what_it_held(bootstrap: str, topic: str, gr
     assert {message.delivery_count() for message in again} == {2}
 
 
-def test_an_expired_lock_gives_the_record_to_another(
+def test_record_of_an_expired_lock_is_redelivered_to_another_consumer(
     bootstrap: str, topic: str, group: str
 ) -> None:
     ready(bootstrap, topic, group, [b"slow"])
@@ -234,8 +234,8 @@ def test_records_below_a_moved_log_start_are_skipped(
         assert [message.offset() for message in take_shared(consumer, 3)] == [7, 8, 9]
 
 
-def test_the_lock_limit_bounds_what_is_in_flight(bootstrap: str, topic: str, group: str) -> None:
-    """150 records in batches of one, 100 locks: the last 50 come when the first are settled."""
+def test_lock_limit_bounds_the_records_in_flight(bootstrap: str, topic: str, group: str) -> None:
+    """150 records in batches of one, 100 locks: the last 50 follow when the first are settled."""
     numbers = [b"%d" % number for number in range(150)]
     ready(bootstrap, topic, group, numbers, batch_num_messages=1)
     set_group(bootstrap, group, partition_max_record_locks="100")

@@ -64,8 +64,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 def test_members_share_the_partitions_and_take_over(
     bootstrap: str, topic: str, group: str, make: Make
 ) -> None:
-    """One member reads and commits; a second joins and the partitions are shared; the first leaves,
-    the second takes over, and what was committed is read by nobody again.
+    """One member reads and commits; a second joins and the partitions are shared. When the first
+    leaves, the second takes over, and committed records are not read again.
     """
     create_topic(bootstrap, topic, partitions=4)
     spread(bootstrap, topic, HUNDRED)
@@ -82,7 +82,7 @@ def test_members_share_the_partitions_and_take_over(
     assert [record.value for record in read(1, second)] == [b"new"]
 
 
-def test_static_member_comes_back_to_its_partitions_without_a_rebalance(
+def test_static_member_rejoins_with_its_partitions_without_a_rebalance(
     bootstrap: str, topic: str, group: str, make: Make
 ) -> None:
     create_topic(bootstrap, topic, partitions=4)
@@ -102,8 +102,8 @@ def test_static_member_comes_back_to_its_partitions_without_a_rebalance(
 
 # aiokafka leaves it to the garbage collector to close a connection that was refused.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_consumer_goes_on_where_it_was_after_kill_9(tmp_path: Path, make: Make) -> None:
-    """The broker is killed between a commit and the next read; the consumer just goes on."""
+def test_consumer_continues_at_its_commit_after_kill_9(tmp_path: Path, make: Make) -> None:
+    """The broker is killed between a commit and the next read; the consumer just continues."""
     with ServeProcess(tmp_path / "data") as broker:
         create_topic(broker.bootstrap_servers, "t", partitions=4)
         spread(broker.bootstrap_servers, "t", HUNDRED)
@@ -173,7 +173,7 @@ class TestJava:
         gone = consumer_groups(bootstrap, "--delete", "--group", group)
         assert gone[-1][-2:] == ["was", "successful."]
 
-    def test_kafkas_formatters_read_what_is_kept_of_a_group(
+    def test_kafkas_formatters_read_the_records_of_a_group(
         self, bootstrap: str, topic: str, group: str
     ) -> None:
         create_topic(bootstrap, topic)
@@ -196,8 +196,8 @@ class TestJava:
         assert [member_["sessionTimeout"] for member_ in data["members"]] == [6_000]
         member.close()
 
-    def test_java_consumer_goes_on_where_it_was_after_kill_9(self, tmp_path: Path) -> None:
-        """It runs through the kill; what it commits by itself, a second one does not read again."""
+    def test_java_consumer_continues_at_its_commit_after_kill_9(self, tmp_path: Path) -> None:
+        """It runs through the kill; a second consumer does not read its committed records again."""
         with ServeProcess(tmp_path / "data") as broker:
             create_topic(broker.bootstrap_servers, "t")
             produce(broker.bootstrap_servers, "t", HUNDRED)

@@ -103,7 +103,7 @@ def about(letter: Message) -> list[tuple[str, bytes]]:
     return [header for header in letter.headers() or [] if header[0].startswith(PREFIX)]
 
 
-def test_letter_has_key_and_value_and_says_where_and_why(queue: Queue) -> None:
+def test_letter_has_key_value_origin_and_reason(queue: Queue) -> None:
     queue.set_up(delivery_count_limit="2")
     queue.make()
     producer = Producer({"bootstrap.servers": queue.bootstrap_servers, "linger.ms": 200})
@@ -150,7 +150,7 @@ def test_letter_has_no_record_unless_the_group_has_records_copied(queue: Queue) 
     assert all(len(letter.headers() or []) == 6 for letter in letters)
 
 
-def test_letter_goes_to_the_partition_of_its_record_modulo_those_there_are(queue: Queue) -> None:
+def test_letter_partition_is_the_partition_of_its_record_modulo_the_count(queue: Queue) -> None:
     queue.set_up(partitions=3)
     queue.make(partitions=2)
     for partition in range(3):
@@ -176,7 +176,7 @@ def test_dead_letter_topic_is_made_where_that_is_allowed(queue: Queue) -> None:
     assert made["message.timestamp.type"] == "CreateTime"
 
 
-def test_thousand_letters_are_all_there_in_order(queue: Queue) -> None:
+def test_thousand_letters_are_written_in_order(queue: Queue) -> None:
     queue.set_up()
     queue.make()
     values = [b"%d" % number for number in range(1_000)]
@@ -186,7 +186,7 @@ def test_thousand_letters_are_all_there_in_order(queue: Queue) -> None:
     queue.settles()
 
 
-def test_queue_that_takes_no_letters_loses_them_in_kafka_and_keeps_them_in_ours(
+def test_letters_refused_by_the_topic_wait_in_ours_and_are_lost_in_kafka(
     queue: Queue,
 ) -> None:
     queue.set_up()

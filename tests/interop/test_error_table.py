@@ -16,7 +16,7 @@ JAVA_SECONDS_MAX = 120.0
 
 @pytest.mark.kafka
 @pytest.mark.skipif(WHY_NO_JAVA is not None, reason=str(WHY_NO_JAVA))
-def test_codes_and_retriable_flags_are_those_of_the_java_client() -> None:
+def test_codes_and_retriable_flags_agree_with_the_java_client() -> None:
     done = subprocess.run(
         java_command(kafka_peer.kafka_libs(), "ErrorTable"),
         stdout=subprocess.PIPE,

@@ -51,7 +51,9 @@ HUNDRED = [b"record %d" % number for number in range(100)]
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=[path.stem for path in TRANSCRIPTS])
-def test_tools_print_what_the_transcript_says(path: Path, bootstrap: str, tmp_path: Path) -> None:
+def test_output_of_the_tools_agrees_with_the_transcript(
+    path: Path, bootstrap: str, tmp_path: Path
+) -> None:
     Terminal(bootstrap, tmp_path, is_kafka=IS_KAFKA).play(path.read_text())
 
 
@@ -151,7 +153,7 @@ def test_kafka_dump_log_reads_our_share_state_and_group_records(
     assert f'"subscribedTopicNames":["{topic}"]' in groups
 
 
-def test_kafkas_formatters_read_what_is_kept_of_a_share_group(
+def test_kafkas_formatters_read_the_records_of_a_share_group(
     bootstrap: str, topic: str, group: str
 ) -> None:
     """Half of the records are accepted; the group's own records and its share state, as JSON."""

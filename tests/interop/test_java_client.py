@@ -105,5 +105,7 @@ def played(bootstrap: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_java_client_tells_what_it_tells_of_kafka(scene: str, played: dict[str, list[str]]) -> None:
+def test_java_client_reports_the_same_as_with_kafka(
+    scene: str, played: dict[str, list[str]]
+) -> None:
     assert played[scene] == [line.strip() for line in SCENES[scene].strip().splitlines()]

@@ -45,7 +45,7 @@ def test_kafka_features_lowers_and_switches_off(own_broker: str) -> None:
     assert found.groups() == ("0", "2", "0")
 
 
-def test_kafka_configs_shows_and_changes_what_a_group_sets(bootstrap: str, group: str) -> None:
+def test_kafka_configs_describes_and_alters_group_settings(bootstrap: str, group: str) -> None:
     entity = ["--entity-type", "groups", "--entity-name", group]
     added = "share.isolation.level=read_committed,share.delivery.count.limit=7"
     configs(bootstrap, "--alter", *entity, "--add-config", added)

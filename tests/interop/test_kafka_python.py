@@ -27,7 +27,9 @@ def admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])  # For the others it needs more packages.
-def test_records_come_back_byte_by_byte(bootstrap: str, topic: str, codec: str | None) -> None:
+def test_consumed_records_have_the_produced_bytes(
+    bootstrap: str, topic: str, codec: str | None
+) -> None:
     produce(bootstrap, topic, compression_type=codec, linger_ms=20)
     read = read_partition(bootstrap, topic, count=100)
     assert [record.value for record in read] == VALUES

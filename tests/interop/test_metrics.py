@@ -27,7 +27,7 @@ STOP_SECONDS_MAX = 10.0
 ORDERS = {"group": "billing", "topic": "orders", "partition": "0"}
 
 
-def test_a_scrape_says_what_the_consumer_did() -> None:
+def test_metrics_count_the_actions_of_the_consumer() -> None:
     """Ten records: 6 accepted, 2 released, 1 rejected, 1 left to its lock until it closes."""
     with run_broker({"sharegroup.metrics.port": "0"}) as broker:
         assert broker.running.metrics is not None
@@ -64,7 +64,7 @@ def test_a_scrape_says_what_the_consumer_did() -> None:
             assert found("kafka_server_share_group_fetch_ratio_sum", group="billing") >= 1
 
 
-def test_serve_says_where_its_metrics_are_and_stops_while_somebody_reads(tmp_path: Path) -> None:
+def test_serve_prints_its_metrics_address_and_stops_during_a_scrape(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "sharegroup", "serve", "--port", "0", "--metrics-port", "0"]
     words += ["--data", str(tmp_path / "data")]
     with (

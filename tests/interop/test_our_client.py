@@ -132,7 +132,7 @@ async def is_zero(admin: AdminClient, group: str, where: TopicPartition) -> bool
     return await lag(admin, group, where) == 0
 
 
-def test_released_records_come_back_and_rejected_ones_do_not(there: RunningBroker) -> None:
+def test_released_records_are_redelivered_and_rejected_ones_are_not(there: RunningBroker) -> None:
     async def scenario() -> None:
         await prepare(there, "settled", "g-settled")
         await produce(there, "settled", b"accept", b"release", b"reject")
@@ -157,7 +157,7 @@ def test_released_records_come_back_and_rejected_ones_do_not(there: RunningBroke
     asyncio.run(scenario())
 
 
-def test_closing_gives_back_what_is_held(there: RunningBroker) -> None:
+def test_close_releases_held_records(there: RunningBroker) -> None:
     async def scenario() -> None:
         await prepare(there, "returned", "g-returned")
         await produce(there, "returned", b"one")
@@ -170,7 +170,7 @@ def test_closing_gives_back_what_is_held(there: RunningBroker) -> None:
     asyncio.run(scenario())
 
 
-def test_implicit_mode_iterates_and_accepts_what_was_asked_past(there: RunningBroker) -> None:
+def test_iteration_in_implicit_mode_accepts_the_previous_records(there: RunningBroker) -> None:
     async def scenario() -> None:
         where = TopicPartition("implicit", 0)
         await prepare(there, "implicit", "g-implicit")
@@ -191,7 +191,7 @@ def test_implicit_mode_iterates_and_accepts_what_was_asked_past(there: RunningBr
     asyncio.run(scenario())
 
 
-def test_the_producer_writes_with_every_codec_and_knows_where(there: RunningBroker) -> None:
+def test_producer_writes_with_every_codec_and_returns_positions(there: RunningBroker) -> None:
     async def scenario() -> None:
         await prepare(there, "codecs", "g-codecs", partitions=3)
         for offset, codec in enumerate((None, "gzip", "snappy", "lz4", "zstd")):
@@ -229,8 +229,8 @@ def test_offsets_of_a_group_are_moved_and_forgotten(there: RunningBroker) -> Non
     asyncio.run(scenario())
 
 
-def test_a_killed_broker_costs_neither_producer_nor_consumer_a_record(there: RunningBroker) -> None:
-    """The broker is killed between two halves; what was confirmed before never comes back."""
+def test_killed_broker_loses_no_record_of_producer_or_consumer(there: RunningBroker) -> None:
+    """The broker is killed between two halves; records confirmed before are not redelivered."""
 
     async def scenario() -> None:
         await prepare(there, "killed", "g-killed")

@@ -107,7 +107,7 @@ def with_confluent(bootstrap: str, count: int, level: str) -> tuple[list[bytes],
 
 
 @pytest.mark.parametrize("read", [with_kafka_python, with_confluent])
-def test_only_committed_records_are_handed_out(
+def test_only_committed_records_are_delivered(
     read: Callable[[str, int, str], tuple[list[bytes], int]],
 ) -> None:
     async def main() -> None:
@@ -126,7 +126,7 @@ def test_only_committed_records_are_handed_out(
     asyncio.run(main())
 
 
-def test_a_waiting_consumer_gets_what_a_marker_decides() -> None:
+def test_marker_completes_the_fetch_of_a_waiting_consumer() -> None:
     async def main() -> None:
         async with broker() as running:
             await fill(running, *TRANSACTIONS)

@@ -171,13 +171,15 @@ def test_worker_with_retries_and_dead_letters(kafka: Guarded) -> None:
 
 
 @pytest.mark.parametrize(("retries", "letters"), [(True, False), (False, True)])
-def test_worker_with_either(kafka: Guarded, retries: bool, letters: bool) -> None:
+def test_worker_with_retries_or_dead_letters_needs_their_rights(
+    kafka: Guarded, retries: bool, letters: bool
+) -> None:
     rights = [*BARE, *(RETRIES if retries else LETTERS)]
     worked, said = work(kafka, rights, retries=retries, letters=letters, prepare=False)
     assert worked, said
 
 
-def test_worker_that_makes_what_is_missing(kafka: Guarded) -> None:
+def test_worker_that_creates_missing_topics_needs_more_rights(kafka: Guarded) -> None:
     rights = [*ALL, *LOOKING, *MAKING]
     check_each(kafka, rights, MAKING, made=False, retries=True, letters=True, prepare=True)
 
@@ -193,10 +195,10 @@ async def bill(value: bytes) -> None: ...
 
 
 @pytest.mark.parametrize("verb", ["plan", "check", "apply"])
-def test_commands_for_what_workers_need(
+def test_infrastructure_commands_need_their_rights(
     kafka: Guarded, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On everything that is there for ``plan`` and ``check``, on nothing for ``apply``."""
+    """Everything exists for ``plan`` and ``check``, and nothing for ``apply``."""
     monkeypatch.chdir(tmp_path)
     is_made = verb != "apply"
     needed = LOOKING if is_made else MAKING

@@ -177,10 +177,10 @@ def test_token_provider_may_be_a_coroutine_function(kafka: SecureKafka) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
-def test_login_is_renewed_on_the_same_connections_before_it_ends(
+def test_authentication_is_renewed_on_open_connections_before_it_ends(
     kafka: SecureKafka, mechanism: str
 ) -> None:
-    """A login lasts 2 s here: a producer that goes on for two of them logs in twice more.
+    """A login lasts 2 s here. A producer that works for two of them logs in twice more.
 
     Kafka closes a connection whose login has ended at the next request.
     """
@@ -219,15 +219,13 @@ def test_expired_token_is_an_error_at_once(kafka: SecureKafka) -> None:
     assert text.endswith('SASL OAUTHBEARER: {"status":"invalid_token"}')
 
 
-def test_broker_that_nobody_trusts_is_refused(
-    kafka: SecureKafka, certificates: Certificates
-) -> None:
+def test_untrusted_broker_is_refused(kafka: SecureKafka, certificates: Certificates) -> None:
     options = sasl_tls(kafka, certificates, "PLAIN")
     options["ssl_cafile"] = str(certificates.other_authority)
     assert "certificate verify failed" in refusal(options, TlsHandshakeFailed)
 
 
-def test_certificate_for_another_host_is_refused_unless_told_otherwise(
+def test_certificate_for_another_host_is_refused_with_host_name_check(
     kafka: SecureKafka, certificates: Certificates
 ) -> None:
     options = sasl_tls(kafka, certificates, "PLAIN")
@@ -236,7 +234,7 @@ def test_certificate_for_another_host_is_refused_unless_told_otherwise(
     assert isinstance(asyncio.run(topics_of({**options, "ssl_check_hostname": False})), list)
 
 
-def test_client_that_speaks_plain_text_to_a_tls_listener_is_told(
+def test_plain_text_to_a_tls_listener_is_an_error_with_a_hint(
     kafka: SecureKafka, certificates: Certificates
 ) -> None:
     options = {"bootstrap_servers": kafka.at(kafka.tls_port), "default_api_timeout_ms": 1_500}
@@ -245,12 +243,12 @@ def test_client_that_speaks_plain_text_to_a_tls_listener_is_told(
     assert "try security_protocol=SSL" in text or "check that the listener uses" in text
 
 
-def test_client_without_a_login_is_told(kafka: SecureKafka) -> None:
+def test_missing_authentication_is_an_error_with_a_hint(kafka: SecureKafka) -> None:
     options = {"bootstrap_servers": kafka.at(kafka.sasl_port), "default_api_timeout_ms": 1_500}
     assert "check that the listener uses" in refusal(options, RequestTimedOut)
 
 
-def test_client_that_speaks_tls_to_a_plain_listener_is_told(
+def test_tls_to_a_plain_listener_is_an_error(
     kafka: SecureKafka, certificates: Certificates
 ) -> None:
     options = {**tls(kafka, certificates), "bootstrap_servers": kafka.bootstrap_servers}

@@ -233,7 +233,7 @@ def test_fetch_that_renews_acquires_nothing(bootstrap: str, topic: str, group: s
 
 
 @pytest.mark.parametrize("field", ["max_bytes", "min_bytes", "max_records", "max_wait"])
-def test_fetch_that_renews_and_asks_for_something_is_refused(
+def test_fetch_with_renewals_and_non_zero_limits_is_refused(
     bootstrap: str, topic: str, group: str, field: str
 ) -> None:
     with members(bootstrap, topic, group, "one", sizes=(1,)) as (member,):
@@ -243,9 +243,7 @@ def test_fetch_that_renews_and_asks_for_something_is_refused(
         assert member.take() == [Acquired(0, 0, 1)]
 
 
-def test_renewal_in_a_request_that_does_not_say_so_is_refused(
-    bootstrap: str, topic: str, group: str
-) -> None:
+def test_renewal_without_is_renew_ack_is_refused(bootstrap: str, topic: str, group: str) -> None:
     with members(bootstrap, topic, group, "one", sizes=(2,)) as (member,):
         assert member.take() == [Acquired(0, 1, 1)]
         assert member.acknowledge((0, 1, (ACCEPT, RENEW))) == 42
@@ -290,7 +288,7 @@ def test_batch_optimized_finishes_its_batch_and_cuts_at_batches(
         ("10", 512, [512, 512, 512, 512, 512, 256, 128, 64, 32, 1, 1]),
     ],
 )
-def test_batch_that_comes_back_is_delivered_in_ever_smaller_portions(
+def test_redelivered_batch_is_divided_into_ever_smaller_portions(
     bootstrap: str, topic: str, group: str, limit: str, size: int, expected: list[int]
 ) -> None:
     with members(bootstrap, topic, group, "one", sizes=(size,), limit=limit) as (member,):

@@ -100,11 +100,12 @@ async def take(member: ShareConsumer, values: set[int]) -> list[Record]:
     return records
 
 
-def test_a_node_that_goes_takes_its_locks_and_nothing_else(
+def test_stopped_node_ends_only_its_own_locks(
     nodes: tuple[KafkaPeer, KafkaPeer],
 ) -> None:
-    """Four records are read, two from each node; of the next ones some are held when the second
-    node stops.  What was settled before stays so; what was held of it comes again."""
+    """Four records are read, two from each node. Some of the next ones are held when a node stops.
+    Records settled before stay settled; the held records of that node are redelivered.
+    """
     first, second = nodes
 
     async def scenario() -> None:

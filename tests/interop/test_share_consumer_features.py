@@ -153,7 +153,7 @@ def test_locks_are_renewed_by_themselves(play: Callable[..., None]) -> None:
     play(scenario)
 
 
-def test_a_group_without_renewal_says_so(play: Callable[..., None]) -> None:
+def test_auto_renew_in_a_group_without_renewal_is_reported(play: Callable[..., None]) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.prepare(1, share_renew_acknowledge_enable="false")
         async with scene.member(auto_renew=True, in_flight_max=100) as member:
@@ -166,7 +166,7 @@ def test_a_group_without_renewal_says_so(play: Callable[..., None]) -> None:
     play(scenario)
 
 
-def test_record_limit_acquires_no_more_than_asked(play: Callable[..., None]) -> None:
+def test_record_limit_acquires_no_more_than_requested(play: Callable[..., None]) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.prepare(5, share_record_lock_duration_ms="20000")
         async with scene.member(share_acquire_mode="record_limit", max_poll_records=2) as member:
@@ -208,7 +208,7 @@ def test_one_ended_lock_fails_no_other(play: Callable[..., None]) -> None:
     play(scenario)
 
 
-def test_columns_are_taken_and_given_back_in_parts(play: Callable[..., None]) -> None:
+def test_columns_are_accepted_and_released_in_parts(play: Callable[..., None]) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.prepare(1_000)
         async with scene.member() as member:

@@ -85,10 +85,10 @@ class Successor:
         return answer.results[key]
 
 
-def test_a_session_of_the_same_member_acknowledges_what_an_earlier_one_acquired(
+def test_new_session_of_a_member_acknowledges_records_of_its_former_session(
     bootstrap: str, topic: str, group: str
 ) -> None:
-    """The earlier connection stands still, as it does when a host is lost without a word."""
+    """The former connection is silent, as after the loss of a host."""
 
     async def scenario() -> None:
         await prepare(bootstrap, topic, group, records=10)
@@ -104,7 +104,7 @@ def test_a_session_of_the_same_member_acknowledges_what_an_earlier_one_acquired(
     play(scenario)
 
 
-def test_a_closed_connection_takes_the_locks_with_it_whatever_the_member_id(
+def test_closed_connection_ends_the_locks_for_any_member_id(
     bootstrap: str, topic: str, group: str
 ) -> None:
     """As after kill -9, when the system closes the sockets."""

@@ -61,7 +61,7 @@ async def with_confluent(running: TestBroker, count: int) -> Consumed:
 
 @pytest.mark.parametrize("consume", [with_ours, with_confluent])
 @pytest.mark.parametrize("level", EXPECTED)
-def test_share_consumer_gets_what_its_group_wants_and_leaves_no_lag(
+def test_share_consumer_follows_the_isolation_level_and_leaves_no_lag(
     tmp_path: Path, level: str, consume: Callable[..., asyncio.Future[Consumed]]
 ) -> None:
     async def main() -> None:

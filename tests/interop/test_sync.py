@@ -55,7 +55,7 @@ def taken(consumer: ShareConsumer, count: int) -> list[Record]:
     return records
 
 
-def test_results_come_by_item_as_with_asyncio(bootstrap: str, topic: str) -> None:
+def test_results_are_returned_per_item_as_with_asyncio(bootstrap: str, topic: str) -> None:
     with AdminClient(bootstrap_servers=bootstrap, client_id="auditor") as admin:
         assert admin.create_topics([NewTopic(topic, 2)]) == {topic: None}
         again = admin.create_topics([NewTopic(topic, 2)])
@@ -63,7 +63,7 @@ def test_results_come_by_item_as_with_asyncio(bootstrap: str, topic: str) -> Non
         assert topic in admin.list_topics()
         assert admin.client_id == "auditor"
         assert admin.metrics()["admin-client-metrics"]["connection-count"] >= 1
-    admin.close()  # Once more does no harm.
+    admin.close()  # A second call has no effect.
     with pytest.raises(IllegalStateError):
         admin.list_topics()
 
@@ -85,10 +85,10 @@ def test_records_of_many_threads_arrive_in_each_threads_order(
     assert sorted(offset for batch in offsets for offset in batch) == list(range(2_000))
 
 
-def test_records_are_settled_in_other_threads_than_they_are_polled_in(
+def test_records_may_be_settled_in_another_thread_than_polled(
     bootstrap: str, topic: str, group: str
 ) -> None:
-    """A pool works on what one thread polls: every record is accepted, and none comes again."""
+    """A pool handles the records of one polling thread: all are accepted, none is redelivered."""
     prepare(bootstrap, topic, group)
     fill(bootstrap, topic, 2_000)
     options = {"bootstrap_servers": bootstrap, "group_id": group}
@@ -115,7 +115,7 @@ def test_records_are_settled_in_other_threads_than_they_are_polled_in(
 
 
 @pytest.mark.parametrize("topics", [(), ([],)], ids=["no topics", "an empty list"])
-def test_subscribing_to_no_topics_leaves_the_group_and_gives_back(
+def test_subscribing_to_no_topics_leaves_the_group_and_releases_records(
     bootstrap: str, topic: str, group: str, topics: tuple[list[str], ...]
 ) -> None:
     prepare(bootstrap, topic, group)
@@ -135,9 +135,7 @@ def test_subscribing_to_no_topics_leaves_the_group_and_gives_back(
         assert [record.delivery_count for record in taken(consumer, 2)] == [2, 2]
 
 
-def test_outcomes_are_told_in_the_thread_that_commits(
-    bootstrap: str, topic: str, group: str
-) -> None:
+def test_callback_runs_in_the_thread_that_commits(bootstrap: str, topic: str, group: str) -> None:
     prepare(bootstrap, topic, group)
     told: list[tuple[str, AcknowledgementResult]] = []
     with Producer(bootstrap_servers=bootstrap) as producer:
@@ -154,7 +152,7 @@ def test_outcomes_are_told_in_the_thread_that_commits(
     assert result.error is None
 
 
-def test_iteration_accepts_a_record_when_the_next_is_asked_for(
+def test_iteration_accepts_a_record_when_the_next_one_is_requested(
     bootstrap: str, topic: str, group: str
 ) -> None:
     prepare(bootstrap, topic, group)
@@ -201,8 +199,8 @@ def test_two_members_share_one_partition(bootstrap: str, topic: str, group: str)
             assert member.commit() == {TopicPartition(topic, 0): None}
 
 
-def test_locks_are_renewed_while_nobody_polls(bootstrap: str, topic: str, group: str) -> None:
-    """A handler takes twice as long as its lock; one whose lock is not renewed loses the record."""
+def test_locks_are_renewed_without_polls(bootstrap: str, topic: str, group: str) -> None:
+    """A handler takes twice as long as its lock, and without renewal loses the record."""
     prepare(bootstrap, topic, group)
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         resource = ConfigResource(ResourceType.GROUP, group)
@@ -232,7 +230,7 @@ def test_locks_are_renewed_while_nobody_polls(bootstrap: str, topic: str, group:
         other.release([forgotten])
 
 
-def test_closing_reports_what_was_sent_and_what_went_back(
+def test_close_reports_acknowledged_and_released_records(
     bootstrap: str, topic: str, group: str
 ) -> None:
     prepare(bootstrap, topic, group)
@@ -276,8 +274,8 @@ def test_no_thread_is_left_when_all_clients_are_closed(bootstrap: str, topic: st
     assert "sharegroup" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_clients_go_on_after_a_killed_broker(tmp_path: Path) -> None:
-    """What was accepted before stays so; what was held when the broker died comes again."""
+def test_clients_continue_after_a_killed_broker(tmp_path: Path) -> None:
+    """Records accepted before stay accepted; records held at the kill are redelivered."""
     with running(chosen(), tmp_path) as broker:
         prepare(broker.bootstrap_servers, "t", "g")
         outlive(broker)

@@ -39,15 +39,15 @@ def test_the_entry_point_serves_a_broker_by_default(run_entry):
     assert run_entry("broker") == BROKER
 
 
-def test_options_after_broker_come_last_so_that_they_win(run_entry):
+def test_options_after_broker_are_last_and_override(run_entry):
     assert run_entry("broker", "--durability", "os") == [*BROKER, "--durability", "os"]
 
 
-def test_anything_else_is_a_command_of_sharegroup(run_entry):
+def test_other_arguments_are_a_command_of_sharegroup(run_entry):
     assert run_entry("groups", "list", "--json") == ["groups", "list", "--json"]
 
 
-def test_the_recipe_copies_what_is_there_and_not_ignored():
+def test_dockerfile_copies_existing_files_that_are_not_ignored():
     recipe = (ROOT / "Dockerfile").read_text()
     ignore = (ROOT / ".dockerignore").read_text().splitlines()
     copied = [

@@ -41,7 +41,7 @@ for module in modules:
 """
 
 
-def test_only_what_is_named_for_an_extra_needs_it() -> None:
+def test_only_the_listed_modules_need_an_extra() -> None:
     files = sorted(SOURCE.glob("sharegroup/**/*.py"))
     modules = [
         ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")

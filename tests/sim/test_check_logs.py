@@ -40,7 +40,9 @@ def logs(problems: list[str]) -> LogChecks:
     return logs
 
 
-def test_a_log_that_goes_back_is_found(logs: LogChecks, problems: list[str]) -> None:
+def test_decreasing_high_watermark_and_log_start_are_found(
+    logs: LogChecks, problems: list[str]
+) -> None:
     for response in (answer(8, start=5), answer(7, start=4)):
         logs.fetched(WHERE, response, 8, logs.view(WHERE).told)
     assert problems == [
@@ -49,7 +51,7 @@ def test_a_log_that_goes_back_is_found(logs: LogChecks, problems: list[str]) -> 
     ]
 
 
-def test_a_last_stable_offset_that_goes_back_is_found(logs: LogChecks, problems: list[str]) -> None:
+def test_decreasing_last_stable_offset_is_found(logs: LogChecks, problems: list[str]) -> None:
     for stable in (8, 6):
         logs.fetched(WHERE, answer(8, stable=stable), 8, logs.view(WHERE).told)
     assert problems == [f"L4: {WHERE} last stable offset went from 8 to 6"]

@@ -29,7 +29,7 @@ def test_a_broken_promise_is_found(mutant: Mutant) -> None:
     pytest.fail(f"{mutant} was not found in {RUNS_MAX} runs, only {sorted(found)}")
 
 
-def test_every_promise_has_a_broker_that_breaks_it() -> None:
-    """V3 is what S3 shows as; S12 has no checks: there is no access control yet."""
+def test_every_promise_has_a_mutant_that_breaks_it() -> None:
+    """A violation of V3 is reported as S3. S12 has no checks because access control is missing."""
     promises = {f"L{n}" for n in range(1, 5)} | {f"S{n}" for n in range(1, 12)} | {"V1", "V2"}
     assert {mutant.breaks for mutant in MUTANTS} == promises

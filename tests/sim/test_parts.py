@@ -77,7 +77,7 @@ async def connected(loop: SimLoop) -> tuple[Heard, Heard, Connection]:
     return client, server, network.connections[0]
 
 
-def test_time_jumps_and_says_when_nothing_can_happen_any_more(loop: SimLoop) -> None:
+def test_time_jumps_to_the_next_timer_and_stuck_is_raised_without_one(loop: SimLoop) -> None:
     async def main() -> None:
         await asyncio.sleep(3600)
         assert loop.time() == 3600
@@ -87,7 +87,7 @@ def test_time_jumps_and_says_when_nothing_can_happen_any_more(loop: SimLoop) -> 
         run(loop, main())
 
 
-def test_a_paused_process_does_nothing_until_it_goes_on_then_all_in_order(loop: SimLoop) -> None:
+def test_paused_process_continues_in_order_after_it_is_resumed(loop: SimLoop) -> None:
     other, done = Process("other"), []
 
     async def tick() -> None:
@@ -126,7 +126,7 @@ def test_an_ended_process_never_runs_again(loop: SimLoop) -> None:
     loop.bury([other])
 
 
-def test_bytes_arrive_in_order_whatever_the_delays_and_pieces(loop: SimLoop) -> None:
+def test_bytes_arrive_in_order_for_any_delays_and_pieces(loop: SimLoop) -> None:
     async def main() -> None:
         client, server, _ = await connected(loop)
         network: Any = loop.network
@@ -139,7 +139,7 @@ def test_bytes_arrive_in_order_whatever_the_delays_and_pieces(loop: SimLoop) -> 
     run(loop, main())
 
 
-def test_what_is_under_way_on_a_broken_link_arrives_when_it_is_mended(loop: SimLoop) -> None:
+def test_bytes_on_a_broken_link_arrive_when_it_is_restored(loop: SimLoop) -> None:
     async def main() -> None:
         client, server, connection = await connected(loop)
         network: Any = loop.network
@@ -153,7 +153,7 @@ def test_what_is_under_way_on_a_broken_link_arrives_when_it_is_mended(loop: SimL
     run(loop, main())
 
 
-def test_of_a_half_open_connection_one_end_hears_nothing(loop: SimLoop) -> None:
+def test_only_one_end_notices_a_half_open_connection(loop: SimLoop) -> None:
     async def main() -> None:
         client, server, connection = await connected(loop)
         network: Any = loop.network

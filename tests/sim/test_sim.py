@@ -46,7 +46,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     assert len(digests) == 1
 
 
-def test_seeds_differ_in_what_goes_wrong() -> None:
+def test_seeds_differ_in_their_faults() -> None:
     plans = [plan_of(seed) for seed in range(PLANS)]
     assert sum(not plan.faults for plan in plans) >= PLANS // 20, "some have no faults at all"
     for fault in ("kill", "power", "sync_fails", "pause", "half_open"):

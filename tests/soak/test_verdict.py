@@ -31,7 +31,7 @@ def test_a_soak_that_held_has_no_problem() -> None:
     assert (verdict.reference, verdict.median_share, verdict.lowest_share) == (1_000, 0.55, 0.21)
 
 
-def test_a_low_median_and_a_low_window_are_told() -> None:
+def test_low_median_and_low_window_are_problems() -> None:
     assert len(judged([400.0, 450.0, 900.0]).problems) == 1
     assert len(judged([900.0, 900.0, 190.0]).problems) == 1
 
@@ -49,7 +49,7 @@ def test_short_windows_are_not_judged() -> None:
     assert verdict.problems == []
 
 
-def test_losses_doubles_memory_probe_and_tracebacks_are_told() -> None:
+def test_losses_doubles_memory_probe_and_tracebacks_are_problems() -> None:
     rates = [900.0] * 3
     assert judged(rates, account={"work": GOOD | {"lost": 1}}).problems
     assert judged(rates, account={"work": GOOD | {"doubles_unexplained": 1}}).problems
@@ -59,7 +59,7 @@ def test_losses_doubles_memory_probe_and_tracebacks_are_told() -> None:
     assert judged(rates, log="Traceback (most recent call last):").problems
 
 
-def test_account_tells_lost_records_and_doubles() -> None:
+def test_account_counts_lost_records_and_doubles() -> None:
     account = Account()
     lost, double, explained, fine = (account.next() for _ in range(4))
     for number in (lost, double, explained, fine):

@@ -42,7 +42,7 @@ def test_acknowledge_1_partition_takes_all_of_a_request_or_nothing(scene: Scene)
     assert rest(scene, member) == [(0, 1, 2), (3, 3, 2)]
 
 
-def test_acknowledge_2_partitions_of_a_request_stand_for_themselves(scene: Scene) -> None:
+def test_acknowledge_2_partitions_of_a_request_are_independent(scene: Scene) -> None:
     topic, member = holder(scene, 1, partitions=2)
     acks: dict[tuple[object, int], list[Range]] = {
         (topic.id, 0): [(0, 0, ACCEPT)],
@@ -59,14 +59,14 @@ def test_acknowledge_3_only_the_holder_may(scene: Scene) -> None:
     assert member.acknowledge([(0, 1, ACCEPT)]).outcome == 0
 
 
-def test_acknowledge_4_record_that_nobody_holds(scene: Scene) -> None:
+def test_acknowledge_4_record_without_a_lock_is_an_invalid_record_state(scene: Scene) -> None:
     _, member = holder(scene, 3)
     assert member.acknowledge([(1, 1, RELEASE), (2, 2, ACCEPT)]).outcome == 0
     assert member.acknowledge([(1, 1, ACCEPT)]).outcome == INVALID_STATE
     assert member.acknowledge([(2, 2, ACCEPT)]).outcome == INVALID_STATE
 
 
-def test_acknowledge_5_below_the_start_everything_was_said(scene: Scene) -> None:
+def test_acknowledge_5_acknowledgement_below_the_start_offset_is_ignored(scene: Scene) -> None:
     topic, member = holder(scene, 3)
     assert member.acknowledge([(0, 1, ACCEPT)]).outcome == 0
     stranger = scene.member(member.group, topic).open()
@@ -76,7 +76,7 @@ def test_acknowledge_5_below_the_start_everything_was_said(scene: Scene) -> None
     assert scene.start_and_lag(member.group, topic)[1] == 0
 
 
-def test_acknowledge_6_past_what_was_ever_acquired_is_invalid(scene: Scene) -> None:
+def test_acknowledge_6_offset_beyond_the_last_acquired_is_an_invalid_request(scene: Scene) -> None:
     topic, member = holder(scene, 2)
     scene.produce(topic, 3)
     assert member.acknowledge([(0, 2, ACCEPT)]).outcome == INVALID
@@ -149,7 +149,7 @@ def test_acknowledge_12_share_partition_that_is_not_loaded(scene: Scene) -> None
     assert member.acknowledge({(topic.id, 1): [(0, 0, ACCEPT)]}).errors == {1: UNKNOWN_PARTITION}
 
 
-def test_acknowledge_13_nothing_said_is_no_error(scene: Scene) -> None:
+def test_acknowledge_13_empty_acknowledgement_is_no_error(scene: Scene) -> None:
     topic, member = holder(scene, 1)
     answer = member.acknowledge({(topic.id, 0): []})
     assert (answer.error, answer.errors) == (0, {"ours": {0: 0}, "kafka": {}}[scene.kind])
@@ -163,7 +163,7 @@ def test_acknowledge_14_gap_archives(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("how", ["acknowledge", "fetch"])
-def test_acknowledge_15_renewal_needs_a_request_that_says_so(scene: Scene, how: str) -> None:
+def test_acknowledge_15_renewal_needs_is_renew_ack(scene: Scene, how: str) -> None:
     _, member = holder(scene, 2)
     acks = [(0, 1, ACCEPT, RENEW)]
     if how == "fetch":
@@ -190,7 +190,7 @@ def test_acknowledge_16_version_1_cannot_renew(scene: Scene) -> None:
     assert [ask(RENEW), ask(ACCEPT)] == [INVALID, 0]
 
 
-def test_acknowledge_17_renewal_may_go_with_others(scene: Scene) -> None:
+def test_acknowledge_17_renewals_and_other_acknowledgements_may_be_mixed(scene: Scene) -> None:
     _, member = holder(scene, 4)
     answer = member.acknowledge([(0, 3, ACCEPT, RENEW, RELEASE, RENEW)], renew=True)
     assert (answer.outcome, answer.lock_ms) == (0, 30_000)
@@ -204,7 +204,7 @@ def test_acknowledge_18_group_may_forbid_renewal(scene: Scene) -> None:
     assert member.acknowledge([(0, 0, ACCEPT)]).outcome == 0
 
 
-def test_acknowledge_19_fetch_that_renews_asks_for_nothing_else(scene: Scene) -> None:
+def test_acknowledge_19_fetch_with_is_renew_ack_fetches_nothing(scene: Scene) -> None:
     topic, member = holder(scene, 1)
     scene.produce(topic, 1)
     epoch = member.session_epoch
@@ -217,7 +217,7 @@ def test_acknowledge_19_fetch_that_renews_asks_for_nothing_else(scene: Scene) ->
     assert answer.lock_ms == 30_000
 
 
-def test_acknowledge_20_nobody_renews_what_another_holds(scene: Scene) -> None:
+def test_acknowledge_20_lock_of_another_member_cannot_be_renewed(scene: Scene) -> None:
     topic, member = holder(scene, 1)
     other = scene.member(member.group, topic).open()
     assert other.acknowledge([(0, 0, RENEW)], renew=True).outcome == INVALID_STATE

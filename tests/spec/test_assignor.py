@@ -55,7 +55,7 @@ def test_assignor_2_more_members_than_partitions_share_them(scene: Scene) -> Non
     assert held == [0, 0, 0, 1, 1, 1]
 
 
-def test_assignor_3_join_moves_only_what_the_new_member_gets(scene: Scene) -> None:
+def test_assignor_3_join_moves_only_the_partitions_of_the_new_member(scene: Scene) -> None:
     topic = scene.topic(6)
     members = crowd(scene, 2, topic)
     before = [set(member.assigned) for member in members]
@@ -68,7 +68,7 @@ def test_assignor_3_join_moves_only_what_the_new_member_gets(scene: Scene) -> No
     assert len(third.assigned) == 2
 
 
-def test_assignor_4_leave_takes_nothing_from_those_who_stay(scene: Scene) -> None:
+def test_assignor_4_remaining_members_keep_their_partitions_after_a_leave(scene: Scene) -> None:
     members = crowd(scene, 3, scene.topic(6))
     before = [set(member.assigned) for member in members]
     members[2].leave()
@@ -78,7 +78,7 @@ def test_assignor_4_leave_takes_nothing_from_those_who_stay(scene: Scene) -> Non
         assert len(member.assigned) == 3
 
 
-def test_assignor_5_members_get_topics_that_they_subscribed(scene: Scene) -> None:
+def test_assignor_5_members_get_only_subscribed_topics(scene: Scene) -> None:
     both, first, second = scene.group(), scene.topic(2), scene.topic(2)
     member, two = scene.member(both), scene.member(both)
     member.heartbeat(topics=[first.name])
@@ -100,7 +100,7 @@ def test_assignor_6_partitions_of_all_topics_are_dealt_together(scene: Scene) ->
     assert [len(member.assigned) for member in members] == [2, 2]
 
 
-def test_assignor_7_same_members_keep_what_they_have(scene: Scene) -> None:
+def test_assignor_7_unchanged_members_keep_their_partitions(scene: Scene) -> None:
     topic = scene.topic(4)
     members = crowd(scene, 2, topic)
     before = [set(member.assigned) for member in members]
@@ -127,8 +127,8 @@ def test_assignor_8_topics_that_only_some_subscribe_are_dealt_one_by_one(scene: 
     assert len(member.assigned) == 4
 
 
-def test_assignor_9_join_moves_no_more_partitions_than_it_must(scene: Scene) -> None:
-    """Three and two of five become two, two and one; Kafka may leave the newcomer two."""
+def test_assignor_9_join_moves_the_minimum_of_partitions(scene: Scene) -> None:
+    """Three and two of five become two, two and one. Kafka may give the new member two."""
     topic = scene.topic(5)
     members = crowd(scene, 2, topic)
     third = scene.member(members[0].group)

@@ -17,7 +17,7 @@ AHEAD = -1
 """Minutes ago: a little later than now."""
 
 
-def test_compaction_1_of_each_key_the_newest_stays_at_its_offset(scene: Scene) -> None:
+def test_compaction_1_newest_record_of_each_key_keeps_its_offset(scene: Scene) -> None:
     log = Compacted(scene)
     for number, key in enumerate("abab"):
         log.write(key, b"%d" % number)
@@ -28,8 +28,8 @@ def test_compaction_1_of_each_key_the_newest_stays_at_its_offset(scene: Scene) -
         assert (first.offset, first.key, first.value) == (offset, key, value)
 
 
-def test_compaction_2_tombstone_goes_after_its_time(scene: Scene) -> None:
-    """Its time begins with the first pass that sees it; a later one takes it."""
+def test_compaction_2_tombstone_is_removed_after_delete_retention_ms(scene: Scene) -> None:
+    """The time begins at the first pass that reads the tombstone; a later pass removes it."""
     log = Compacted(scene, delete_retention_ms="1")
     log.write("a")
     log.write("a", value=None)
@@ -49,14 +49,14 @@ def test_compaction_3_young_records_stay_and_hide_nothing(scene: Scene) -> None:
     log.until_left(1, 2, 3)
 
 
-def test_compaction_4_segment_that_is_written_to_stays_and_hides_nothing(scene: Scene) -> None:
+def test_compaction_4_active_segment_is_kept_and_replaces_no_older_record(scene: Scene) -> None:
     log = Compacted(scene)
     for _ in range(3):
         log.write("a")
     log.until_left(1, 2)
 
 
-def test_compaction_5_open_transaction_and_what_follows_it_hide_nothing(scene: Scene) -> None:
+def test_compaction_5_open_transaction_and_later_records_replace_nothing(scene: Scene) -> None:
     log = Compacted(scene)
     log.write("a")
     log.write("a")
@@ -68,7 +68,7 @@ def test_compaction_5_open_transaction_and_what_follows_it_hide_nothing(scene: S
     transaction.commit()
 
 
-def test_compaction_6_aborted_records_go_and_hide_nothing(scene: Scene) -> None:
+def test_compaction_6_aborted_records_are_removed_and_replace_nothing(scene: Scene) -> None:
     """Offset 2 is the transaction's marker."""
     log = Compacted(scene)
     log.write("a", b"good")
@@ -92,7 +92,7 @@ def test_compaction_7_record_without_a_key_is_refused(scene: Scene) -> None:
     assert (answer.error_code, scene.offset(log.topic)) == (INVALID_RECORD, 1)
 
 
-def test_compaction_8_records_may_be_deleted_where_the_policy_also_says_delete(
+def test_compaction_8_delete_records_is_allowed_with_the_delete_policy(
     scene: Scene,
 ) -> None:
     topic = scene.topic(cleanup_policy="compact,delete")

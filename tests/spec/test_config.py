@@ -75,20 +75,20 @@ def set_one(scene: Scene, group: str, key: str, value: str) -> Any:
     return scene.alter_configs(GROUP_RESOURCE, group, {key: value})
 
 
-def test_config_1_group_shows_every_setting_with_what_holds(scene: Scene) -> None:
+def test_config_1_group_has_all_settings_with_their_effective_values(scene: Scene) -> None:
     shown = scene.configs(GROUP_RESOURCE, scene.new_name("group"))
     assert {name: shown.get(name) for name in GROUP_DEFAULTS} == GROUP_DEFAULTS
 
 
-def test_config_2_source_says_who_set_it(scene: Scene) -> None:
-    """The interval is set for this broker, the reset by the group itself."""
+def test_config_2_source_of_each_setting_is_reported(scene: Scene) -> None:
+    """The interval is set for this broker, the reset policy for the group."""
     shown = by_name(scene.described_configs(GROUP_RESOURCE, scene.group()))
     assert shown["share.assignment.interval.ms"].config_source == STATIC_BROKER
     assert shown["share.auto.offset.reset"].config_source == DYNAMIC_GROUP
     assert shown["share.delivery.count.limit"].config_source == DEFAULT
 
 
-def test_config_3_type_and_meaning_are_told(scene: Scene) -> None:
+def test_config_3_type_and_documentation_are_reported(scene: Scene) -> None:
     shown = by_name(scene.described_configs(GROUP_RESOURCE, scene.new_name("group")))
     types = {
         "share.delivery.count.limit": INT,
@@ -127,7 +127,9 @@ def test_config_3_type_and_meaning_are_told(scene: Scene) -> None:
         ("share.no.such.setting", "1"),
     ],
 )
-def test_config_4_value_out_of_range_is_refused_by_name(scene: Scene, key: str, value: str) -> None:
+def test_config_4_error_for_a_value_out_of_range_names_the_setting(
+    scene: Scene, key: str, value: str
+) -> None:
     group = scene.new_name("group")
     before = scene.configs(GROUP_RESOURCE, group)
     answer = set_one(scene, group, key, value)
@@ -193,7 +195,7 @@ def test_config_9_setting_that_is_deleted_is_the_brokers_again(scene: Scene) -> 
     )
 
 
-def test_config_10_asking_whether_it_would_do_changes_nothing(scene: Scene) -> None:
+def test_config_10_validate_only_changes_nothing(scene: Scene) -> None:
     group = scene.new_name("group")
     change = alter_configs.AlterableConfig(
         name="share.delivery.count.limit", config_operation=0, value="7"
@@ -208,7 +210,7 @@ def test_config_10_asking_whether_it_would_do_changes_nothing(scene: Scene) -> N
     assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "5"
 
 
-def test_config_11_broker_shows_what_holds_for_all_groups(scene: Scene) -> None:
+def test_config_11_broker_has_the_defaults_of_all_groups(scene: Scene) -> None:
     shown = scene.configs(BROKER_RESOURCE, "1")
     assert {name: shown.get(name) for name in BROKER_DEFAULTS} == BROKER_DEFAULTS
 
@@ -219,7 +221,7 @@ def test_config_12_most_locks_that_a_group_may_hold(scene: Scene) -> None:
     assert answer.error_code == {"ours": 0, "kafka": INVALID_CONFIG}[scene.kind]
 
 
-def test_config_13_topic_says_whether_it_takes_dead_letters(scene: Scene) -> None:
+def test_config_13_topic_has_a_setting_to_accept_dead_letters(scene: Scene) -> None:
     topic = scene.topic()
     key = "errors.deadletterqueue.group.enable"
     assert scene.configs(TOPIC_RESOURCE, topic.name)[key] == "false"
@@ -241,7 +243,7 @@ def test_config_15_synonyms_name_the_brokers_setting(scene: Scene) -> None:
     assert synonyms[0].name == "group.share.assignment.interval.ms"
 
 
-def test_config_16_changes_of_one_request_are_all_made_or_none(scene: Scene) -> None:
+def test_config_16_changes_of_one_request_are_atomic(scene: Scene) -> None:
     group = scene.new_name("group")
     both = {"share.delivery.count.limit": "7", "share.record.lock.duration.ms": "1"}
     assert scene.alter_configs(GROUP_RESOURCE, group, both).error_code == INVALID_CONFIG
@@ -256,8 +258,8 @@ def test_config_17_dead_letter_topic_has_a_name_that_topics_can_have(
     assert answer.error_code == {"ours": INVALID_CONFIG, "kafka": 0}[scene.kind]
 
 
-def test_config_18_settings_of_groups_that_there_are_not(scene: Scene) -> None:
-    """Groups of KIP-848 and of streams are not here."""
+def test_config_18_settings_of_unsupported_group_types_are_refused(scene: Scene) -> None:
+    """Ours has no groups of KIP-848 and no streams groups."""
     for key in ("consumer.session.timeout.ms", "streams.session.timeout.ms"):
         answer = set_one(scene, scene.new_name("group"), key, "45000")
         assert answer.error_code == {"ours": INVALID_CONFIG, "kafka": 0}[scene.kind]
@@ -351,7 +353,7 @@ def test_config_24_list_grows_from_the_value_that_holds_and_shrinks(scene: Scene
         wait_for(lambda shown=shown: scene.configs(TOPIC_RESOURCE, topic.name)[key] == shown, shown)
 
 
-def test_config_25_value_of_one_broker_stands_above_that_of_all(scene: Scene) -> None:
+def test_config_25_value_of_one_broker_overrides_that_of_all_brokers(scene: Scene) -> None:
     topic, key = scene.topic(), "message.max.bytes"
     batch = encode_batch([SimpleRecord(None, b"x" * 5000, int(time.time() * 1000))])
     assert scene.produce_batch(topic, batch) == 0
@@ -374,10 +376,10 @@ def test_config_25_value_of_one_broker_stands_above_that_of_all(scene: Scene) ->
 
 
 @pytest.mark.ours_only("it takes two starts with different settings")
-def test_config_26_kept_value_that_the_broker_no_longer_allows_is_capped(
+def test_config_26_stored_value_beyond_a_new_broker_limit_is_capped(
     scene: Scene, tmp_path: Path
 ) -> None:
-    """It is shown as it was set."""
+    """It is still shown as it was set."""
     with start_ours(tmp_path) as peer, Scene(peer, scene.name) as generous:
         group = generous.group(share_record_lock_duration_ms="50000")
     stricter = {"group.share.max.record.lock.duration.ms": "40000"}
@@ -387,8 +389,8 @@ def test_config_26_kept_value_that_the_broker_no_longer_allows_is_capped(
         assert strict.member(group, strict.topic()).fetch().lock_ms == 40_000
 
 
-def test_config_27_what_has_settings_is_listed(scene: Scene) -> None:
-    """Groups with settings of their own, whether they are there or not; topics; the broker."""
+def test_config_27_resources_with_settings_are_listed(scene: Scene) -> None:
+    """Groups with settings, even if they do not exist; topics; the broker."""
 
     def listed(*kinds: int) -> set[tuple[int, str]]:
         request = list_config_resources.ListConfigResourcesRequest(resource_types=kinds)

@@ -163,7 +163,7 @@ def consumer_group(scene: Scene) -> str:
     return Consumer(scene, scene.new_name("group")).start().group
 
 
-def test_consumer_1_joins_under_a_member_id_that_it_is_given(scene: Scene) -> None:
+def test_consumer_1_member_joins_with_the_id_from_the_coordinator(scene: Scene) -> None:
     consumer = Consumer(scene, scene.new_name("group"))
 
     def attempt() -> Any:
@@ -179,7 +179,7 @@ def test_consumer_1_joins_under_a_member_id_that_it_is_given(scene: Scene) -> No
     assert [member.member_id for member in answer.members] == [consumer.member_id]
 
 
-def test_consumer_2_leader_says_who_gets_what(scene: Scene) -> None:
+def test_consumer_2_leader_assigns_the_partitions(scene: Scene) -> None:
     consumer = Consumer(scene, scene.new_name("group"))
     assert consumer.join().error_code == 0
     answer = consumer.sync(**{consumer.member_id: b"partitions 0 to 4"})
@@ -210,7 +210,7 @@ def test_consumer_4_old_generation_is_fenced(scene: Scene) -> None:
     assert commit(scene, consumer.group, topic, 1, member=consumer) == ILLEGAL_GENERATION
 
 
-def test_consumer_5_unknown_member_is_told_so(scene: Scene) -> None:
+def test_consumer_5_unknown_member_is_an_error(scene: Scene) -> None:
     consumer = Consumer(scene, scene.new_name("group")).start()
     consumer.member_id = f"somebody-{uuid4()}"
     assert consumer.heartbeat() == UNKNOWN_MEMBER
@@ -282,7 +282,7 @@ def test_consumer_12_group_with_members_is_not_deleted(scene: Scene) -> None:
     assert committed(scene, consumer.group, topic) == (0, -1, "")
 
 
-def test_consumer_13_share_heartbeat_does_not_see_a_consumer_group(scene: Scene) -> None:
+def test_consumer_13_share_heartbeat_does_not_find_a_consumer_group(scene: Scene) -> None:
     group = consumer_group(scene)
     answer = scene.member(group).heartbeat(topics=[scene.topic().name])
     assert answer.error_code == NO_GROUP
@@ -302,7 +302,7 @@ def test_consumer_15_share_group_has_no_committed_offsets(scene: Scene) -> None:
     assert scene.ask(request).error_code == NO_GROUP
 
 
-def test_consumer_16_share_group_is_dead_to_who_describes_consumer_groups(scene: Scene) -> None:
+def test_consumer_16_share_group_is_described_as_a_dead_consumer_group(scene: Scene) -> None:
     group = share_group(scene)
     about = described(scene, group)
     assert (about.error_code, about.group_state) == (NO_GROUP, "Dead")
@@ -313,7 +313,7 @@ def test_consumer_16_share_group_is_dead_to_who_describes_consumer_groups(scene:
     assert (old.error_code, old.group_state) == (0, "Dead")
 
 
-def test_consumer_17_share_administration_does_not_see_a_consumer_group(scene: Scene) -> None:
+def test_consumer_17_share_administration_does_not_find_a_consumer_group(scene: Scene) -> None:
     group, topic = consumer_group(scene), scene.topic()
     assert scene.describe(group).error_code == NO_GROUP
     assert alter_offsets(scene, group, topic.name, 0).error_code == NO_GROUP
@@ -356,8 +356,8 @@ def test_consumer_21_silent_member_is_removed(scene: Scene) -> None:
     assert consumer.heartbeat() == UNKNOWN_MEMBER
 
 
-def test_consumer_22_new_member_goes_with_its_connection(scene: Scene) -> None:
-    """Kafka lets it take part."""
+def test_consumer_22_new_member_is_removed_with_its_connection(scene: Scene) -> None:
+    """Kafka keeps it as a member."""
     first = Consumer(scene, scene.new_name("group")).start()
     second = Consumer(scene, first.group)
     second.member_id = second.connection.ask(second.join_request()).member_id
@@ -369,8 +369,8 @@ def test_consumer_22_new_member_goes_with_its_connection(scene: Scene) -> None:
     assert len(first.join().members) == members
 
 
-def test_consumer_23_group_that_never_agreed_on_anything_is_forgotten(scene: Scene) -> None:
-    """Nobody comes back with the member id that was told."""
+def test_consumer_23_group_without_an_assignment_is_removed(scene: Scene) -> None:
+    """The member id from the first join is never used."""
     consumer = Consumer(scene, scene.new_name("group"), session_ms=300)
     [member_id] = {consumer.connection.ask(consumer.join_request()).member_id}
     assert member_id

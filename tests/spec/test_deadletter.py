@@ -66,7 +66,7 @@ def headers(letter: Any) -> dict[str, bytes | None]:
     return dict(letter.headers)
 
 
-def test_deadletter_1_rejected_record_says_where_it_comes_from(scene: Scene) -> None:
+def test_deadletter_1_letter_of_a_rejected_record_has_its_origin(scene: Scene) -> None:
     pair = Pair(scene)
     pair.produce(b"good", b"bad")
     pair.member.take(2)
@@ -82,7 +82,7 @@ def test_deadletter_1_rejected_record_says_where_it_comes_from(scene: Scene) -> 
     }
 
 
-def test_deadletter_2_exhausted_record_says_so(scene: Scene) -> None:
+def test_deadletter_2_letter_of_an_exhausted_record_has_reason_and_count(scene: Scene) -> None:
     pair = Pair(scene, share_delivery_count_limit="2")
     pair.produce(b"bad")
     for count in (1, 2):
@@ -93,7 +93,7 @@ def test_deadletter_2_exhausted_record_says_so(scene: Scene) -> None:
     assert headers(letter)["__dlq.errors.delivery.count"] == b"2"
 
 
-def test_deadletter_3_record_itself_is_not_copied_unless_asked_for(scene: Scene) -> None:
+def test_deadletter_3_record_is_not_copied_by_default(scene: Scene) -> None:
     pair = Pair(scene)
     pair.produce(b"secret")
     pair.member.take()
@@ -102,8 +102,8 @@ def test_deadletter_3_record_itself_is_not_copied_unless_asked_for(scene: Scene)
     assert (letter.key, letter.value) == (None, None)
 
 
-def test_deadletter_4_key_and_value_are_copied_where_asked_for(scene: Scene) -> None:
-    """Ours copies the record's own headers, too."""
+def test_deadletter_4_key_and_value_are_copied_if_configured(scene: Scene) -> None:
+    """Ours copies the headers of the record, too."""
     pair = Pair(scene, errors_deadletterqueue_copy_record_enable="true")
     pair.produce(b"value")
     pair.member.take()
@@ -138,7 +138,7 @@ def test_deadletter_6_every_record_of_a_range_is_a_letter(scene: Scene) -> None:
     ]
 
 
-def test_deadletter_7_start_passes_a_record_when_its_copy_is_there(scene: Scene) -> None:
+def test_deadletter_7_start_offset_passes_a_record_after_its_copy_is_written(scene: Scene) -> None:
     pair = Pair(scene)
     pair.produce(b"a")
     pair.member.take()
@@ -160,7 +160,7 @@ def test_deadletter_8_partition_follows_the_source(scene: Scene) -> None:
     assert (sorted(even), odd) == ([b"0", b"2"], [b"1"])
 
 
-def test_deadletter_9_without_a_topic_there_are_none(scene: Scene) -> None:
+def test_deadletter_9_without_a_topic_no_letters_are_written(scene: Scene) -> None:
     pair = Pair(scene, errors_deadletterqueue_topic_name="")
     pair.produce(b"a")
     pair.member.take()
@@ -209,7 +209,7 @@ def test_deadletter_11_letters_are_of_now(scene: Scene) -> None:
     assert letter.timestamp != NOW_MS
 
 
-def test_deadletter_12_topic_is_made_where_the_broker_permits_it(scene: Scene) -> None:
+def test_deadletter_12_topic_is_created_if_the_broker_permits_it(scene: Scene) -> None:
     key = "errors.deadletterqueue.auto.create.topics.enable"
     name = f"dlq.{scene.new_name('topic')}"
     pair = Pair(scene, errors_deadletterqueue_topic_name=name)
@@ -273,7 +273,7 @@ def waiting(scene: Scene) -> Pair:
     return pair
 
 
-def test_deadletter_15_name_that_is_taken_back_archives_what_waits(scene: Scene) -> None:
+def test_deadletter_15_removed_topic_name_archives_waiting_records(scene: Scene) -> None:
     pair = waiting(scene)
     if scene.kind == "ours":
         assert pair.lag() == 1
@@ -284,10 +284,10 @@ def test_deadletter_15_name_that_is_taken_back_archives_what_waits(scene: Scene)
 
 
 @pytest.mark.ours_only("Kafka's do not wait for so long")
-def test_deadletter_16_what_waits_is_written_after_a_restart_whoever_comes_back(
+def test_deadletter_16_waiting_letters_are_written_after_a_restart(
     scene: Scene, tmp_path: Path
 ) -> None:
-    """Nobody does."""
+    """No member connects after the restart."""
     with start_ours(tmp_path) as peer:
         with Scene(peer, scene.name) as before:
             pair = waiting(before)
@@ -306,7 +306,7 @@ def test_deadletter_16_what_waits_is_written_after_a_restart_whoever_comes_back(
             wait_for(lambda: pair.lag() == 0, "the record to be settled")
 
 
-def test_deadletter_17_record_that_is_deleted_while_it_waits_is_gone(scene: Scene) -> None:
+def test_deadletter_17_record_deleted_while_it_waits_has_no_letter(scene: Scene) -> None:
     pair = waiting(scene)
     pair.produce(b"b")
     scene.delete_records(pair.source, 1)

@@ -89,7 +89,7 @@ def test_feature_2_level_0_switches_share_groups_off_at_once(scene: Scene, resto
     )
 
 
-def test_feature_3_switched_on_again_groups_go_on(scene: Scene, restored: None) -> None:
+def test_feature_3_groups_continue_when_enabled_again(scene: Scene, restored: None) -> None:
     topic = scene.topic()
     scene.produce(topic, 1)
     member = scene.member(scene.group(), topic)
@@ -102,19 +102,19 @@ def test_feature_3_switched_on_again_groups_go_on(scene: Scene, restored: None) 
     assert member.take() == [(0, 0, 1)]
 
 
-def test_feature_4_asking_whether_it_would_do_changes_nothing(scene: Scene) -> None:
+def test_feature_4_validate_only_changes_nothing(scene: Scene) -> None:
     assert update(scene, 1, SAFE_DOWNGRADE, validate_only=True).error_code == 0
     assert features(scene)[1] == 2
 
 
-def test_feature_5_level_that_there_is_not_is_refused(scene: Scene) -> None:
+def test_feature_5_unsupported_level_is_refused(scene: Scene) -> None:
     assert update(scene, 3, UPGRADE).error_code != 0
     assert update(scene, 1, UPGRADE).error_code != 0, "that would be a downgrade"
     assert update(scene, 1, UPGRADE, "no.such.feature").error_code != 0
     assert features(scene)[1] == 2
 
 
-def test_feature_6_levels_of_one_request_are_changed_all_or_none(scene: Scene) -> None:
+def test_feature_6_changes_of_one_request_are_atomic(scene: Scene) -> None:
     for names in (("share.version", "no.such.feature"), ("no.such.feature", "share.version")):
         assert update(scene, 1, SAFE_DOWNGRADE, *names).error_code != 0
     assert features(scene)[1] == 2

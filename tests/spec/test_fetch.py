@@ -29,7 +29,7 @@ def reader(scene: Scene, partitions: int = 1, **configs: str) -> tuple[Topic, Me
     return topic, member
 
 
-def test_fetch_1_acquired_records_come_as_they_were_produced(scene: Scene) -> None:
+def test_fetch_1_acquired_records_are_returned_as_produced(scene: Scene) -> None:
     topic, member = reader(scene)
     scene.produce(topic, 3)
     answer = member.fetch(wait_ms=5000)
@@ -66,7 +66,7 @@ def test_fetch_4_nothing_to_take_is_answered_when_the_wait_is_over(scene: Scene)
     assert (answer.error, answer.partitions) == (0, {})
 
 
-def test_fetch_5_waiting_fetch_is_answered_when_a_record_comes(scene: Scene) -> None:
+def test_fetch_5_new_record_completes_a_waiting_fetch(scene: Scene) -> None:
     topic, member = reader(scene)
     member.open()
     request = member.begin_fetch(wait_ms=10_000)
@@ -126,7 +126,7 @@ def test_fetch_11_ranges_are_cut_between_log_batches_at_the_batch_size(scene: Sc
     assert member.take(8, batch_size=3) == [(0, 3, 1), (4, 7, 1)]
 
 
-def test_fetch_12_answer_says_how_long_locks_of_the_group_hold(scene: Scene) -> None:
+def test_fetch_12_response_has_the_lock_duration_of_the_group(scene: Scene) -> None:
     _, member = reader(scene)
     assert member.fetch().lock_ms == 30_000
     scene.alter_group(member.group, share_record_lock_duration_ms="20000")
@@ -135,7 +135,7 @@ def test_fetch_12_answer_says_how_long_locks_of_the_group_hold(scene: Scene) -> 
 
 
 @pytest.mark.parametrize("mode", [2, -1, 127])
-def test_fetch_13_acquire_mode_is_known(scene: Scene, mode: int) -> None:
+def test_fetch_13_unknown_acquire_mode_is_an_error(scene: Scene, mode: int) -> None:
     _, member = reader(scene)
     answer = member.fetch(share_acquire_mode=mode)
     assert answer.error == {"ours": INVALID, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]
@@ -176,8 +176,8 @@ def test_fetch_16_unknown_partition_is_that_partitions_error(scene: Scene) -> No
     assert (answer.error, answer.errors) == (0, {7: UNKNOWN_PARTITION})
 
 
-def test_fetch_17_group_that_does_not_read_the_topic_is_an_error(scene: Scene) -> None:
-    """Its state was never initialised."""
+def test_fetch_17_topic_that_the_group_does_not_read_is_an_error(scene: Scene) -> None:
+    """Its share state was never initialized."""
     topic = scene.topic()
     stranger = scene.member(scene.group())
     stranger.topics = (topic,)
@@ -185,8 +185,8 @@ def test_fetch_17_group_that_does_not_read_the_topic_is_an_error(scene: Scene) -
     assert answer.errors == {0: UNKNOWN_SERVER_ERROR}
 
 
-def test_fetch_18_whoever_asks_in_the_groups_name_is_served(scene: Scene) -> None:
-    """Neither membership nor assignment is asked for."""
+def test_fetch_18_fetch_needs_no_membership(scene: Scene) -> None:
+    """Neither membership nor assignment is checked."""
     topic, member = reader(scene)
     scene.produce(topic, 1)
     stranger = scene.member(member.group)
@@ -194,7 +194,7 @@ def test_fetch_18_whoever_asks_in_the_groups_name_is_served(scene: Scene) -> Non
     assert stranger.take() == [(0, 0, 1)]
 
 
-def test_fetch_19_record_larger_than_max_bytes_comes_all_the_same(scene: Scene) -> None:
+def test_fetch_19_record_larger_than_max_bytes_is_returned(scene: Scene) -> None:
     topic, member = reader(scene)
     scene.produce(topic, 100, 100)
     assert member.take(max_bytes=1) == [(0, 99, 1)]
@@ -230,7 +230,7 @@ def test_fetch_22_acknowledgements_ride_on_a_fetch(scene: Scene) -> None:
     assert scene.start_and_lag(member.group, topic)[1] == 1
 
 
-def test_fetch_23_refused_acknowledgement_does_not_touch_the_fetch(scene: Scene) -> None:
+def test_fetch_23_refused_acknowledgement_does_not_affect_the_fetch(scene: Scene) -> None:
     topic, member = reader(scene)
     scene.produce(topic, 1, 1)
     assert member.take(max_records=1) == [(0, 0, 1)]
@@ -239,7 +239,7 @@ def test_fetch_23_refused_acknowledgement_does_not_touch_the_fetch(scene: Scene)
     assert answer.acquired == [(1, 1, 1)]
 
 
-def test_fetch_24_result_of_an_acknowledgement_comes_without_records_too(scene: Scene) -> None:
+def test_fetch_24_result_of_an_acknowledgement_is_returned_without_records(scene: Scene) -> None:
     topic, member = reader(scene)
     scene.produce(topic, 1)
     member.take()
@@ -253,7 +253,7 @@ def test_fetch_24_result_of_an_acknowledgement_comes_without_records_too(scene: 
     assert not partition.records
 
 
-def test_fetch_25_what_was_given_back_comes_before_what_is_new(scene: Scene) -> None:
+def test_fetch_25_released_records_are_delivered_before_new_ones(scene: Scene) -> None:
     topic, member = reader(scene)
     scene.produce(topic, 1, 1, 1)
     assert member.take(3, batch_size=1) == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
@@ -270,8 +270,8 @@ def test_fetch_26_one_answer_has_records_of_many_partitions(scene: Scene) -> Non
     assert member.fetch().by_partition == {number: [(0, 1, 1)] for number in range(3)}
 
 
-def test_fetch_27_answer_may_begin_below_what_was_acquired(scene: Scene) -> None:
-    """Whole log batches come; the ranges say which of their records are the member's."""
+def test_fetch_27_records_may_begin_before_the_acquired_range(scene: Scene) -> None:
+    """Whole log batches are returned; the ranges name the acquired records."""
     topic, member = reader(scene)
     scene.produce(topic, 4)
     assert member.take(4) == [(0, 3, 1)]
@@ -286,7 +286,7 @@ def throttle(answer: Any) -> timedelta:
     return found
 
 
-def test_fetch_28_nobody_is_throttled_without_a_quota(scene: Scene) -> None:
+def test_fetch_28_without_a_quota_the_throttle_time_is_zero(scene: Scene) -> None:
     _, member = reader(scene)
     assert throttle(member.fetch(epoch=OPEN)) == timedelta(0)
 
@@ -361,7 +361,7 @@ def test_fetch_35_bytes_are_for_partitions_that_have_records(scene: Scene) -> No
     assert answer.count == {"ours": 40, "kafka": 20}[scene.kind]
 
 
-def test_fetch_36_record_that_is_given_back_on_a_fetch_comes_with_it_or_the_next(
+def test_fetch_36_record_released_by_a_fetch_is_in_its_response_or_the_next(
     scene: Scene,
 ) -> None:
     topic, member = reader(scene)
@@ -408,7 +408,7 @@ def test_fetch_40_min_bytes_are_no_more_than_max_bytes(scene: Scene) -> None:
     assert member.finish_fetch(request).acquired == [(0, 0, 1)]
 
 
-def test_fetch_41_who_asks_for_no_records_is_told_what_is_not_there(scene: Scene) -> None:
+def test_fetch_41_fetch_of_no_records_reports_missing_partitions(scene: Scene) -> None:
     topic, member = reader(scene)
     member.load()
     unknown = uuid4()
@@ -423,7 +423,9 @@ def test_fetch_41_who_asks_for_no_records_is_told_what_is_not_there(scene: Scene
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["batch_optimized", "record_limit"])
-def test_fetch_42_records_that_came_back_apart_come_together(scene: Scene, strict: bool) -> None:
+def test_fetch_42_separately_released_records_are_acquired_together(
+    scene: Scene, strict: bool
+) -> None:
     topic = scene.topic()
     scene.produce(topic, *[1] * 6)
     member = scene.member(scene.group(), topic)
@@ -433,8 +435,8 @@ def test_fetch_42_records_that_came_back_apart_come_together(scene: Scene, stric
     assert member.take(2, max_records=2, strict=strict) == [(1, 1, 2), (3, 3, 2)]
 
 
-def test_fetch_38_partitions_error_is_told_in_words(scene: Scene) -> None:
-    """Kafka has the words and leaves them out."""
+def test_fetch_38_error_of_a_partition_has_a_message(scene: Scene) -> None:
+    """Kafka has the message but leaves it out of the response."""
     topic, member = reader(scene)
     [partition] = member.fetch(partitions=[(topic.id, 7)]).partitions.values()
     assert (partition.error_message is not None) is {"ours": True, "kafka": False}[scene.kind]

@@ -55,7 +55,7 @@ def test_gap_3_within_a_log_batch_is_the_clients_to_find(scene: Scene) -> None:
     assert scene.start_and_lag(member.group, log.topic)[1] == 1
 
 
-def test_gap_4_of_a_record_that_waited_to_come_again(scene: Scene) -> None:
+def test_gap_4_released_record_that_was_compacted_is_settled(scene: Scene) -> None:
     log = Compacted(scene)
     for key in "ab":
         log.write(key)

@@ -53,7 +53,7 @@ def test_group_4_without_members_is_empty(scene: Scene) -> None:
     assert (described.error_code, described.group_state, described.members) == (0, "Empty", ())
 
 
-def test_group_5_that_is_not_there_is_an_error_in_words(scene: Scene) -> None:
+def test_group_5_describe_of_an_unknown_group_is_an_error_with_a_message(scene: Scene) -> None:
     group = scene.new_name("group")
     described = scene.describe(group)
     assert (described.error_code, described.members) == (NO_GROUP, ())
@@ -94,7 +94,7 @@ def test_group_9_with_members_is_not_deleted(scene: Scene) -> None:
     assert member.heartbeat().error_code == 0
 
 
-def test_group_10_that_is_not_there_is_not_deleted(scene: Scene) -> None:
+def test_group_10_deletion_of_an_unknown_group_is_an_error(scene: Scene) -> None:
     empty = scene.member(scene.group(), scene.topic())
     empty.leave()
     assert delete_groups(scene, scene.new_name("group"), empty.group) == [NO_GROUP, 0]
@@ -108,8 +108,8 @@ def test_group_17_named_twice_is_deleted_once(scene: Scene) -> None:
     assert (result.group_id, result.error_code) == (empty.group, 0)
 
 
-def test_group_11_deleted_leaves_nothing_behind(scene: Scene) -> None:
-    """A group of the same name starts anew, with the settings of before."""
+def test_group_11_deletion_removes_the_share_state(scene: Scene) -> None:
+    """A group of the same name starts with a new state and the former settings."""
     topic = scene.topic()
     scene.produce(topic, 3)
     member = scene.member(scene.group(), topic)
@@ -124,7 +124,7 @@ def test_group_11_deleted_leaves_nothing_behind(scene: Scene) -> None:
     assert again.take(3) == [(0, 2, 1)]
 
 
-def test_group_12_goes_on_without_members(scene: Scene) -> None:
+def test_group_12_state_of_a_group_without_members_is_kept(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 2)
     member = scene.member(scene.group(), topic)
@@ -157,8 +157,8 @@ def test_group_14_member_that_leaves_is_described_no_more(scene: Scene) -> None:
     wait_for(lambda: second.heartbeat() and second.assigned == {(topic.id, 0)}, "the partition")
 
 
-def test_group_15_operations_that_are_allowed_are_told_to_who_asks(scene: Scene) -> None:
-    """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, by their bits."""
+def test_group_15_authorized_operations_are_included_on_request(scene: Scene) -> None:
+    """The bits of READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS."""
     member = scene.member(scene.group(), scene.topic())
     request = share_group_describe.ShareGroupDescribeRequest(
         group_ids=(member.group,), include_authorized_operations=True
@@ -168,9 +168,10 @@ def test_group_15_operations_that_are_allowed_are_told_to_who_asks(scene: Scene)
     assert scene.describe(member.group).authorized_operations == -(2**31)
 
 
-def test_group_16_late_word_to_a_deleted_group_is_refused(scene: Scene) -> None:
-    """From somebody with a share session and records, who is no member: ours says that there is
-    no share partition any more, Kafka that it does not know what to say."""
+def test_group_16_late_acknowledgement_to_a_deleted_group_is_refused(scene: Scene) -> None:
+    """It comes from a share session with records whose owner is no member. Ours answers that the
+    share partition does not exist, Kafka answers with an unknown server error.
+    """
     topic = scene.topic()
     scene.produce(topic, 2)
     member = scene.member(scene.group(), topic)

@@ -10,7 +10,7 @@ from tests.spec.waiting import wait_for
 FENCED, UNKNOWN_MEMBER, NO_GROUP, FULL, INVALID = 110, 25, 69, 81, 42
 
 
-def test_heartbeat_1_member_names_itself_and_is_given_an_epoch(scene: Scene) -> None:
+def test_heartbeat_1_join_keeps_the_member_id_and_returns_an_epoch(scene: Scene) -> None:
     topic, member = scene.topic(), scene.member(scene.group())
     answer = member.heartbeat(topics=[topic.name])
     assert (answer.error_code, answer.member_id) == (0, member.member_id)
@@ -44,14 +44,14 @@ def test_heartbeat_4_empty_names_and_epochs_below_minus_one_are_invalid(scene: S
         assert member.heartbeat(topics=[topic.name]).error_code == INVALID
 
 
-def test_heartbeat_5_group_that_is_not_there_is_unknown_but_to_who_joins(scene: Scene) -> None:
+def test_heartbeat_5_only_a_join_creates_a_missing_group(scene: Scene) -> None:
     topic, member = scene.topic(), scene.member(scene.new_name("group"))
     assert member.heartbeat(epoch=1, topics=[topic.name]).error_code == NO_GROUP
     assert member.heartbeat(epoch=LEAVE).error_code == NO_GROUP
     assert member.heartbeat(epoch=JOIN, topics=[topic.name]).error_code == 0
 
 
-def test_heartbeat_6_member_that_is_not_there_is_unknown_but_when_it_joins(scene: Scene) -> None:
+def test_heartbeat_6_only_a_join_creates_a_missing_member(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     scene.member(group, topic)
     stranger = scene.member(group)
@@ -111,7 +111,7 @@ def test_heartbeat_11_leaving_is_answered_with_minus_one_and_no_assignment(scene
     assert scene.describe(group).members == ()
 
 
-def test_heartbeat_12_full_group_takes_no_new_member_but_keeps_its_own(scene: Scene) -> None:
+def test_heartbeat_12_full_group_refuses_new_members_and_keeps_existing_ones(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     members = [scene.member(group) for _ in range(MEMBERS_MAX)]
     for member in members:
@@ -126,7 +126,7 @@ def test_heartbeat_13_unchanged_assignment_is_not_repeated(scene: Scene) -> None
     assert member.heartbeat().assignment is None
 
 
-def test_heartbeat_14_assignment_comes_with_a_join_and_with_a_subscription(scene: Scene) -> None:
+def test_heartbeat_14_join_and_subscription_return_the_assignment(scene: Scene) -> None:
     topic = scene.topic()
     member = scene.member(scene.group(), topic)
     for epoch in (member.epoch, JOIN):
@@ -135,7 +135,7 @@ def test_heartbeat_14_assignment_comes_with_a_join_and_with_a_subscription(scene
         assert (assigned.topic_id, assigned.partitions) == (topic.id, (0,))
 
 
-def test_heartbeat_15_subscription_is_kept_until_another_one_replaces_it(scene: Scene) -> None:
+def test_heartbeat_15_subscription_is_kept_until_it_is_replaced(scene: Scene) -> None:
     first, second = scene.topic(), scene.topic()
     member = scene.member(scene.group(), first)
     member.heartbeat(topics=None)
@@ -144,7 +144,7 @@ def test_heartbeat_15_subscription_is_kept_until_another_one_replaces_it(scene: 
     wait_for(lambda: member.heartbeat() and member.assigned == {(second.id, 0)}, "the other topic")
 
 
-def test_heartbeat_16_topic_that_is_not_there_yet_may_be_subscribed(scene: Scene) -> None:
+def test_heartbeat_16_missing_topic_may_be_subscribed(scene: Scene) -> None:
     name = scene.new_name("topic")
     member = scene.member(scene.group())
     answer = member.heartbeat(topics=[name])
@@ -169,7 +169,7 @@ def test_heartbeat_18_deleted_topic_leaves_the_assignment(scene: Scene) -> None:
     wait_for(lambda: member.heartbeat() and member.assigned == {(kept.id, 0)}, "one topic less")
 
 
-def test_heartbeat_19_topic_made_again_is_another_topic(scene: Scene) -> None:
+def test_heartbeat_19_recreated_topic_is_another_topic(scene: Scene) -> None:
     topic = scene.topic()
     member = scene.member(scene.group(), topic)
     scene.delete_topic(topic)
@@ -189,14 +189,14 @@ def test_heartbeat_20_silent_member_is_removed(scene: Scene) -> None:
     assert member.heartbeat().error_code == UNKNOWN_MEMBER
 
 
-def test_heartbeat_21_interval_is_the_groups_own(scene: Scene) -> None:
+def test_heartbeat_21_interval_is_a_setting_of_the_group(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     assert scene.member(group).heartbeat(topics=[topic.name]).heartbeat_interval.seconds == 5
     scene.alter_group(group, share_heartbeat_interval_ms="7000")
     assert scene.member(group).heartbeat(topics=[topic.name]).heartbeat_interval.seconds == 7
 
 
-def test_heartbeat_22_group_epoch_goes_up_with_every_join_and_leave(scene: Scene) -> None:
+def test_heartbeat_22_group_epoch_increases_with_every_join_and_leave(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     scene.member(group, topic)
     epochs = [scene.describe(group).group_epoch]
@@ -209,7 +209,7 @@ def test_heartbeat_22_group_epoch_goes_up_with_every_join_and_leave(scene: Scene
     assert epochs[2] == epochs[1] + 1
 
 
-def test_heartbeat_23_leaving_members_partitions_go_to_others(scene: Scene) -> None:
+def test_heartbeat_23_partitions_of_a_leaving_member_are_reassigned(scene: Scene) -> None:
     topic, group = scene.topic(2), scene.group()
     first = scene.member(group, topic).until_assigned(2)
     second = scene.member(group, topic)
@@ -238,8 +238,8 @@ def test_heartbeat_25_leaving_needs_no_epoch_of_the_members(scene: Scene) -> Non
     assert member.leave().error_code == 0
 
 
-def test_heartbeat_26_assignment_whose_answer_was_lost(scene: Scene) -> None:
-    """Ours sends it again with the epoch that the member never saw; Kafka the epoch alone."""
+def test_heartbeat_26_assignment_is_repeated_after_a_lost_response(scene: Scene) -> None:
+    """Ours repeats it with the epoch that the member never received; Kafka sends only the epoch."""
     topic, group = scene.topic(2), scene.group()
     member = scene.member(group, topic).until_assigned(2)
     before = member.epoch

@@ -46,7 +46,7 @@ def portions(member: Member, records: int, delivery_count: int) -> list[int]:
         (10, [*[[16]] * 5, [8, 8], [4] * 4, [2] * 8, [1] * 16, [1] * 16]),
     ],
 )
-def test_isolation_1_log_batch_that_comes_back_comes_in_ever_smaller_portions(
+def test_isolation_1_log_batch_is_redelivered_in_ever_smaller_portions(
     scene: Scene, limit: int, sizes: list[list[int]]
 ) -> None:
     member = reader(scene, 16, limit=limit)
@@ -55,7 +55,7 @@ def test_isolation_1_log_batch_that_comes_back_comes_in_ever_smaller_portions(
     assert scene.start_and_lag(member.group, member.topics[0])[1] == 0
 
 
-def test_isolation_2_nothing_else_comes_with_a_portion(scene: Scene) -> None:
+def test_isolation_2_no_other_records_are_delivered_with_a_portion(scene: Scene) -> None:
     member = reader(scene, 4, limit=3)
     for count in (1, 2):
         assert portions(member, 4, count) == [4]
@@ -63,7 +63,7 @@ def test_isolation_2_nothing_else_comes_with_a_portion(scene: Scene) -> None:
     assert member.fetch(wait_ms=5000).acquired == [(0, 0, 3)]
 
 
-def test_isolation_3_what_comes_before_a_portion_comes_without_it(scene: Scene) -> None:
+def test_isolation_3_records_before_a_portion_are_delivered_without_it(scene: Scene) -> None:
     member = reader(scene, 4, 4, limit=5)
     assert member.take(8, max_records=1) == [(0, 3, 1), (4, 7, 1)]
     give_back(member, (4, 7))
@@ -75,8 +75,8 @@ def test_isolation_3_what_comes_before_a_portion_comes_without_it(scene: Scene) 
     assert member.fetch(wait_ms=5000).acquired == [(4, 5, 4)]
 
 
-def test_isolation_4_record_that_was_told_apart_is_not_isolated(scene: Scene) -> None:
-    """Its member accepted others when it released it; Kafka isolates it all the same."""
+def test_isolation_4_individually_released_record_is_not_isolated(scene: Scene) -> None:
+    """Its member accepted other records in the same request. Kafka isolates it nevertheless."""
     member = reader(scene, 8, limit=5)
     for first in range(3):
         assert member.take() == [(first, 7, first + 1)]
@@ -85,7 +85,7 @@ def test_isolation_4_record_that_was_told_apart_is_not_isolated(scene: Scene) ->
     assert fourth == {"ours": [(3, 7, 4)], "kafka": [(3, 6, 4)]}[scene.kind]
 
 
-def test_isolation_5_member_that_goes_has_told_nothing_apart(scene: Scene) -> None:
+def test_isolation_5_close_does_not_release_records_individually(scene: Scene) -> None:
     member = reader(scene, 9, limit=5)
     for first in range(2):
         assert member.take() == [(first, 8, first + 1)]

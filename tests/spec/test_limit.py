@@ -62,7 +62,7 @@ def test_limit_4_settling_makes_room(scene: Scene) -> None:
     assert member.take(100) == [(100, 199, 1)]
 
 
-def test_limit_5_what_waits_is_in_flight_and_still_comes(scene: Scene) -> None:
+def test_limit_5_released_records_are_in_flight_and_still_delivered(scene: Scene) -> None:
     member = reader(scene, 100, 100)
     assert member.take(100) == [(0, 99, 1)]
     assert member.acknowledge([(0, 99, RELEASE)]).outcome == 0
@@ -118,8 +118,8 @@ def test_limit_9_of_runs_stops_new_records_until_some_settle(scene: Scene, tmp_p
 
 
 @pytest.mark.ours_only("Kafka promises nothing about it")
-def test_limit_10_room_goes_to_who_waits_for_it_first(scene: Scene) -> None:
-    """The other settles and fetches by one request, as consumers do."""
+def test_limit_10_freed_locks_go_to_waiting_fetches_first(scene: Scene) -> None:
+    """The other member settles and fetches by one request, as consumers do."""
     busy = reader(scene, *[10] * 20)
     assert busy.take(100, max_records=100, batch_size=100) == [(0, 99, 1)]
     parked = scene.member(busy.group, *busy.topics)
@@ -130,10 +130,10 @@ def test_limit_10_room_goes_to_who_waits_for_it_first(scene: Scene) -> None:
     assert parked.finish_fetch(request).acquired == [(100, 109, 1)]
 
 
-def test_limit_11_nobody_takes_more_than_an_equal_part_while_there_is_not_enough(
+def test_limit_11_members_get_at_most_an_equal_share_at_the_limit(
     scene: Scene,
 ) -> None:
-    """Of three members, one of whom held more than half."""
+    """There are three members, one of which held more than half of the locks."""
     greedy = reader(scene, *[10] * 40)
     assert greedy.take(60, max_records=60, batch_size=100) == [(0, 59, 1)]
     for first in (60, 80):

@@ -63,7 +63,7 @@ def test_lock_4_of_the_last_delivery_archives_when_it_ends(scene: Scene) -> None
     assert member.fetch(wait_ms=50).acquired == []
 
 
-def test_lock_5_lasts_as_long_as_the_group_said_when_it_was_taken(scene: Scene) -> None:
+def test_lock_5_lasts_for_the_duration_set_at_its_acquisition(scene: Scene) -> None:
     topic, member = reader(scene, 1)
     member.take()
     scene.alter_group(member.group, share_record_lock_duration_ms="60000")

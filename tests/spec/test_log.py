@@ -15,13 +15,13 @@ def reader(scene: Scene, *batches: int) -> tuple[Topic, Member]:
     return topic, scene.member(scene.group(), topic)
 
 
-def test_log_1_what_lies_below_its_start_is_never_delivered(scene: Scene) -> None:
+def test_log_1_records_below_the_log_start_are_not_delivered(scene: Scene) -> None:
     topic, member = reader(scene, 2, 2, 2)
     scene.delete_records(topic, 4)
     assert member.take() == [(4, 5, 1)]
 
 
-def test_log_2_what_waits_below_its_start_is_gone(scene: Scene) -> None:
+def test_log_2_released_records_below_the_log_start_are_dropped(scene: Scene) -> None:
     topic, member = reader(scene, 2, 2)
     member.take(4)
     assert member.acknowledge([(0, 3, RELEASE)]).outcome == 0
@@ -29,7 +29,7 @@ def test_log_2_what_waits_below_its_start_is_gone(scene: Scene) -> None:
     assert member.take(2) == [(2, 3, 2)]
 
 
-def test_log_3_what_is_held_below_its_start_is_acknowledged_in_silence(scene: Scene) -> None:
+def test_log_3_acknowledgements_below_the_log_start_are_accepted(scene: Scene) -> None:
     topic, member = reader(scene, 2, 2)
     member.take(4)
     scene.delete_records(topic, 2)
@@ -55,7 +55,7 @@ def test_log_5_all_records_deleted(scene: Scene) -> None:
     assert wait_for(lambda: member.fetch(wait_ms=500).acquired, "the new one") == [(3, 3, 1)]
 
 
-def test_log_6_lag_is_what_is_not_settled(scene: Scene) -> None:
+def test_log_6_lag_counts_unsettled_records(scene: Scene) -> None:
     topic, member = reader(scene, 10)
     member.take(10)
     for done, (first, last) in ((3, (0, 2)), (5, (5, 6)), (6, (9, 9)), (8, (3, 4)), (10, (7, 8))):
@@ -63,7 +63,7 @@ def test_log_6_lag_is_what_is_not_settled(scene: Scene) -> None:
         assert scene.start_and_lag(member.group, topic)[1] == 10 - done
 
 
-def test_log_7_lag_counts_what_nobody_has_seen(scene: Scene) -> None:
+def test_log_7_lag_counts_undelivered_records(scene: Scene) -> None:
     topic, member = reader(scene, 4)
     member.take(4)
     assert member.acknowledge([(0, 3, ACCEPT)]).outcome == 0
@@ -80,7 +80,7 @@ def test_log_8_persisted_start(scene: Scene) -> None:
     assert scene.start_and_lag(member.group, topic) == (start, 2)
 
 
-def test_log_9_start_does_not_pass_what_is_not_settled(scene: Scene) -> None:
+def test_log_9_start_offset_does_not_pass_unsettled_records(scene: Scene) -> None:
     topic, member = reader(scene, 6)
     member.take(6)
     assert member.acknowledge([(2, 5, ACCEPT)]).outcome == 0
@@ -90,7 +90,7 @@ def test_log_9_start_does_not_pass_what_is_not_settled(scene: Scene) -> None:
     assert scene.start_and_lag(member.group, topic) == (start, 1)
 
 
-def test_log_10_records_come_as_the_bytes_that_were_produced(scene: Scene) -> None:
+def test_log_10_records_have_the_produced_bytes(scene: Scene) -> None:
     topic, member = reader(scene, 3)
     plain = scene.fetch_bytes(topic, 0)
     answer = member.fetch(wait_ms=5000)
@@ -107,7 +107,7 @@ def test_log_12_lag_follows_its_start_at_once(scene: Scene) -> None:
     assert scene.start_and_lag(member.group, topic) == expected
 
 
-def test_log_11_what_is_held_below_its_start_is_gone_with_its_session(scene: Scene) -> None:
+def test_log_11_records_held_below_the_log_start_end_with_their_session(scene: Scene) -> None:
     topic, member = reader(scene, 2, 2)
     member.take(4)
     scene.delete_records(topic, 2)

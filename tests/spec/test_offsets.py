@@ -50,7 +50,7 @@ def test_offsets_1_of_all_topics_are_listed(scene: Scene) -> None:
     assert lags == {0: 2, 1: 2}
 
 
-def test_offsets_2_of_a_partition_that_nobody_initialised(scene: Scene) -> None:
+def test_offsets_2_uninitialized_partition_has_no_offset(scene: Scene) -> None:
     topic = scene.topic()
     _, member = idle(scene, 1)
     assert listed(scene, member.group, topic.name, 0) == [(0, -1, -1)]
@@ -67,8 +67,8 @@ def test_offsets_4_of_an_unknown_group_are_none(scene: Scene) -> None:
     assert (answer.error_code, answer.topics) == (0, ())
 
 
-def test_offsets_5_before_anything_was_settled(scene: Scene) -> None:
-    """Ours knows where a group starts from its first heartbeat on."""
+def test_offsets_5_new_group_before_its_first_acknowledgement(scene: Scene) -> None:
+    """Ours knows the start offset of a group from its first heartbeat on."""
     topic = scene.topic()
     scene.produce(topic, 4)
     member = scene.member(scene.group(), topic)
@@ -112,7 +112,7 @@ def test_offsets_9_of_a_group_with_members_stay(scene: Scene) -> None:
     assert (answer.error_code, answer.responses) == (NON_EMPTY, ())
 
 
-def test_offsets_10_setting_them_makes_the_group(scene: Scene) -> None:
+def test_offsets_10_altering_offsets_creates_the_group(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     scene.produce(topic, 2, 2)
     assert altered(alter_offsets(scene, group, topic.name, 2)) == [0]
@@ -120,7 +120,7 @@ def test_offsets_10_setting_them_makes_the_group(scene: Scene) -> None:
     assert scene.member(group, topic).take(2) == [(2, 3, 1)]
 
 
-def test_offsets_11_of_what_is_not_there_cannot_be_set(scene: Scene) -> None:
+def test_offsets_11_offsets_of_missing_partitions_cannot_be_set(scene: Scene) -> None:
     topic, member = idle(scene, 1)
     assert altered(alter_offsets(scene, member.group, topic.name, 0, 0)) == [0, UNKNOWN_PARTITION]
     name = scene.new_name("topic")
@@ -164,7 +164,7 @@ def test_offsets_15_of_a_topic_are_deleted(scene: Scene) -> None:
     assert scene.member(member.group, topic).take(2) == [(0, 1, 1)]
 
 
-def test_offsets_16_deleting_what_is_not_there(scene: Scene) -> None:
+def test_offsets_16_deleting_missing_offsets_is_an_error(scene: Scene) -> None:
     known, (_, member) = scene.topic(), idle(scene, 1)
     for name in (known.name, scene.new_name("topic")):
         [response] = delete_offsets(scene, member.group, name).responses
@@ -180,13 +180,13 @@ def test_offsets_20_deleting_of_no_group_and_of_a_topic_named_twice(scene: Scene
     assert (response.topic_name, response.error_code) == (topic.name, 0)
 
 
-def test_offsets_17_minus_one_goes_back_to_the_reset_policy(scene: Scene) -> None:
+def test_offsets_17_minus_one_is_out_of_range(scene: Scene) -> None:
     topic, member = idle(scene, 2)
     expected = {"ours": [OUT_OF_RANGE], "kafka": [0]}[scene.kind]
     assert altered(alter_offsets(scene, member.group, topic.name, -1)) == expected
 
 
-def test_offsets_18_late_word_about_deleted_offsets_is_refused(scene: Scene) -> None:
+def test_offsets_18_late_acknowledgement_of_deleted_offsets_is_refused(scene: Scene) -> None:
     topic, member = idle(scene, 2)
     late = scene.member(member.group)
     late.topics = (topic,)

@@ -24,7 +24,7 @@ def test_record_1_is_locked_for_one_member(scene: Scene) -> None:
     assert other.fetch().acquired == []
 
 
-def test_record_2_delivery_count_goes_up_with_each_lock(scene: Scene) -> None:
+def test_record_2_delivery_count_increases_with_each_lock(scene: Scene) -> None:
     _, member = reader(scene, 1)
     for count in (1, 2, 3):
         assert member.take() == [(0, 0, count)]
@@ -32,7 +32,7 @@ def test_record_2_delivery_count_goes_up_with_each_lock(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("kind", [ACCEPT, REJECT], ids=["accepted", "rejected"])
-def test_record_3_settled_never_comes_again(scene: Scene, kind: int) -> None:
+def test_record_3_accepted_or_rejected_record_is_not_redelivered(scene: Scene, kind: int) -> None:
     topic, member = reader(scene, 2)
     member.take(2)
     assert member.acknowledge([(0, 1, kind, RELEASE)]).outcome == 0
@@ -69,7 +69,7 @@ def test_record_6_held_for_the_last_time_is_archived_when_its_session_ends(scene
     assert other.fetch(wait_ms=100).acquired == []
 
 
-def test_record_7_lowered_limit_counts_for_what_is_held(scene: Scene) -> None:
+def test_record_7_lowered_limit_applies_to_held_records(scene: Scene) -> None:
     _, member = reader(scene, 2)
     assert member.take(2) == [(0, 1, 1)]
     assert member.acknowledge([(0, 1, RELEASE)]).outcome == 0
@@ -79,7 +79,7 @@ def test_record_7_lowered_limit_counts_for_what_is_held(scene: Scene) -> None:
     assert member.fetch(wait_ms=100).acquired == []
 
 
-def test_record_8_raised_limit_counts_for_what_is_held(scene: Scene) -> None:
+def test_record_8_raised_limit_applies_to_held_records(scene: Scene) -> None:
     _, member = reader(scene, 1, share_delivery_count_limit="2")
     assert member.take() == [(0, 0, 1)]
     assert member.acknowledge([(0, 0, RELEASE)]).outcome == 0
@@ -89,7 +89,7 @@ def test_record_8_raised_limit_counts_for_what_is_held(scene: Scene) -> None:
     assert member.take() == [(0, 0, 3)]
 
 
-def test_record_9_renewal_counts_nothing(scene: Scene) -> None:
+def test_record_9_renewal_does_not_change_the_delivery_count(scene: Scene) -> None:
     _, member = reader(scene, 1, share_delivery_count_limit="2")
     member.take()
     for _ in range(3):
@@ -98,13 +98,13 @@ def test_record_9_renewal_counts_nothing(scene: Scene) -> None:
     assert member.take() == [(0, 0, 2)]
 
 
-def test_record_10_records_come_in_ascending_order(scene: Scene) -> None:
+def test_record_10_records_are_delivered_in_ascending_order(scene: Scene) -> None:
     _, member = reader(scene, 1, 1, 1, 1)
     taken = [member.take(max_records=1) for _ in range(4)]
     assert taken == [[(number, number, 1)] for number in range(4)]
 
 
-def test_record_11_every_group_has_its_own_deliveries(scene: Scene) -> None:
+def test_record_11_deliveries_of_groups_are_independent(scene: Scene) -> None:
     topic, member = reader(scene, 1)
     other = scene.member(scene.group(), topic)
     assert member.take() == [(0, 0, 1)]

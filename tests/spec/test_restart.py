@@ -63,7 +63,7 @@ def again(scene: Scene, before: Before) -> Member:
     return member
 
 
-def test_restart_1_member_goes_on_with_its_epoch(scene: Scene, before: Before) -> None:
+def test_restart_1_member_continues_with_its_epoch(scene: Scene, before: Before) -> None:
     member = again(scene, before)
     answer = member.heartbeat(epoch=before.member.epoch, topics=[before.topic.name])
     assert (answer.error_code, answer.member_epoch) == (0, before.member.epoch)
@@ -71,13 +71,15 @@ def test_restart_1_member_goes_on_with_its_epoch(scene: Scene, before: Before) -
     assert scene.describe(member.group).group_epoch == before.group_epoch
 
 
-def test_restart_2_share_sessions_are_gone(scene: Scene, before: Before) -> None:
+def test_restart_2_share_sessions_are_lost(scene: Scene, before: Before) -> None:
     member = again(scene, before)
     assert member.fetch(epoch=before.session_epoch).error == NO_SESSION
 
 
-def test_restart_3_settled_stays_and_the_rest_comes_again(scene: Scene, before: Before) -> None:
-    """Ours gives back what is held when it stops in order, so its deliveries stay counted."""
+def test_restart_3_settled_records_stay_settled_and_others_are_redelivered(
+    scene: Scene, before: Before
+) -> None:
+    """Ours releases held records at a clean stop, so their deliveries still count."""
     member = again(scene, before)
     taken = member.take(4, batch_size=1)
     assert (

@@ -31,8 +31,8 @@ def until_start(scene: Scene, topic: Topic, offset: int) -> None:
     wait_for(lambda: scene.offset(topic, EARLIEST) == offset, f"the log to begin at {offset}")
 
 
-def test_retention_1_segment_goes_by_the_newest_time_in_it(scene: Scene) -> None:
-    """A segment spans two hours here: the second one has a record that is too old, too."""
+def test_retention_1_segment_is_deleted_by_its_newest_timestamp(scene: Scene) -> None:
+    """A segment spans two hours here: the second one also has a record that is too old."""
     topic = scene.topic(segment_ms=str(2 * HOUR_MS))
     write(scene, topic, 600, 120, 30)
     keep_an_hour(scene, topic)
@@ -40,7 +40,7 @@ def test_retention_1_segment_goes_by_the_newest_time_in_it(scene: Scene) -> None
     assert scene.offset(topic) == 3
 
 
-def test_retention_2_log_whose_records_all_went_goes_on_at_its_offset(scene: Scene) -> None:
+def test_retention_2_log_without_records_keeps_its_end_offset(scene: Scene) -> None:
     topic = scene.topic(retention_ms=str(HOUR_MS), segment_ms=str(2 * HOUR_MS))
     member = scene.member(scene.group(), topic)
     write(scene, topic, 600, 300)
@@ -51,13 +51,13 @@ def test_retention_2_log_whose_records_all_went_goes_on_at_its_offset(scene: Sce
     assert member.take() == [(2, 2, 1)]
 
 
-def test_retention_3_oldest_segments_go_of_a_log_that_is_too_large(scene: Scene) -> None:
+def test_retention_3_oldest_segments_of_a_too_large_log_are_deleted(scene: Scene) -> None:
     topic = scene.topic(segment_ms="1000", retention_bytes="15000")
     write(scene, topic, 40, 30, 20, size=10_000)
     until_start(scene, topic, 1)
 
 
-def test_retention_4_changed_setting_holds_at_the_next_look(scene: Scene) -> None:
+def test_retention_4_changed_setting_applies_at_the_next_check(scene: Scene) -> None:
     topic = scene.topic(segment_ms="1000")
     write(scene, topic, 600, 300, 0)
     assert scene.offset(topic, EARLIEST) == 0
@@ -65,10 +65,10 @@ def test_retention_4_changed_setting_holds_at_the_next_look(scene: Scene) -> Non
     until_start(scene, topic, 2)
 
 
-def test_retention_5_nothing_goes_by_age_from_a_topic_that_is_compacted_only(
+def test_retention_5_compacted_topic_without_delete_policy_ignores_age(
     scene: Scene,
 ) -> None:
-    """Another topic, made and written later, shows that the logs were looked through."""
+    """A second topic, created and written later, shows that the check took place."""
     configs = {"segment_ms": "1000", "retention_ms": str(HOUR_MS)}
     kept = scene.topic(cleanup_policy="compact", min_cleanable_dirty_ratio="1", **configs)
     now_ms = int(time.time() * 1000)

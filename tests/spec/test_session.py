@@ -30,7 +30,7 @@ def test_session_1_answer_that_opens_names_partitions_without_records_too(scene:
     assert answer.by_partition == {1: [(0, 0, 1)]}
 
 
-def test_session_2_wrong_epoch_is_refused_and_the_session_lives_on(scene: Scene) -> None:
+def test_session_2_wrong_epoch_is_refused_and_the_session_continues(scene: Scene) -> None:
     _, member = reader(scene)
     member.open()
     assert member.fetch(epoch=2).error == WRONG_EPOCH
@@ -55,7 +55,7 @@ def test_session_4_fetches_and_acknowledgements_count_together(scene: Scene) -> 
     assert member.fetch(epoch=epoch + 1).error == 0
 
 
-def test_session_5_session_that_is_not_there(scene: Scene) -> None:
+def test_session_5_request_without_a_session_is_an_error(scene: Scene) -> None:
     _, member = reader(scene)
     assert member.fetch(epoch=1, partitions=[]).error == NO_SESSION
     assert member.fetch(epoch=CLOSE, partitions=[]).error == NO_SESSION
@@ -80,7 +80,7 @@ def test_session_7_acknowledgement_cannot_open(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("how", ["fetch", "acknowledge"])
-def test_session_8_closing_gives_back_what_is_held(scene: Scene, how: str) -> None:
+def test_session_8_close_releases_held_records(scene: Scene, how: str) -> None:
     topic, member = reader(scene, records=2)
     assert member.take(2) == [(0, 1, 1)]
     closing = member.fetch(epoch=CLOSE) if how == "fetch" else member.close()
@@ -110,7 +110,7 @@ def test_session_10_closing_takes_no_records(scene: Scene) -> None:
     assert (answer.error, answer.partitions) == (0, {})
 
 
-def test_session_11_connection_that_drops_gives_back_what_is_held(scene: Scene) -> None:
+def test_session_11_lost_connection_releases_held_records(scene: Scene) -> None:
     topic, member = reader(scene, records=2)
     other = scene.member(member.group, topic).open()
     assert member.take(2) == [(0, 1, 1)]
@@ -118,7 +118,7 @@ def test_session_11_connection_that_drops_gives_back_what_is_held(scene: Scene) 
     assert other.take(2) == [(0, 1, 2)]
 
 
-def test_session_12_opening_in_place_of_a_session_keeps_what_is_held(scene: Scene) -> None:
+def test_session_12_opening_in_place_keeps_held_records(scene: Scene) -> None:
     topic, member = reader(scene, records=1)
     assert member.take() == [(0, 0, 1)]
     other = scene.member(member.group, topic)
@@ -127,7 +127,7 @@ def test_session_12_opening_in_place_of_a_session_keeps_what_is_held(scene: Scen
     assert member.acknowledge([(0, 0, ACCEPT)]).outcome == 0
 
 
-def test_session_13_later_answers_name_what_has_news(scene: Scene) -> None:
+def test_session_13_later_responses_include_only_partitions_with_news(scene: Scene) -> None:
     topic, member = reader(scene, 3)
     member.load()
     scene.produce(topic, 1, partition=1)
@@ -155,7 +155,7 @@ def test_session_15_partition_is_acknowledged_and_forgotten_in_one_request(scene
     assert member.fetch().acquired == []
 
 
-def test_session_16_closing_does_not_give_back_what_was_forgotten(scene: Scene) -> None:
+def test_session_16_close_does_not_release_records_of_forgotten_partitions(scene: Scene) -> None:
     topic, member = reader(scene, records=1)
     other = scene.member(member.group, topic).open()
     member.take()
@@ -180,7 +180,7 @@ def test_session_17_full_broker_refuses_when_the_wait_is_over(scene: Scene) -> N
         assert opened.close().error == 0
 
 
-def test_session_18_epoch_is_used_up_whatever_becomes_of_the_request(scene: Scene) -> None:
+def test_session_18_refused_request_uses_up_its_epoch(scene: Scene) -> None:
     _, member = reader(scene, records=1)
     member.take()
     epoch = member.session_epoch
@@ -198,7 +198,7 @@ def test_session_19_two_groups_of_one_member_id_are_strangers(scene: Scene) -> N
     assert twin.acknowledge([(0, 0, ACCEPT)]).outcome == 0
 
 
-def test_session_20_partition_is_added_by_naming_it(scene: Scene) -> None:
+def test_session_20_named_partition_is_added(scene: Scene) -> None:
     topic, member = reader(scene, 2, records=1)
     member.fetch(epoch=OPEN, partitions=[(topic.id, 0)], max_records=0)
     assert member.take() == [(0, 0, 1)]
@@ -206,8 +206,8 @@ def test_session_20_partition_is_added_by_naming_it(scene: Scene) -> None:
     assert member.fetch(partitions=[(topic.id, 1)], wait_ms=5000).by_partition == {1: [(0, 0, 1)]}
 
 
-def test_session_21_connection_that_drops_ends_all_sessions_opened_on_it(scene: Scene) -> None:
-    """Kafka remembers one session of a connection, the last."""
+def test_session_21_lost_connection_ends_all_its_sessions(scene: Scene) -> None:
+    """Kafka remembers only the last session of a connection."""
     topic, first = reader(scene)
     second = Member(first.connection, first.group)
     second.topics = (topic,)

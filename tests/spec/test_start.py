@@ -35,7 +35,7 @@ def test_start_2_latest_is_the_logs_end(scene: Scene) -> None:
     assert member.take() == [(2, 2, 1)]
 
 
-def test_start_3_latest_is_what_holds_where_nothing_is_said(scene: Scene) -> None:
+def test_start_3_latest_is_the_default(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 2)
     member = scene.member(scene.new_name("group"), topic)
@@ -44,8 +44,8 @@ def test_start_3_latest_is_what_holds_where_nothing_is_said(scene: Scene) -> Non
     assert member.take() == [(2, 2, 1)]
 
 
-def test_start_4_latest_holds_while_nobody_is_connected(scene: Scene) -> None:
-    """Ours resolved it once; Kafka does again whenever nobody had a session in between."""
+def test_start_4_latest_is_resolved_once(scene: Scene) -> None:
+    """Ours resolves it once; Kafka resolves it again after a time without sessions."""
     topic = scene.topic()
     member = reader(scene, topic, "latest")
     scene.drop(member)
@@ -58,7 +58,7 @@ def test_start_4_latest_holds_while_nobody_is_connected(scene: Scene) -> None:
     assert later.take() == {"ours": [(0, 2, 1)], "kafka": [(3, 3, 1)]}[scene.kind]
 
 
-def test_start_5_age_is_where_the_first_record_so_young_lies(scene: Scene) -> None:
+def test_start_5_by_duration_starts_at_the_first_young_enough_record(scene: Scene) -> None:
     topic = scene.topic()
     now = int(time.time() * 1000)
     scene.produce(topic, 2, at_ms=now - 3 * HOUR_MS)
@@ -81,7 +81,7 @@ def test_start_6_age_that_no_record_has(scene: Scene) -> None:
     assert member.take() == [(2, 2, 1)]
 
 
-def test_start_7_new_partition_of_a_known_topic_begins_at_its_beginning(scene: Scene) -> None:
+def test_start_7_new_partition_of_a_known_topic_is_read_from_its_beginning(scene: Scene) -> None:
     topic = scene.topic()
     member = reader(scene, topic, "latest")
     grown = scene.grow(topic, 2)
@@ -91,7 +91,7 @@ def test_start_7_new_partition_of_a_known_topic_begins_at_its_beginning(scene: S
     assert answer.by_partition == {1: [(0, 1, 1)]}
 
 
-def test_start_8_another_group_starts_for_itself(scene: Scene) -> None:
+def test_start_8_start_offsets_of_groups_are_independent(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 2)
     first = scene.member(scene.group(), topic)
@@ -100,7 +100,7 @@ def test_start_8_another_group_starts_for_itself(scene: Scene) -> None:
     assert scene.member(scene.group(), topic).take(2) == [(0, 1, 1)]
 
 
-def test_start_9_group_goes_on_where_it_was(scene: Scene) -> None:
+def test_start_9_group_continues_at_its_start_offset(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 2)
     member = scene.member(scene.group(), topic)
@@ -112,7 +112,7 @@ def test_start_9_group_goes_on_where_it_was(scene: Scene) -> None:
     assert scene.member(member.group, topic).take(2) == [(2, 3, 1)]
 
 
-def test_start_10_topic_made_again_starts_anew(scene: Scene) -> None:
+def test_start_10_recreated_topic_is_read_from_its_beginning(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 2)
     member = scene.member(scene.group(), topic)

@@ -122,11 +122,11 @@ def initialized(scene: Scene, start: int = 0) -> State:
     return state
 
 
-def test_state_1_that_is_not_there_has_an_empty_summary(scene: Scene) -> None:
+def test_state_1_missing_state_has_an_empty_summary(scene: Scene) -> None:
     assert State(scene).summary() == Summary(0, 0, 0, -1, -1)
 
 
-def test_state_2_that_is_not_there_is_neither_read_nor_written(scene: Scene) -> None:
+def test_state_2_missing_state_cannot_be_read_or_written(scene: Scene) -> None:
     state = State(scene)
     assert state.read()[0] == INVALID
     assert state.write((0, 4, ACKNOWLEDGED, 1)) == INVALID
@@ -146,7 +146,7 @@ def test_state_4_may_leave_its_start_undecided(scene: Scene) -> None:
     assert state.summary() == Summary(0, 2, 0, -1, -1)
 
 
-def test_state_5_is_read_as_it_was_written(scene: Scene) -> None:
+def test_state_5_written_state_is_read_back(scene: Scene) -> None:
     state = initialized(scene)
     batches = [(3, 4, AVAILABLE, 2), (5, 9, ACKNOWLEDGED, 1), (12, 12, ARCHIVED, 5)]
     assert state.write(*batches, start=3, complete=6) == 0
@@ -178,7 +178,7 @@ def test_state_8_lower_state_epoch_than_was_seen_is_fenced(scene: Scene) -> None
     assert state.write((0, 0, ACKNOWLEDGED, 1), state_epoch=5) == 0
 
 
-def test_state_9_start_never_goes_back(scene: Scene) -> None:
+def test_state_9_start_offset_never_decreases(scene: Scene) -> None:
     state = initialized(scene)
     assert state.write(start=10, complete=0) == 0
     assert state.write((3, 4, ACKNOWLEDGED, 1), start=3, complete=2) == 0
@@ -186,7 +186,7 @@ def test_state_9_start_never_goes_back(scene: Scene) -> None:
     assert state.summary()[3:] == (10, 0)
 
 
-def test_state_10_count_never_goes_back_at_the_same_start(scene: Scene) -> None:
+def test_state_10_complete_count_never_decreases_at_one_start_offset(scene: Scene) -> None:
     state = initialized(scene)
     assert state.write(start=10, complete=5) == 0
     assert state.write(start=10, complete=3) == 0
@@ -228,15 +228,15 @@ def test_state_14_holds_over_snapshots(scene: Scene) -> None:
     assert state.read()[3] == [(offset, offset, ACKNOWLEDGED, 1) for offset in range(0, 24, 2)]
 
 
-def test_state_15_deleted_is_not_there(scene: Scene) -> None:
+def test_state_15_deleted_state_is_missing(scene: Scene) -> None:
     state = initialized(scene, start=5)
     assert state.delete() == 0
     assert state.read()[0] == INVALID
     assert state.summary() == Summary(0, 0, 0, -1, -1)
-    assert state.delete() == 0, "of what is not there, too"
+    assert state.delete() == 0, "a missing state can be deleted, too"
 
 
-def test_state_16_needs_a_partition_that_there_is(scene: Scene) -> None:
+def test_state_16_state_of_a_missing_partition_is_an_error(scene: Scene) -> None:
     gone, past = State(scene), State(scene)
     gone.topic_id, past.partition = uuid4(), 9
     for state in (gone, past):
@@ -264,7 +264,7 @@ def test_state_18_request_about_nothing_is_answered_with_nothing(scene: Scene) -
     assert scene.ask(request(group_id="", topics=(topic,))).results == ()
 
 
-def test_state_19_initialised_again_starts_anew(scene: Scene) -> None:
+def test_state_19_initializing_again_replaces_the_state(scene: Scene) -> None:
     state = initialized(scene)
     assert state.write((0, 9, ACKNOWLEDGED, 1), start=0, complete=10) == 0
     assert state.initialize(2, 4) == 0
@@ -304,7 +304,7 @@ def test_state_21_version_0_of_write_and_summary(scene: Scene) -> None:
     assert state.read()[3] == [(0, 1, ACKNOWLEDGED, 1)]
 
 
-def test_state_22_of_a_group_follows_what_its_members_say(scene: Scene) -> None:
+def test_state_22_state_follows_the_acknowledgements_of_the_group(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 4)
     member = scene.member(scene.group(), topic)
@@ -327,8 +327,8 @@ def test_state_23_coordinator_of_a_share_partition_is_found_by_its_key(scene: Sc
     assert found["no key"].error_code == INVALID
 
 
-def test_state_24_batches_that_are_none(scene: Scene) -> None:
-    """A share partition is made of them: ours refuses what Kafka keeps or stumbles over."""
+def test_state_24_invalid_batches_are_refused(scene: Scene) -> None:
+    """A share partition is built from the batches. Kafka keeps some and fails on others."""
     state = initialized(scene)
     descending, no_state, negative = (5, 3, 2, 1), (0, 1, 77, 1), (0, 1, 2, -1)
     outcomes = [state.write(batch) for batch in (descending, negative, no_state)]
@@ -336,8 +336,8 @@ def test_state_24_batches_that_are_none(scene: Scene) -> None:
     assert outcomes == expected
 
 
-def test_state_25_equal_initialisation_and_what_was_said_since(scene: Scene) -> None:
-    """Ours keeps it (as 4.5 will); Kafka 4.4 begins anew."""
+def test_state_25_identical_initialization_keeps_later_writes(scene: Scene) -> None:
+    """Ours keeps them, as Kafka 4.5 will; Kafka 4.4 discards them."""
     state = initialized(scene)
     assert state.write((0, 4, ACKNOWLEDGED, 1)) == 0
     assert state.initialize(1, 0) == 0
@@ -356,9 +356,10 @@ def held(scene: Scene) -> tuple[State, Member]:
     return state, member
 
 
-def test_state_26_initialised_by_another_fences_who_holds_records(scene: Scene) -> None:
-    """Ours drops the share partition at once, Kafka when it writes; the next fetch is of the new
-    state."""
+def test_state_26_external_initialization_fences_members_with_records(scene: Scene) -> None:
+    """Ours drops the share partition immediately, Kafka at its next write. The next fetch uses the
+    new state.
+    """
     state, member = held(scene)
     assert state.initialize(9, 0) == 0
     outcome = member.acknowledge([(0, 1, ACCEPT)]).outcome
@@ -376,9 +377,8 @@ def test_state_27_later_leader_and_the_one_before(scene: Scene) -> None:
     assert outcome == {"ours": 0, "kafka": NOT_LEADER}[scene.kind]
 
 
-def test_state_29_written_by_another_is_where_the_group_goes_on(scene: Scene) -> None:
-    """Ours loads the share partition again, and what was held before is nobody's; Kafka takes no
-    notice."""
+def test_state_29_group_continues_from_an_external_write(scene: Scene) -> None:
+    """Ours loads the share partition again, and former locks are void. Kafka ignores the write."""
     state, member = held(scene)
     epoch = state.read()[1]
     outcome = state.write((0, 0, ACKNOWLEDGED, 1), state_epoch=epoch, start=0, complete=1)

@@ -118,7 +118,7 @@ def test_stored_6_deleted_group_leaves_tombstones(scene: Scene) -> None:
     assert (group.type, group.value) == (GROUP, None)
 
 
-def test_stored_7_each_share_partition_lies_where_its_hash_says(scene: Scene) -> None:
+def test_stored_7_state_partition_is_given_by_the_hash(scene: Scene) -> None:
     topic = scene.topic(4)
     group = f"{scene.name}:with:colons"
     scene.alter_group(group, share_auto_offset_reset="earliest")
@@ -169,7 +169,7 @@ def test_stored_11_assignments(scene: Scene) -> None:
     assert (last[CURRENT].value.member_epoch, last[CURRENT].value.state) == (member.epoch, 0)
 
 
-def test_stored_12_topics_whose_state_is_there(scene: Scene) -> None:
+def test_stored_12_record_of_topics_with_initialized_state(scene: Scene) -> None:
     topic, member = reader(scene)
     value = by_type(scene, member.group)[STATE_PARTITIONS].value
     assert (value.initializing_topics, value.deleting_topics) == ((), ())
@@ -214,15 +214,15 @@ def test_stored_15_group_that_emptied_was_assigned_in_its_newest_epoch(scene: Sc
     assert last[TARGET_EPOCH].value.assignment_timestamp == 0
 
 
-def test_stored_16_state_of_a_deleted_topic_goes(scene: Scene) -> None:
+def test_stored_16_state_of_a_deleted_topic_is_deleted(scene: Scene) -> None:
     topic, member = reader(scene, 1)
     scene.delete_topic(topic)
     wait_for(lambda: state_records(scene, member.group, topic)[-1].value is None, "its tombstone")
 
 
 @pytest.mark.ours_only("its interval is five minutes, and a second node would cost a gigabyte")
-def test_stored_17_what_snapshots_have_replaced_is_pruned(scene: Scene, tmp_path: Path) -> None:
-    """On a broker of its own: the other tests read the log from its beginning."""
+def test_stored_17_records_replaced_by_snapshots_are_pruned(scene: Scene, tmp_path: Path) -> None:
+    """Uses a separate broker, because the other tests read the log from its beginning."""
     interval = {"share.coordinator.state.topic.prune.interval.ms": "200"}
     with start_ours(tmp_path, interval) as peer, Scene(peer, scene.name) as pruned:
         topic, member = reader(pruned, 40)
@@ -263,8 +263,8 @@ def test_stored_18_quiet_share_partition_is_snapshotted_in_time(
 
 
 @pytest.mark.ours_only("its interval is five minutes, and a second node would cost a gigabyte")
-def test_stored_20_what_nobody_speaks_of_is_not_written_again(scene: Scene, tmp_path: Path) -> None:
-    """While two others have their snapshots in time."""
+def test_stored_20_unchanged_state_is_not_written_again(scene: Scene, tmp_path: Path) -> None:
+    """Meanwhile two other share partitions are snapshotted in time."""
     interval = {"share.coordinator.cold.partition.snapshot.interval.ms": "200"}
     with start_ours(tmp_path, interval) as peer, Scene(peer, scene.name) as quiet:
         topic, member = until_cold(quiet)
@@ -290,8 +290,8 @@ def until_cold(scene: Scene) -> tuple[Topic, Member]:
     return topic, member
 
 
-def test_stored_19_assignment_that_stays_is_not_written_again(scene: Scene) -> None:
-    """A member of another topic joins and is given something."""
+def test_stored_19_unchanged_assignment_is_not_written_again(scene: Scene) -> None:
+    """A member of another topic joins and gets partitions."""
     topic, member = reader(scene)
     other_topic, other = scene.topic(), scene.member(member.group)
 

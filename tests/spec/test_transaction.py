@@ -28,7 +28,7 @@ def offsets(ranges: list[tuple[int, int, int]]) -> list[int]:
     return [offset for first, last, _ in ranges for offset in range(first, last + 1)]
 
 
-def test_transaction_1_group_gets_everything_unless_it_says_otherwise(scene: Scene) -> None:
+def test_transaction_1_read_uncommitted_is_the_default(scene: Scene) -> None:
     topic, member = reader(scene)
     transaction = Transaction(scene, topic)
     transaction.write(2)
@@ -38,7 +38,7 @@ def test_transaction_1_group_gets_everything_unless_it_says_otherwise(scene: Sce
     assert offsets(member.take(2))[-1] == 4
 
 
-def test_transaction_2_open_one_keeps_back_what_follows_it(scene: Scene) -> None:
+def test_transaction_2_open_transaction_delays_later_records(scene: Scene) -> None:
     topic, member = reader(scene, **COMMITTED)
     transaction = Transaction(scene, topic)
     transaction.write(2)
@@ -69,8 +69,8 @@ def test_transaction_4_aborted_records_are_never_delivered(scene: Scene) -> None
     assert taken[-1] == 4
 
 
-def test_transaction_5_aborted_and_committed_ones_are_told_apart(scene: Scene) -> None:
-    """Records of both lie between each other."""
+def test_transaction_5_interleaved_transactions_are_distinguished(scene: Scene) -> None:
+    """Records of an aborted and a committed transaction alternate."""
     topic, member = reader(scene, **COMMITTED)
     aborted, committed = Transaction(scene, topic), Transaction(scene, topic)
     aborted.write(1)
@@ -98,7 +98,7 @@ def test_transaction_6_aborted_records_are_no_lag_once_more_is_settled(scene: Sc
     assert scene.start_and_lag(member.group, topic)[1] == 0
 
 
-def test_transaction_7_committed_record_that_is_given_back_comes_again(scene: Scene) -> None:
+def test_transaction_7_released_committed_record_is_redelivered(scene: Scene) -> None:
     topic, member = reader(scene, **COMMITTED)
     transaction = Transaction(scene, topic)
     transaction.write(1)
@@ -108,7 +108,7 @@ def test_transaction_7_committed_record_that_is_given_back_comes_again(scene: Sc
     assert (1, 1, 2) in member.take()
 
 
-def test_transaction_8_marker_is_a_gap_to_who_reads_everything(scene: Scene) -> None:
+def test_transaction_8_marker_is_a_gap_with_read_uncommitted(scene: Scene) -> None:
     topic, member = reader(scene)
     transaction = Transaction(scene, topic)
     transaction.write(1)
@@ -122,8 +122,8 @@ def test_transaction_8_marker_is_a_gap_to_who_reads_everything(scene: Scene) -> 
     assert scene.start_and_lag(member.group, topic)[1] == 0
 
 
-def test_transaction_9_marker_and_who_reads_what_was_committed(scene: Scene) -> None:
-    """Ours knows it for what it is; Kafka hands out its offset here, too."""
+def test_transaction_9_marker_is_not_acquired_with_read_committed(scene: Scene) -> None:
+    """Kafka acquires its offset nevertheless."""
     topic, member = reader(scene, **COMMITTED)
     transaction = Transaction(scene, topic)
     transaction.write(1)

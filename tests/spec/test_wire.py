@@ -84,7 +84,7 @@ def test_wire_3_unknown_request_closes_the_connection(scene: Scene) -> None:
     assert scene.admin.answer() is None
 
 
-def test_wire_4_answers_come_in_the_order_of_their_requests(scene: Scene) -> None:
+def test_wire_4_responses_are_in_the_order_of_their_requests(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 1)
     slow = plain_fetch(topic, 1, max_wait=milliseconds(300))
@@ -95,7 +95,7 @@ def test_wire_4_answers_come_in_the_order_of_their_requests(scene: Scene) -> Non
     assert scene.admin.finish(ASK_VERSIONS, correlation_id=8).error_code == 0
 
 
-def test_wire_5_records_come_back_byte_by_byte(scene: Scene) -> None:
+def test_wire_5_fetched_records_have_the_produced_bytes(scene: Scene) -> None:
     topic = scene.topic()
     batch = a_batch(b"a", b"", b"\xff" * 100)
     assert scene.produce_batch(topic, batch) == 0
@@ -104,7 +104,7 @@ def test_wire_5_records_come_back_byte_by_byte(scene: Scene) -> None:
     assert came[16:] == bytes(batch)[16:]
 
 
-def test_wire_6_waiting_fetch_is_answered_when_a_record_comes(scene: Scene) -> None:
+def test_wire_6_new_record_completes_a_waiting_fetch(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 1)
     reader = scene.connect()
@@ -115,7 +115,7 @@ def test_wire_6_waiting_fetch_is_answered_when_a_record_comes(scene: Scene) -> N
     assert reader.finish(request).responses[0].partitions[0].high_watermark == 2
 
 
-def test_wire_7_fetch_session_is_told_what_changed(scene: Scene) -> None:
+def test_wire_7_fetch_session_returns_only_changes(scene: Scene) -> None:
     topic = scene.topic()
     scene.produce(topic, 1)
     opened = scene.ask(plain_fetch(topic, 1, session_epoch=0, session_id=0))
@@ -176,7 +176,7 @@ def test_wire_10_offsets_are_listed_by_place_and_by_time(scene: Scene) -> None:
     assert (scene.offset(topic, 1_001), scene.offset(topic, 3_000)) == (2, -1)
 
 
-def test_wire_11_unknown_topic_is_an_error_of_its_own(scene: Scene) -> None:
+def test_wire_11_unknown_topic_is_unknown_topic_or_partition(scene: Scene) -> None:
     assert scene.metadata(scene.new_name("topic")).error_code == UNKNOWN_PARTITION
 
 
@@ -204,7 +204,7 @@ def test_wire_13_records_of_a_compacted_topic_are_not_deleted(scene: Scene) -> N
     assert answer.error_code == POLICY_VIOLATION
 
 
-def test_wire_14_topic_is_known_by_its_id(scene: Scene) -> None:
+def test_wire_14_topic_can_be_described_by_its_id(scene: Scene) -> None:
     topic = scene.topic(2)
     request = metadata.MetadataRequest(
         topics=(metadata.MetadataRequestTopic(topic_id=topic.id, name=None),),
@@ -264,7 +264,7 @@ def spoilt(what: str) -> bytes:
         ("codec 7", {"ours": UNSUPPORTED_COMPRESSION, "kafka": -1}),
     ],
 )
-def test_wire_16_what_is_no_batch_is_refused(scene: Scene, what: str, error: Any) -> None:
+def test_wire_16_invalid_batch_is_refused(scene: Scene, what: str, error: Any) -> None:
     topic = scene.topic()
     scene.produce(topic, 1)
     partition = produce.PartitionProduceData(index=0, records=spoilt(what))

@@ -116,12 +116,10 @@ def test_end_of_a_connection_does_not_pass_a_cut(link: Link, target: socket.sock
         assert server.recv(1) == b""
 
 
-def test_reset_that_a_write_brings_back_does_not_pass_a_cut(
-    link: Link, target: socket.socket
-) -> None:
+def test_reset_caused_by_a_write_does_not_pass_a_cut(link: Link, target: socket.socket) -> None:
     client, server = _pair(link, target)
     with server:
-        link.cut(backward=False)  # The server can speak, and hears nothing.
+        link.cut(backward=False)  # The server can send, but receives nothing.
         client.close()
         for _ in range(10):
             server.sendall(b"anybody there?")
@@ -179,7 +177,7 @@ def test_link_refuses_while_target_does_not_listen_and_keeps_its_port(proxy: Pro
                 assert server.recv(100)
 
 
-def test_target_that_is_gone_refuses_without_being_told(proxy: Proxy) -> None:
+def test_closed_target_refuses_connections(proxy: Proxy) -> None:
     (port,) = free_ports(1)
     link = proxy.link(("127.0.0.1", 0), ("127.0.0.1", port))
     with socket.create_server(("127.0.0.1", port)) as listener:

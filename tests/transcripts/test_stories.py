@@ -16,10 +16,10 @@ STORIES_MIN = 20
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_story_is_told_as_it_was(path: Path) -> None:
+def test_story_replays_with_the_recorded_output(path: Path) -> None:
     text = path.read_text()
     assert told_again(text).splitlines() == text.splitlines()
 
 
-def test_the_stories_are_there() -> None:
+def test_minimum_number_of_stories_exists() -> None:
     assert len(STORIES) >= STORIES_MIN

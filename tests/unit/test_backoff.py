@@ -29,5 +29,5 @@ def test_success_starts_over() -> None:
     assert backoff.next_ms() == 100
 
 
-def test_a_day_of_failures_costs_no_arithmetic() -> None:
+def test_delay_after_a_day_of_failures_is_the_limit() -> None:
     assert delays(chance=0.5, count=100_000)[-1] == 1_000

@@ -72,7 +72,7 @@ def test_error_texts_are_one_printable_line() -> None:
         assert repr(error).isprintable()
 
 
-def test_what_the_command_line_says_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_the_command_line_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
     complain(f"{HOSTILE}\nsecond line")
     done(f"deleted {HOSTILE}", as_json=False)
     printed = capsys.readouterr()
@@ -143,7 +143,7 @@ def last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def test_the_brokers_log_calls_quote_what_peers_chose() -> None:
+def test_log_calls_of_the_broker_quote_names_chosen_by_peers() -> None:
     """%r escapes; an exception's text is escaped if it is a KafkaError's, and quoted otherwise."""
     calls = log_calls()
     assert len(calls) > 50

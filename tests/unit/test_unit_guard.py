@@ -19,7 +19,7 @@ def test_waiting_of_the_test_is_counted() -> None:
     assert watch.problem() is None, "each test begins anew"
 
 
-def test_forbidden_call_raises_and_is_told_of_although_it_was_caught() -> None:
+def test_forbidden_call_raises_and_is_reported_although_it_was_caught() -> None:
     watch = Watch()
     watch.start()
     with pytest.raises(NotUnit, match=r"opens a connection.*tests/integration"):

@@ -58,7 +58,7 @@ async def listed(broker: Broker, *types: int) -> list[tuple[int, str]]:
     ]
 
 
-def test_groups_with_settings_are_listed_though_they_do_not_exist(tmp_path: Path) -> None:
+def test_groups_with_settings_are_listed_even_without_members(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         assert await listed(broker, GROUP) == []
         await set_group(broker, "billing", "share.auto.offset.reset", "earliest")
@@ -91,7 +91,7 @@ def test_resources_of_an_unknown_type_are_refused(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_oldest_version_asks_for_client_metrics_which_are_not_there(tmp_path: Path) -> None:
+def test_oldest_version_lists_client_metrics_and_gets_none(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         answer = await broker.ask(List0())
         assert (answer.error_code, answer.config_resources) == (0, ())
@@ -100,8 +100,8 @@ def test_oldest_version_asks_for_client_metrics_which_are_not_there(tmp_path: Pa
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_operations_are_told_to_who_asks(tmp_path: Path, asked: bool) -> None:
-    """Without ACLs everybody may do everything; the numbers are bits of Kafka's operations."""
+def test_authorized_operations_are_included_on_request(tmp_path: Path, asked: bool) -> None:
+    """Without ACLs every user may do everything. The numbers are bits of Kafka's operations."""
 
     async def scenario(broker: Broker) -> None:
         await broker.create_topic("orders", 1)
@@ -145,8 +145,8 @@ async def sizes(broker: Broker, topics: Any) -> dict[str, dict[int, int]]:
     }
 
 
-def test_bytes_of_partitions_are_told(tmp_path: Path) -> None:
-    """Of all, or of those that are asked for; what is not there is left out."""
+def test_log_directories_report_the_bytes_of_partitions(tmp_path: Path) -> None:
+    """Of all partitions or of the requested ones; missing partitions are left out."""
 
     async def scenario(broker: Broker) -> None:
         await broker.create_topic("orders", 2)
@@ -181,7 +181,7 @@ def on(*brokers: int, index: int) -> create.CreatableReplicaAssignment:
     return create.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
 
 
-def test_new_topic_is_answered_with_all_that_holds_for_it(tmp_path: Path) -> None:
+def test_response_for_a_new_topic_has_its_effective_configuration(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         config = create.CreatableTopicConfig(name="retention.ms", value="5000")
         answer = await created(broker, configs=(config,))
@@ -221,7 +221,7 @@ def test_new_topic_is_answered_with_all_that_holds_for_it(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_topic_that_contradicts_itself_is_not_made(
+def test_topic_with_contradictory_fields_is_not_created(
     tmp_path: Path, fields: dict[str, Any], code: int, text: str
 ) -> None:
     async def scenario(broker: Broker) -> None:

@@ -43,7 +43,7 @@ def test_request_makes_some_of_many_topics_and_the_next_request_the_next(tmp_pat
     asyncio.run(scenario())
 
 
-def test_half_of_the_partitions_are_for_those_who_make_topics_on_purpose(tmp_path: Path) -> None:
+def test_half_of_the_partition_limit_is_reserved_for_explicit_topics(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await Broker.start(None, str(tmp_path))
         have = broker.running.parts.topics.catalog.partition_count

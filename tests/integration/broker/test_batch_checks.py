@@ -129,8 +129,8 @@ def test_large_sound_batch_is_delivered(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_batch_with_more_bytes_than_records_is_handed_out_unread(tmp_path: Path) -> None:
-    """Batches of so many records are common where much is produced; to read one takes 10 ms."""
+def test_batch_with_more_bytes_than_records_is_delivered_unchecked(tmp_path: Path) -> None:
+    """Batches of so many records are common under load; to read one takes 10 ms."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await append(broker, encode_batch([SimpleRecord(None, b"v", 0)] * LARGE_BATCH_RECORDS))
@@ -141,7 +141,7 @@ def test_batch_with_more_bytes_than_records_is_handed_out_unread(tmp_path: Path)
     run(scenario, tmp_path)
 
 
-def test_each_batch_is_looked_at_once(tmp_path: Path) -> None:
+def test_each_batch_is_checked_once(tmp_path: Path) -> None:
     looked_at: list[int] = []
     count = THIN_BATCH_RECORDS + 1
 
@@ -163,8 +163,8 @@ def test_each_batch_is_looked_at_once(tmp_path: Path) -> None:
     assert looked_at == [0, count, 2 * count]
 
 
-def test_group_that_was_in_the_middle_of_an_unreadable_batch_goes_on(tmp_path: Path) -> None:
-    """Its members rejected pieces of it before, under a broker that did not check."""
+def test_group_in_the_middle_of_an_unreadable_batch_continues(tmp_path: Path) -> None:
+    """Its members rejected parts of the batch before, under a broker without the check."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         checks = broker.running.parts.share_partitions.batch_checks

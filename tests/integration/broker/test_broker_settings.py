@@ -95,8 +95,8 @@ def test_changed_segment_size_holds_for_logs_that_are_open() -> None:
     asyncio.run(run())
 
 
-def test_changed_settings_of_a_group_hold_at_once_and_outlive_it(tmp_path: Path) -> None:
-    """A member is there when its heartbeat interval and the length of its locks change."""
+def test_changed_group_settings_apply_immediately_and_outlive_the_group(tmp_path: Path) -> None:
+    """The heartbeat interval and the lock duration change while the group has a member."""
 
     async def run() -> None:
         running = await Broker.start(None, str(tmp_path))
@@ -118,7 +118,7 @@ def test_changed_settings_of_a_group_hold_at_once_and_outlive_it(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_stored_setting_that_the_broker_no_longer_allows_is_capped_and_said(
+def test_stored_setting_beyond_a_new_broker_limit_is_capped_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:

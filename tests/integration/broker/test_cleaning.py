@@ -49,7 +49,7 @@ async def passed(running: TestBroker, clock: ManualClock, seconds: float) -> Non
         await directory.drain()
 
 
-def test_old_records_go_at_the_next_look(tmp_path: Path) -> None:
+def test_old_records_are_deleted_at_the_next_retention_check(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
@@ -62,13 +62,15 @@ def test_old_records_go_at_the_next_look(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_records_with_times_far_ahead_go_when_they_were_written_long_ago(tmp_path: Path) -> None:
+def test_records_with_future_timestamps_are_deleted_by_their_write_time(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
             log = await filled(running, retention_ms="3600000")
             future_ms = clock.wall_ms() + 10 * 24 * 3_600_000
-            batch = encode_batch([SimpleRecord(None, b"v", future_ms)])  # Produce refuses it now.
+            batch = encode_batch(
+                [SimpleRecord(None, b"v", future_ms)]
+            )  # Produce requests now refuse such a timestamp.
             await log.append(batch, now_ms=clock.wall_ms())
             await passed(running, clock, 3_500)
             assert log.start_offset == 0
@@ -78,7 +80,7 @@ def test_records_with_times_far_ahead_go_when_they_were_written_long_ago(tmp_pat
     asyncio.run(main())
 
 
-def test_what_is_too_much_goes_at_the_next_look(tmp_path: Path) -> None:
+def test_records_beyond_retention_bytes_are_deleted_at_the_next_check(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
@@ -90,7 +92,7 @@ def test_what_is_too_much_goes_at_the_next_look(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_changed_setting_holds_at_the_next_look(tmp_path: Path) -> None:
+def test_changed_retention_applies_at_the_next_check(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
@@ -106,7 +108,7 @@ def test_a_changed_setting_holds_at_the_next_look(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_nothing_goes_by_age_from_a_topic_that_is_compacted_only(tmp_path: Path) -> None:
+def test_compacted_topic_without_delete_policy_ignores_retention_ms(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
@@ -165,7 +167,7 @@ def test_a_compacted_topic_keeps_the_newest_record_of_each_key(tmp_path: Path) -
     asyncio.run(main())
 
 
-def test_a_topic_is_compacted_when_enough_of_it_is_new(tmp_path: Path) -> None:
+def test_topic_is_compacted_at_its_dirty_ratio(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
@@ -183,7 +185,7 @@ def test_a_topic_is_compacted_when_enough_of_it_is_new(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_overdue_topic_is_compacted_however_little_is_new(tmp_path: Path) -> None:
+def test_overdue_topic_is_compacted_below_its_dirty_ratio(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:

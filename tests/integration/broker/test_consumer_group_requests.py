@@ -75,10 +75,10 @@ def test_whole_life_of_a_member_in_every_version(version: int) -> None:
     with_broker(scenario)
 
 
-def test_log_says_why_a_group_was_not_deleted_and_nothing_of_strangers(
+def test_refused_group_deletion_is_logged_only_for_existing_groups(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One request of 200 KB wrote 29,000 lines."""
+    """Otherwise one request of 200 KB writes 29,000 log lines."""
     caplog.set_level("INFO")
 
     async def scenario(broker: Broker) -> None:
@@ -93,8 +93,8 @@ def test_log_says_why_a_group_was_not_deleted_and_nothing_of_strangers(
     assert [line.split(" reason=")[0] for line in said] == ["event=group_not_deleted group='g'"]
 
 
-def test_a_group_that_is_asked_for_again_and_again_is_answered_once() -> None:
-    """40 KB that name a group of 10,000 offsets 2,000 times took minutes and gigabytes."""
+def test_group_named_repeatedly_in_a_request_is_answered_once() -> None:
+    """A request of 40 KB named a group of 10,000 offsets 2,000 times, which took minutes."""
 
     async def scenario(broker: Broker) -> None:
         member = await assigned(broker, "g")
@@ -133,7 +133,7 @@ def test_offsets_are_committed_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_offsets_are_told_in_every_version(version: int) -> None:
+def test_offsets_are_returned_in_every_version(version: int) -> None:
     async def scenario(broker: Broker) -> None:
         group = RawMember(broker, "g")
         topic: Any = await broker.topic_id("orders") if version >= 10 else "orders"
@@ -207,7 +207,7 @@ def test_second_member_waits_until_the_first_joins_again() -> None:
     with_broker(scenario)
 
 
-def test_silent_member_is_out_by_the_clock() -> None:
+def test_silent_member_is_removed_at_its_session_timeout() -> None:
     async def scenario(broker: Broker) -> None:
         first = await assigned(broker, "g")
         second = RawMember(broker, "g")
@@ -224,7 +224,7 @@ def test_silent_member_is_out_by_the_clock() -> None:
 
 
 class TestConnections:
-    def test_new_member_whose_connection_ends_is_not_waited_for(self) -> None:
+    def test_group_does_not_wait_for_a_new_member_whose_connection_ends(self) -> None:
         async def scenario(broker: Broker) -> None:
             first = await assigned(broker, "g")
             second = RawMember(broker, "g", connection_id=2)
@@ -242,7 +242,7 @@ class TestConnections:
 
         with_broker(scenario)
 
-    def test_member_that_loses_its_connection_may_ask_again_over_another(self) -> None:
+    def test_member_may_join_again_over_another_connection(self) -> None:
         async def scenario(broker: Broker) -> None:
             first = await assigned(broker, "g")
             second = RawMember(broker, "g", connection_id=2)
@@ -272,7 +272,7 @@ class TestConnections:
 
         with_broker(scenario, group_initial_rebalance_delay_ms="3000")
 
-    def test_broker_that_stops_keeps_nobody_waiting(self) -> None:
+    def test_stopping_broker_cancels_waiting_joins(self) -> None:
         async def run() -> None:
             broker = await started(PowerLossDisk(1))
             await assigned(broker, "g")
@@ -288,7 +288,7 @@ class TestConnections:
         asyncio.run(run())
 
 
-class TestKinds:
+class TestGroupTypes:
     """An id belongs to one kind of group; the answers are those of Apache Kafka 4.4."""
 
     def test_share_group_is_no_consumer_group(self) -> None:
@@ -374,7 +374,7 @@ def test_topic_takes_its_offsets_along() -> None:
     with_broker(scenario)
 
 
-def test_offsets_are_deleted_but_for_topics_that_are_read() -> None:
+def test_offsets_are_deleted_except_of_subscribed_topics() -> None:
     async def scenario(broker: Broker) -> None:
         await broker.create_topic("other", 1)
         member = await assigned(broker, "g")
@@ -388,7 +388,7 @@ def test_offsets_are_deleted_but_for_topics_that_are_read() -> None:
     with_broker(scenario)
 
 
-def test_offsets_that_nobody_came_back_for_expire() -> None:
+def test_offsets_of_an_unused_group_expire() -> None:
     async def scenario(broker: Broker) -> None:
         group = RawMember(broker, "g")
         await group.commit(7)
@@ -401,8 +401,8 @@ def test_offsets_that_nobody_came_back_for_expire() -> None:
     with_broker(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
 
 
-def test_every_group_is_looked_through_for_old_offsets() -> None:
-    """More than are looked through at a time."""
+def test_expired_offsets_are_removed_from_every_group() -> None:
+    """There are more groups than one pass examines at a time."""
 
     async def scenario(broker: Broker) -> None:
         for number in range(250):
@@ -415,7 +415,7 @@ def test_every_group_is_looked_through_for_old_offsets() -> None:
     )
 
 
-def test_old_client_says_how_long_its_offset_is_kept() -> None:
+def test_old_client_may_set_the_retention_of_its_offset() -> None:
     async def scenario(broker: Broker) -> None:
         group = RawMember(broker, "g")
         kept = timedelta(seconds=5)
@@ -428,8 +428,8 @@ def test_old_client_says_how_long_its_offset_is_kept() -> None:
     with_broker(scenario, offsets_retention_check_interval_ms="1000")
 
 
-class TestDisk:
-    def test_groups_and_offsets_are_there_after_a_crash(self) -> None:
+class TestDurability:
+    def test_groups_and_offsets_survive_a_crash(self) -> None:
         async def run() -> None:
             disk = PowerLossDisk(1)
             broker = await started(disk)
@@ -468,7 +468,7 @@ class TestDisk:
 
         asyncio.run(run())
 
-    def test_who_waits_for_others_is_told_when_a_write_was_lost(self) -> None:
+    def test_waiting_join_is_answered_when_a_write_was_lost(self) -> None:
         async def run() -> None:
             disk = PowerLossDisk(1)
             broker = await started(disk, offsets_topic_num_partitions="1")
@@ -487,7 +487,7 @@ class TestDisk:
 
         asyncio.run(run())
 
-    def test_commit_that_was_lost_is_told_to_nobody(self) -> None:
+    def test_lost_commit_is_not_returned(self) -> None:
         async def run() -> None:
             disk = PowerLossDisk(1)
             broker = await started(disk)
@@ -503,7 +503,7 @@ class TestDisk:
 
     @pytest.mark.parametrize("seed", range(12))
     def test_confirmed_commit_survives_the_loss_of_power(self, seed: int) -> None:
-        """It goes in the middle of something; what is kept is what was confirmed, or one more."""
+        """After a power cut the last confirmed commit is kept, or the one after it."""
 
         async def run() -> None:
             disk = PowerLossDisk(seed)
@@ -540,8 +540,8 @@ class TestDisk:
 
         asyncio.run(run())
 
-    def test_offset_of_a_topic_that_is_gone_is_gone_at_the_next_start(self) -> None:
-        """The topic is deleted while the group's log takes nothing."""
+    def test_offset_of_a_deleted_topic_is_removed_at_the_next_start(self) -> None:
+        """The topic is deleted while the log of the group accepts no writes."""
 
         async def run() -> None:
             disk = PowerLossDisk(1)
@@ -578,7 +578,7 @@ async def delete_topic(broker: Broker, name: str) -> None:
     assert int((await broker.ask(request)).responses[0].error_code) == NONE
 
 
-def test_operations_on_a_group_are_told_to_who_asks() -> None:
+def test_operations_on_a_group_are_included_on_request() -> None:
     async def scenario(broker: Broker) -> None:
         group = RawMember(broker, "g")
         await group.commit(7)
@@ -593,7 +593,7 @@ def test_operations_on_a_group_are_told_to_who_asks() -> None:
     with_broker(scenario)
 
 
-def test_topic_ids_are_told_where_the_client_asks_for_them() -> None:
+def test_topic_ids_are_returned_in_versions_that_use_them() -> None:
     async def scenario(broker: Broker) -> None:
         group = RawMember(broker, "g")
         await group.commit(7)

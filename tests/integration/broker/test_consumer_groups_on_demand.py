@@ -29,7 +29,7 @@ asyncio.run(main())
 """
 
 
-def test_coordinator_of_consumer_groups_is_made_when_somebody_asks_for_it() -> None:
+def test_consumer_group_coordinator_is_created_at_its_first_request() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=30
     )

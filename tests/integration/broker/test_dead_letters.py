@@ -53,7 +53,7 @@ def test_rejected_record_is_copied_with_key_value_and_headers_and_then_settled(
     played(scenario, tmp_path)
 
 
-def test_record_that_came_back_too_often_says_how_often(tmp_path: Path) -> None:
+def test_letter_of_an_exhausted_record_has_its_delivery_count(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(share_delivery_count_limit="2")
         await scene.produce_values(1)
@@ -69,7 +69,7 @@ def test_record_that_came_back_too_often_says_how_often(tmp_path: Path) -> None:
     played(scenario, tmp_path)
 
 
-def test_record_whose_last_lock_ran_out_is_copied(tmp_path: Path) -> None:
+def test_record_whose_last_lock_expired_is_copied(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(share_delivery_count_limit="2", share_record_lock_duration_ms="15000")
         await scene.produce_values(1)
@@ -82,7 +82,7 @@ def test_record_whose_last_lock_ran_out_is_copied(tmp_path: Path) -> None:
     played(scenario, tmp_path)
 
 
-def test_nothing_but_what_failed_for_good_is_copied(tmp_path: Path) -> None:
+def test_only_finally_failed_records_are_copied(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
         await scene.produce_values(4)
@@ -96,7 +96,7 @@ def test_nothing_but_what_failed_for_good_is_copied(tmp_path: Path) -> None:
     played(scenario, tmp_path)
 
 
-def test_letter_says_only_where_its_record_is_unless_records_are_to_be_copied(
+def test_letter_without_record_copy_has_only_the_position_of_its_record(
     tmp_path: Path,
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -136,7 +136,7 @@ def test_dead_letter_topic_is_made_with_kafkas_settings(tmp_path: Path) -> None:
     played(scenario, tmp_path, num_partitions="3")
 
 
-def test_letter_goes_to_the_partition_of_its_record_modulo_those_there_are(tmp_path: Path) -> None:
+def test_letter_partition_is_the_partition_of_its_record_modulo_the_count(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         scene.member.partitions = 3
         assert await scene.broker.create_topic("orders", 3) == 0
@@ -162,7 +162,7 @@ def test_letter_goes_to_the_partition_of_its_record_modulo_those_there_are(tmp_p
     played(scenario, tmp_path, num_partitions="2")
 
 
-def test_letters_come_in_order_in_batches_that_the_topic_takes(tmp_path: Path) -> None:
+def test_letters_are_written_in_order_in_batches_that_the_topic_accepts(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await scene.make_queue(max_message_bytes="5000")
@@ -178,7 +178,7 @@ def test_letters_come_in_order_in_batches_that_the_topic_takes(tmp_path: Path) -
     played(scenario, tmp_path)
 
 
-def test_record_that_is_too_large_is_compressed_or_else_left_out_and_its_letter_says_so(
+def test_too_large_record_is_compressed_or_left_out_of_its_letter(
     tmp_path: Path,
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -206,7 +206,7 @@ def test_record_that_is_too_large_is_compressed_or_else_left_out_and_its_letter_
     played(scenario, tmp_path)
 
 
-def test_letter_of_a_letter_tells_its_own_story(tmp_path: Path) -> None:
+def test_letter_of_a_letter_has_its_own_dead_letter_headers(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
         old = [
@@ -256,8 +256,8 @@ def test_letter_has_the_brokers_time_where_its_topic_wants_that(tmp_path: Path) 
     played(scenario, tmp_path)
 
 
-def test_aborted_records_and_markers_have_no_letters_and_committed_ones_do(tmp_path: Path) -> None:
-    """Two transactions of one record and one marker each: 0 and 1 committed, 2 and 3 aborted."""
+def test_only_committed_records_have_letters_with_read_committed(tmp_path: Path) -> None:
+    """Two transactions of a record and a marker: 0 and 1 are committed, 2 and 3 aborted."""
 
     async def scenario(scene: Scene) -> None:
         await scene.set_up(share_isolation_level="read_committed")
@@ -288,9 +288,7 @@ def test_aborted_records_and_markers_have_no_letters_and_committed_ones_do(tmp_p
 
 
 @pytest.mark.parametrize("name", ["__dead", "with blank", "..", "a/b", "x" * 250])
-def test_what_can_be_no_dead_letter_topic_is_refused_when_it_is_set(
-    tmp_path: Path, name: str
-) -> None:
+def test_invalid_dead_letter_topic_name_is_refused(tmp_path: Path, name: str) -> None:
     async def scenario(scene: Scene) -> None:
         with pytest.raises(AssertionError, match=r"errors\.deadletterqueue\.topic\.name"):
             await scene.alter(GROUP_KIND, "g", errors_deadletterqueue_topic_name=name)
@@ -408,8 +406,8 @@ def test_share_partitions_with_many_letters_take_turns(tmp_path: Path) -> None:
     played(scenario, tmp_path)
 
 
-def test_record_that_cannot_be_read_has_a_letter_that_says_so(tmp_path: Path) -> None:
-    """The disk damages the second of three batches; the broker was restarted since."""
+def test_unreadable_record_has_a_letter_with_that_reason(tmp_path: Path) -> None:
+    """The disk damages the second of three batches, and the broker is restarted."""
 
     async def main() -> None:
         scene = await Scene.start(None, str(tmp_path))

@@ -126,7 +126,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("refused", "mended", "message"), REFUSALS)
-def test_record_waits_where_the_configuration_does_not_fit_and_its_letter_comes_when_it_does(
+def test_record_waits_for_its_letter_until_the_configuration_is_corrected(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     refused: Change,
@@ -151,7 +151,7 @@ def test_record_waits_where_the_configuration_does_not_fit_and_its_letter_comes_
     assert going_on == "event=dead_letters_go_on group='g'"
 
 
-def test_counts_of_groups_that_come_and_go_are_bounded(
+def test_number_of_groups_with_counters_is_limited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, logger=dead_letters.__name__)  # Each group would be logged.
@@ -183,7 +183,7 @@ def test_reasons_of_one_stall_are_logged_up_to_a_number(
     assert len(said(caplog)) == dead_letters.REASONS_MAX
 
 
-def test_group_that_names_no_topic_any_more_has_its_records_archived_without(
+def test_waiting_records_are_archived_when_the_topic_name_is_removed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -214,7 +214,7 @@ def test_without_a_topic_name_records_are_archived_at_once(tmp_path: Path) -> No
     played(scenario, tmp_path)
 
 
-def test_broker_whose_dead_letters_nobody_writes_archives_at_once(tmp_path: Path) -> None:
+def test_broker_without_dead_letter_manager_archives_immediately(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
         await scene.produce_values(1)
@@ -227,7 +227,7 @@ def test_broker_whose_dead_letters_nobody_writes_archives_at_once(tmp_path: Path
     played(scenario, tmp_path, group_share_dlq_manager_class_name=nobody)
 
 
-def test_letter_is_written_when_what_its_member_was_told_is_durable(tmp_path: Path) -> None:
+def test_letter_is_written_after_the_acknowledgement_is_durable(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await rejects(scene)
@@ -244,7 +244,7 @@ def test_letter_is_written_when_what_its_member_was_told_is_durable(tmp_path: Pa
     played(scenario, tmp_path)
 
 
-def test_nothing_is_written_of_a_state_that_was_made_anew(tmp_path: Path) -> None:
+def test_letter_of_a_reinitialized_state_is_not_written(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await rejects(scene)
@@ -266,7 +266,7 @@ def test_nothing_is_written_of_a_state_that_was_made_anew(tmp_path: Path) -> Non
     played(scenario, tmp_path)
 
 
-def test_what_is_rejected_meanwhile_does_not_make_it_try_again_sooner(tmp_path: Path) -> None:
+def test_another_rejected_record_does_not_advance_the_retry(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await scene.produce_values(2)
@@ -282,7 +282,7 @@ def test_what_is_rejected_meanwhile_does_not_make_it_try_again_sooner(tmp_path: 
     played(scenario, tmp_path)
 
 
-def test_queue_whose_batches_are_smaller_than_a_letter_is_waited_for(tmp_path: Path) -> None:
+def test_letters_wait_while_the_topic_accepts_only_smaller_batches(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await scene.make_queue(max_message_bytes="100")
@@ -372,7 +372,7 @@ def test_stop_waits_for_the_letter_in_hand(tmp_path: Path) -> None:
     played(scenario, tmp_path)
 
 
-def test_broker_that_is_stopped_while_it_writes_a_letter_writes_no_second_one(
+def test_broker_stopped_during_a_letter_write_writes_no_second_letter(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -396,7 +396,7 @@ def test_broker_that_is_stopped_while_it_writes_a_letter_writes_no_second_one(
     asyncio.run(main())
 
 
-def test_share_version_1_has_no_dead_letters_and_2_has_them(tmp_path: Path) -> None:
+def test_dead_letters_need_share_version_2(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
         await scene.produce_values(2)
@@ -412,10 +412,10 @@ def test_share_version_1_has_no_dead_letters_and_2_has_them(tmp_path: Path) -> N
     played(scenario, tmp_path)
 
 
-def test_letters_that_wait_are_written_though_share_version_says_no_more_of_them(
+def test_waiting_letters_are_written_after_a_downgrade_to_share_version_1(
     tmp_path: Path,
 ) -> None:
-    """As in Kafka, which asks for the topic's name only."""
+    """As in Kafka, which checks only the name of the topic."""
 
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
@@ -427,7 +427,7 @@ def test_letters_that_wait_are_written_though_share_version_says_no_more_of_them
     played(scenario, tmp_path)
 
 
-def test_group_whose_letters_wait_goes_on_beyond_its_limit_of_records_in_flight(
+def test_records_waiting_for_letters_do_not_count_as_in_flight(
     tmp_path: Path,
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -444,8 +444,10 @@ def test_group_whose_letters_wait_goes_on_beyond_its_limit_of_records_in_flight(
     played(scenario, tmp_path)
 
 
-def test_partition_that_is_full_of_records_that_wait_goes_on_by_itself(tmp_path: Path) -> None:
-    """Every other record is rejected: each is a run of its own, and a hundred are a full house."""
+def test_partition_full_of_waiting_records_continues_when_letters_are_written(
+    tmp_path: Path,
+) -> None:
+    """Every other record is rejected: each is a separate run, and 100 runs are the limit."""
 
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
@@ -463,7 +465,7 @@ def test_partition_that_is_full_of_records_that_wait_goes_on_by_itself(tmp_path:
     played(scenario, tmp_path, sharegroup_share_partition_runs_max="100")
 
 
-def test_group_whose_letters_wait_keeps_no_other_group_waiting(tmp_path: Path) -> None:
+def test_waiting_letters_of_one_group_do_not_delay_another(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await rejects(scene)
@@ -484,7 +486,7 @@ def test_group_whose_letters_wait_keeps_no_other_group_waiting(tmp_path: Path) -
     played(scenario, tmp_path)
 
 
-def test_topic_that_is_deleted_midway_is_made_again(tmp_path: Path) -> None:
+def test_topic_deleted_midway_is_created_again(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
         await scene.produce_values(20)
@@ -501,7 +503,7 @@ def test_topic_that_is_deleted_midway_is_made_again(tmp_path: Path) -> None:
     played(scenario, tmp_path)
 
 
-def test_letters_of_records_that_the_log_deleted_are_gone_and_it_says_so(
+def test_letters_of_deleted_records_are_dropped_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -518,7 +520,7 @@ def test_letters_of_records_that_the_log_deleted_are_gone_and_it_says_so(
     assert "event=dead_letters_lost group='g' topic='orders' partition=0 records=2" in caplog.text
 
 
-def test_nobody_connected_is_no_reason_to_forget_letters_or_to_remember_the_rest(
+def test_letters_are_written_without_members_and_nothing_stays_loaded(
     tmp_path: Path,
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -536,7 +538,7 @@ def test_nobody_connected_is_no_reason_to_forget_letters_or_to_remember_the_rest
     played(scenario, tmp_path)
 
 
-def test_last_member_that_goes_while_a_letter_is_written_causes_no_second_one(
+def test_last_member_leaving_during_a_letter_write_causes_no_second_letter(
     tmp_path: Path,
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -553,7 +555,7 @@ def test_last_member_that_goes_while_a_letter_is_written_causes_no_second_one(
     played(scenario, tmp_path)
 
 
-def test_offsets_that_were_reset_while_a_letter_was_written_are_not_settled_by_it(
+def test_letter_written_during_an_offset_reset_settles_no_record(
     tmp_path: Path,
 ) -> None:
     async def scenario(scene: Scene) -> None:
@@ -620,7 +622,7 @@ def test_full_disk_is_tried_again_less_and_less_often_and_loses_nothing() -> Non
     on_disk(scenario)
 
 
-def test_restart_goes_on_with_the_letters_that_waited_whoever_comes_back() -> None:
+def test_waiting_letters_are_written_after_a_restart() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         scene = await Scene.start(disk)

@@ -71,12 +71,12 @@ def test_new_data_directory_has_the_levels_of_kafka_4_4(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_data_directory_that_names_no_levels_goes_on_without_dead_letters() -> None:
+def test_data_directory_without_feature_levels_has_no_dead_letters() -> None:
     features = FinalizedFeatures(Catalog())
     assert (features.share_groups, features.dead_letters) == (True, False)
 
 
-def test_ranges_from_level_0_are_kept_from_clients_that_cannot_read_them(tmp_path: Path) -> None:
+def test_feature_ranges_from_level_0_are_hidden_from_older_clients(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         who = {"client_software_name": "test", "client_software_version": "1"}
         older = await broker.ask(ApiVersions3(**who))
@@ -155,8 +155,8 @@ def test_level_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_level_0_ends_sessions_and_locks_and_level_1_begins_anew(tmp_path: Path) -> None:
-    """A member holds a record; share groups go off and on again; the record is available."""
+def test_level_0_ends_sessions_and_locks_until_level_1_is_set(tmp_path: Path) -> None:
+    """A member holds a record; share groups are disabled and enabled; the record is available."""
 
     async def scenario(broker: Broker) -> None:
         await broker.create_topic("orders", 1)
@@ -183,10 +183,10 @@ def test_level_0_ends_sessions_and_locks_and_level_1_begins_anew(tmp_path: Path)
     run(scenario, tmp_path)
 
 
-def test_group_that_wants_dead_letters_where_the_level_has_none_is_named_in_the_log(
+def test_group_with_dead_letters_below_their_feature_level_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after an upgrade from a version without them, whose data directory stays at level 1."""
+    """As after an upgrade from a version without dead letters, whose directory stays at level 1."""
 
     async def scenario(broker: Broker) -> None:
         assert (await broker.ask(update(1, SAFE))).error_code == 0
@@ -204,7 +204,7 @@ def test_group_that_wants_dead_letters_where_the_level_has_none_is_named_in_the_
     )
 
 
-def test_fetch_that_waits_is_answered_empty_when_share_groups_go_off(tmp_path: Path) -> None:
+def test_waiting_fetch_is_answered_empty_when_share_groups_are_disabled(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         await broker.create_topic("orders", 1)
         member = ShareMember("g", "member-1", "orders", 1, connection_id=1)

@@ -35,7 +35,7 @@ def test_settings_of_groups_are_bounded_in_total_and_outlive_the_limit(tmp_path:
     asyncio.run(main())
 
 
-def test_group_that_cannot_come_to_be_has_no_settings(tmp_path: Path) -> None:
+def test_settings_of_an_invalid_group_id_are_refused(tmp_path: Path) -> None:
     async def main() -> None:
         broker = await Broker.start(None, str(tmp_path))
         answer = await broker.ask(set_groups(range(2), name_characters=250))

@@ -159,7 +159,7 @@ def live_share_partition(
     )
 
 
-def test_share_partitions_that_are_used_no_more_do_not_wait_for_their_locks(
+def test_unloaded_share_partitions_are_not_kept_until_their_locks_end(
     tmp_path: Path,
 ) -> None:
     """A member that opens and closes its session loads its share partitions each time."""

@@ -108,7 +108,7 @@ def test_answer_over_thousands_of_partitions_is_made_in_slices(
     run(scenario, tmp_path)
 
 
-def test_requests_behind_a_large_one_are_decided_after_it(tmp_path: Path) -> None:
+def test_requests_after_a_large_one_are_processed_after_it(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         names = tuple(
             MetadataRequestTopic(topic_id=None, name=f"no-such-topic-{number}")
@@ -133,7 +133,7 @@ def test_requests_behind_a_large_one_are_decided_after_it(tmp_path: Path) -> Non
     run(scenario, tmp_path)
 
 
-def test_topic_that_is_deleted_while_its_metadata_waits_is_made_again(tmp_path: Path) -> None:
+def test_topic_deleted_while_its_metadata_waits_is_created_again(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         assert await broker.create_topic("short", 1) == 0
         catalog = broker.running.parts.topics.catalog
@@ -157,7 +157,7 @@ def test_topic_that_is_deleted_while_its_metadata_waits_is_made_again(tmp_path: 
     run(scenario, tmp_path)
 
 
-def test_work_for_a_connection_ends_with_it(tmp_path: Path) -> None:
+def test_pending_work_of_a_closed_connection_is_cancelled(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         parts = broker.running.parts
         _, writer = await asyncio.open_connection("127.0.0.1", parts.node.port)

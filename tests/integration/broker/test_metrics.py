@@ -44,7 +44,7 @@ async def scrape(broker: Broker, **limits: int) -> Scrape:
     return Scrape("".join([text async for text in metrics.text()]))
 
 
-def test_every_metric_is_given_and_no_other(tmp_path: Path) -> None:
+def test_exported_metrics_are_exactly_the_documented_ones(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         found = await scrape(broker)
         given = {(name, family.type) for name, family in found.families.items()}
@@ -55,7 +55,7 @@ def test_every_metric_is_given_and_no_other(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_names_say_their_unit_and_kind() -> None:
+def test_metric_names_end_with_their_unit_and_kind() -> None:
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
         assert family.name.endswith("_total") == (family.kind is MetricType.COUNTER), family
@@ -69,7 +69,7 @@ def test_every_metric_of_kafka_has_one_here_or_a_reason_why_not() -> None:
     assert KAFKAS - here == set(NOT_HERE)
 
 
-def test_what_became_of_records_is_counted(tmp_path: Path) -> None:
+def test_acknowledged_records_are_counted_by_type(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 6)
         taken, _ = await member.fetch(broker, records_max=6)
@@ -124,7 +124,7 @@ def test_a_failed_acknowledgement_is_counted_with_its_topic_and_not_its_records(
     run(scenario, tmp_path)
 
 
-def test_ended_locks_are_counted_with_how_late_they_were_given_back(tmp_path: Path) -> None:
+def test_expired_locks_are_counted_with_their_lateness(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 3)
         await member.fetch(broker, records_max=3)
@@ -170,8 +170,8 @@ def test_a_wait_that_brings_records_did_not_expire(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_locks_that_wait_for_the_next_look_are_late_by_so_much(tmp_path: Path) -> None:
-    """One ends, another five milliseconds later; the next look is twenty after the first."""
+def test_lateness_of_locks_includes_the_wait_for_the_next_check(tmp_path: Path) -> None:
+    """A lock ends 5 ms after another; the next check is 20 ms after the first."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 1)
@@ -187,7 +187,7 @@ def test_locks_that_wait_for_the_next_look_are_late_by_so_much(tmp_path: Path) -
     run(scenario, tmp_path)
 
 
-def test_a_look_at_locks_that_finds_none_ended_is_not_late(tmp_path: Path) -> None:
+def test_check_that_finds_no_expired_lock_is_not_late(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 1)
         await member.fetch(broker, records_max=1)
@@ -195,7 +195,7 @@ def test_a_look_at_locks_that_finds_none_ended_is_not_late(tmp_path: Path) -> No
         broker.clock.advance(10)
         await produce(broker, 1)
         await member.fetch(broker, records_max=1)
-        broker.clock.advance(21)  # The timer was for the first lock; the second lives.
+        broker.clock.advance(21)  # The timer was for the first lock; the second is still valid.
         found = await scrape(broker)
         assert found("sharegroup_lock_expiry_lateness_seconds_count") == 0
         assert found("sharegroup_share_partition_records", **ORDERS, state="acquired") == 1
@@ -203,7 +203,7 @@ def test_a_look_at_locks_that_finds_none_ended_is_not_late(tmp_path: Path) -> No
     run(scenario, tmp_path)
 
 
-def test_what_was_counted_of_a_group_goes_with_it(tmp_path: Path) -> None:
+def test_counters_of_a_deleted_group_are_removed(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 1)
         await member.fetch(broker, records_max=1)
@@ -241,7 +241,7 @@ def test_groups_sessions_and_writes_are_counted(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_requests_are_counted_by_api_with_the_errors_that_refused_them(tmp_path: Path) -> None:
+def test_requests_and_errors_are_counted_by_api(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         stale = await broker.ask(request(member, share_session_epoch=9))
         assert int(stale.error_code) == 123
@@ -257,14 +257,14 @@ def test_requests_are_counted_by_api_with_the_errors_that_refused_them(tmp_path:
     run(scenario, tmp_path)
 
 
-def test_a_topic_that_is_gone_has_no_series_and_its_name_begins_anew(tmp_path: Path) -> None:
+def test_deleted_topic_has_no_series(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         topics = broker.running.parts.topics
         await topics.delete(topics.catalog.topic("orders"))
         name = "kafka_server_share_fetch_requests_total"
         assert (await scrape(broker)).all(name) == {}
         assert broker.running.parts.share_partitions.counters.topics == {}
-        await member.fetch(broker, records_max=1)  # Its id names nothing any more.
+        await member.fetch(broker, records_max=1)  # Its topic id no longer exists.
         assert broker.running.parts.share_partitions.counters.topics == {}
 
     run(scenario, tmp_path)
@@ -320,14 +320,14 @@ def test_labels_are_escaped() -> None:
     assert Scrape(text)(names.LAG.name, group='a"b\\c\nd', topic="t", partition="0") == 5
 
 
-def test_a_long_group_id_is_shortened_and_still_its_own() -> None:
+def test_long_group_ids_are_shortened_to_distinct_labels() -> None:
     long = "g" * 300
     first, second = (label_pairs(("group",), (group_id,)) for group_id in (f"{long}1", f"{long}2"))
     assert first != second
     assert first == 'group="' + "g" * 239 + '~c0e61d61416ea68c"'
 
 
-def test_a_histogram_counts_what_is_at_most_each_bound() -> None:
+def test_histogram_buckets_include_their_bounds() -> None:
     distribution = Distribution((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 3.0):
         distribution.observe(value)
@@ -343,7 +343,7 @@ def test_a_histogram_counts_what_is_at_most_each_bound() -> None:
     )
 
 
-def test_the_loop_is_measured_while_asked_to() -> None:
+def test_loop_lag_is_measured_between_start_and_stop() -> None:
     async def main() -> None:
         lag = LoopLag()
         lag.start()

@@ -58,7 +58,7 @@ def chunks(body: bytes) -> bytes:
         body = body[length + 2 :]
 
 
-def test_metrics_come_in_chunks_and_end() -> None:
+def test_metrics_are_sent_in_chunks() -> None:
     async def scenario(port: int) -> None:
         text = await answer(port, b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n")
         head, _, body = text.partition(b"\r\n\r\n")
@@ -74,7 +74,7 @@ def test_metrics_come_in_chunks_and_end() -> None:
     run(scenario)
 
 
-def test_an_old_client_gets_them_without_chunks_and_head_gets_none() -> None:
+def test_http_1_0_gets_no_chunks_and_head_gets_no_body() -> None:
     async def scenario(port: int) -> None:
         text = await answer(port, b"GET /metrics HTTP/1.0\r\n\r\n")
         assert b"chunked" not in text
@@ -94,7 +94,7 @@ def test_an_old_client_gets_them_without_chunks_and_head_gets_none() -> None:
         (b"\xff\xfe", b"400 Bad Request", b"expected an HTTP/1.0 or HTTP/1.1 request\n"),
     ],
 )
-def test_anything_else_is_refused_with_a_reason(line: bytes, status: bytes, why: bytes) -> None:
+def test_other_requests_are_refused_with_a_reason(line: bytes, status: bytes, why: bytes) -> None:
     async def scenario(port: int) -> None:
         head, _, body = (await answer(port, line + b"\r\n\r\n")).partition(b"\r\n\r\n")
         assert head.partition(b"\r\n")[0] == b"HTTP/1.1 " + status
@@ -128,7 +128,7 @@ def test_half_requests_block_no_scraper() -> None:
     run(scenario)
 
 
-def test_half_request_is_cut_off_after_a_while() -> None:
+def test_incomplete_request_is_closed_after_a_timeout() -> None:
     async def main() -> None:
         async with broker() as embedded:
             parts, server, directory, *_ = embedded.running
@@ -142,13 +142,13 @@ def test_half_request_is_cut_off_after_a_while() -> None:
     asyncio.run(main())
 
 
-def test_it_is_for_this_machine_like_the_listener() -> None:
+def test_endpoint_on_a_non_local_listener_is_refused() -> None:
     settings = {"listeners": "PLAINTEXT://0.0.0.0:0", "sharegroup.metrics.port": "0"}
     with pytest.raises(InvalidConfig, match="accepts connections from other machines"):
         asyncio.run(start(Config.parse(settings)))
 
 
-def test_without_the_setting_there_is_none() -> None:
+def test_endpoint_is_absent_by_default() -> None:
     async def main() -> None:
         async with broker() as running:
             assert running.running.metrics is None

@@ -23,7 +23,7 @@ from tests.spec.member import Member
 from tests.spec.messages import Topic
 
 
-def test_dead_letters_that_wait_are_seen_until_they_are_written(tmp_path: Path) -> None:
+def test_waiting_dead_letters_are_in_the_metrics_until_they_are_written(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await scene.produce_values(3)
@@ -57,7 +57,7 @@ def test_dead_letters_that_wait_are_seen_until_they_are_written(tmp_path: Path) 
     played(scenario, tmp_path)
 
 
-def test_what_was_set_aside_and_a_lost_directory_are_seen(tmp_path: Path) -> None:
+def test_set_aside_bytes_and_a_lost_directory_are_in_the_metrics(tmp_path: Path) -> None:
     async def main() -> None:
         running = await Broker.start(None, str(tmp_path))
         directory, topics = running.running.directory, running.running.parts.topics
@@ -163,7 +163,7 @@ def test_ordinary_consumer_groups_are_counted_by_state(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_connections_and_those_that_break_the_protocol_are_counted() -> None:
+def test_connections_and_protocol_errors_are_counted() -> None:
     async def main() -> None:
         async with run_broker({"max.connections": "1"}) as running:
             broker = Broker(running.running, None)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ async def delete_share(broker: Broker, group_id: str) -> int:
 
 
 @pytest.mark.parametrize("ask", [commit, fetch, beat, join_share_group, delete, delete_share])
-def test_it_is_refused_before_it_is_hashed(ask: Ask, tmp_path: Path) -> None:
+def test_overlong_group_id_is_refused_before_it_is_hashed(ask: Ask, tmp_path: Path) -> None:
     hashed: list[int] = []
 
     def note(arguments: Mapping[str, Any]) -> None:
@@ -101,7 +101,7 @@ async def put_group(broker: Broker, group_id: str) -> None:
     broker.running.parts.groups.load()
 
 
-def test_the_longest_id_is_good_and_groups_that_are_there_go_on(tmp_path: Path) -> None:
+def test_longest_id_is_accepted_and_existing_overlong_groups_still_work(tmp_path: Path) -> None:
     async def scenario() -> list[int]:
         broker = await Broker.start(None, str(tmp_path))
         await broker.create_topic("orders", 1)

@@ -92,7 +92,7 @@ def records(response: Any) -> int:
     return sum(len(p.records or b"") for t in response.responses for p in t.partitions)
 
 
-def test_records_are_read_once_when_there_are_enough(tmp_path: Path) -> None:
+def test_waiting_fetch_reads_records_only_when_min_bytes_are_available(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         total = await scene.append(0, 1_000)
         before = scene.files.read_bytes
@@ -110,7 +110,7 @@ def test_records_are_read_once_when_there_are_enough(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_a_fetch_does_not_wait_for_more_than_it_may_get(tmp_path: Path) -> None:
+def test_fetch_does_not_wait_for_more_than_its_maximum_bytes(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         size = await scene.append(0, 1_000)
         by_request = scene.fetch(0, min_bytes=INT_MAX, max_bytes=500)
@@ -127,8 +127,8 @@ def test_a_fetch_does_not_wait_for_more_than_it_may_get(tmp_path: Path) -> None:
     run(scenario, tmp_path, fetch_max_bytes="2048")
 
 
-def test_a_fetch_from_an_older_segment_does_not_wait(tmp_path: Path) -> None:
-    """One answer never spans segments, so more would not come however long it waits."""
+def test_fetch_from_an_older_segment_does_not_wait(tmp_path: Path) -> None:
+    """A response never spans segments, so waiting would bring no more records."""
 
     async def scenario(scene: Scene) -> None:
         size = await scene.append(0, 1_000)
@@ -141,7 +141,7 @@ def test_a_fetch_from_an_older_segment_does_not_wait(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_the_deadline_answers_with_what_there_is(tmp_path: Path) -> None:
+def test_fetch_is_answered_at_its_deadline_with_the_available_records(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         size = await scene.append(2, 1_000)
         answer = scene.fetch(0, 1, 2, min_bytes=100_000)

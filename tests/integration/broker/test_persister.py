@@ -45,8 +45,10 @@ def test_without_a_persister_only_the_start_is_remembered() -> None:
 @pytest.mark.parametrize(
     ("name", "again"), [(DEFAULT_PERSISTER, []), (NO_OP_PERSISTER, [0, 1]), ("", [0, 1])]
 )
-def test_the_setting_decides_what_a_restart_remembers(name: str, again: list[int]) -> None:
-    """Kafka's names; an empty one is the one that keeps nothing."""
+def test_persister_setting_decides_which_state_survives_a_restart(
+    name: str, again: list[int]
+) -> None:
+    """The class names are Kafka's; an empty name means the persister that keeps nothing."""
 
     async def run() -> None:
         disk = PowerLossDisk(1)

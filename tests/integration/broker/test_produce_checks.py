@@ -81,7 +81,7 @@ def test_timestamp_more_than_an_hour_ahead_is_refused_by_default(tmp_path: Path)
     run(scenario, tmp_path)
 
 
-def test_range_of_timestamps_is_a_topics_own(tmp_path: Path) -> None:
+def test_timestamp_range_is_configurable_per_topic(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         now_ms = broker.clock.wall_ms()
         assert await produce_at(broker, now_ms - 1_001) == INVALID_TIMESTAMP
@@ -95,7 +95,7 @@ def test_range_of_timestamps_is_a_topics_own(tmp_path: Path) -> None:
     run(scenario, tmp_path, log_message_timestamp_before_max_ms="1000")
 
 
-def test_timestamps_do_not_matter_where_the_broker_writes_its_own(tmp_path: Path) -> None:
+def test_timestamps_are_not_checked_with_log_append_time(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         await set_config(broker, "message.timestamp.type", "LogAppendTime")
         assert await produce_at(broker, broker.clock.wall_ms() + 10 * HOUR_MS) == 0

@@ -248,8 +248,8 @@ def test_record_without_a_key_is_found_in_a_large_batch(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_batches_of_a_partition_keep_their_order_behind_a_large_one(tmp_path: Path) -> None:
-    """Three pipelined batches of an idempotent producer; the first takes a walk."""
+def test_batches_of_a_partition_keep_their_order_after_a_large_one(tmp_path: Path) -> None:
+    """An idempotent producer sends three pipelined batches; the first needs a record check."""
 
     async def scenario(broker: Broker) -> None:
         _, producer_id = await broker.new_producer_id()
@@ -278,7 +278,7 @@ def test_bytes_that_wait_for_a_check_are_bounded(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_answer_without_acknowledgement_waits_for_nobody(tmp_path: Path) -> None:
+def test_produce_with_acks_0_does_not_wait(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         batch = bytes(encode_batch([SimpleRecord(b"k", bytes(100), 0)] * 2_000))
         data = produce.PartitionProduceData(index=0, records=batch)
@@ -301,7 +301,7 @@ def test_answer_without_acknowledgement_waits_for_nobody(tmp_path: Path) -> None
 def test_failure_of_a_dropped_decompression_is_not_logged() -> None:
     """The peer closed its connection while a thread still decompressed its damaged batch.
 
-    asyncio logs an exception that nobody has seen when its task is collected.
+    asyncio logs an exception that was never retrieved when its task is collected.
     """
 
     async def scenario() -> list[dict[str, Any]]:
@@ -329,7 +329,7 @@ def test_failure_of_a_dropped_decompression_is_not_logged() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own there")
-def test_thread_that_decompresses_gives_way_and_ends_with_the_broker(tmp_path: Path) -> None:
+def test_decompression_thread_has_low_priority_and_ends_with_the_broker(tmp_path: Path) -> None:
     def nice() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
@@ -348,7 +348,7 @@ def test_thread_that_decompresses_gives_way_and_ends_with_the_broker(tmp_path: P
     assert not thread.is_alive()
 
 
-def test_walk_that_goes_on_after_the_broker_stopped_fails_with_an_error_for_clients(
+def test_record_check_after_the_broker_stopped_fails_with_a_kafka_error(
     tmp_path: Path,
 ) -> None:
     async def scenario(broker: Broker) -> None:

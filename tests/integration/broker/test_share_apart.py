@@ -32,7 +32,7 @@ async def settle(
     assert await member.acknowledge(broker, {0: acks}) == {0: 0}
 
 
-def test_records_that_lie_far_apart_come_in_one_fetch(tmp_path: Path) -> None:
+def test_records_far_apart_are_returned_by_one_fetch(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await settle(broker, member, 1, 3, 500)
         taken, _ = await member.fetch(broker, records_max=2)
@@ -43,7 +43,7 @@ def test_records_that_lie_far_apart_come_in_one_fetch(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_what_came_back_comes_together_with_what_is_new(tmp_path: Path) -> None:
+def test_released_and_new_records_are_returned_together(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await settle(broker, member, 1, 300)
         batch = encode_batch([SimpleRecord(None, b"new", 0)] * 3)

@@ -95,10 +95,11 @@ def test_four_equal_members_get_equal_parts(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_room_goes_to_who_waits_for_it_before_who_made_it(tmp_path: Path) -> None:
-    """All 100 locks are one member's, another waits; the first settles ten and wants ten more.
+def test_freed_locks_go_to_a_waiting_member_before_the_releasing_one(tmp_path: Path) -> None:
+    """One member holds all 100 locks, another one waits.
 
-    Both by one request, as share consumers do: it would take what it gave, for ever.
+    The first settles ten records and fetches ten more by one request, as share consumers do.
+    Without the rule it would get its locks back for ever.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -118,10 +119,10 @@ def test_room_goes_to_who_waits_for_it_before_who_made_it(tmp_path: Path) -> Non
     run(scenario, tmp_path)
 
 
-def test_nobody_is_left_with_crumbs(tmp_path: Path) -> None:
-    """Log batches of 160: who asks for 500 gets 640, so three of four hold 1,920 of 2,000.
+def test_locks_at_the_limit_are_shared_equally(tmp_path: Path) -> None:
+    """With log batches of 160, a fetch of 500 gets 640: three of four members hold 1,920 of 2,000.
 
-    The fourth settles its 80 and would find room for 80, each time.
+    Without the rule the fourth would settle its 80 and find room for 80, each time.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -178,8 +179,8 @@ def test_four_equal_consumers_each_get_a_tenth_at_least(tmp_path: Path) -> None:
     assert min(taken[name] for name in MEMBERS) >= RECORDS // 10, taken
 
 
-def test_record_held_for_ever_stops_nobody(tmp_path: Path) -> None:
-    """Its member renews it again and again; the others settle 5,000 behind it, 100 at a time.
+def test_record_held_for_ever_does_not_stop_other_records(tmp_path: Path) -> None:
+    """Its member renews it repeatedly; the others settle 5,000 records after it, 100 at a time.
 
     The group may hold 100 records at once; Kafka counts the span and would stop at offset 100.
     """
@@ -210,8 +211,8 @@ def test_record_held_for_ever_stops_nobody(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_poisonous_record_is_tried_and_archived_while_others_go_on(tmp_path: Path) -> None:
-    """Offset 3 is released whenever it comes; it comes five times, the other 99 once."""
+def test_poisonous_record_is_archived_and_others_are_delivered_once(tmp_path: Path) -> None:
+    """Offset 3 is always released and is delivered five times, the other 99 records once."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         worker = await joined(broker, "worker", 2)
@@ -235,10 +236,10 @@ def test_poisonous_record_is_tried_and_archived_while_others_go_on(tmp_path: Pat
     run(scenario, tmp_path)
 
 
-def test_full_share_partition_says_so_once_and_goes_on_by_itself(
+def test_full_share_partition_is_logged_once_and_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A hundred runs are permitted: every other record of 120 is accepted, which makes 120."""
+    """A hundred runs are permitted: accepting every other one of 120 records makes 120."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 120)

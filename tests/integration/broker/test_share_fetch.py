@@ -124,7 +124,7 @@ def test_fetch_of_no_records_is_answered_at_once(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_fetch_waits_for_min_bytes_and_locks_nothing_meanwhile(tmp_path: Path) -> None:
+def test_fetch_waiting_for_min_bytes_locks_no_records(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         task = await waiting(broker, request(member, min_bytes=100_000))
@@ -146,14 +146,14 @@ def test_more_bytes_than_an_answer_may_have_are_not_waited_for(tmp_path: Path) -
     run(scenario, tmp_path)
 
 
-def test_fetch_for_min_bytes_goes_on_where_the_log_begins_now(tmp_path: Path) -> None:
+def test_fetch_for_min_bytes_starts_at_the_new_log_start(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         await produce(broker)
         _, log = broker.running.parts.topics.named(TopicName("orders"), 0)
         await log.delete_before(1)
         task = await waiting(broker, request(member, min_bytes=100_000))
-        assert not task.done(), "what is there was not counted, or not from where the log begins"
+        assert not task.done(), "the available records were not counted from the log start"
         broker.clock.advance(0.5)
         assert records(await task) == [(1, 1, 1)]
 
@@ -168,7 +168,7 @@ def test_fetch_for_min_bytes_goes_on_where_the_log_begins_now(tmp_path: Path) ->
     ],
     ids=["the group's", "everybody's"],
 )
-def test_raised_limit_of_locks_answers_who_waits_for_room(
+def test_raised_lock_limit_completes_a_waiting_fetch(
     tmp_path: Path, kind: int, name: str, key: str
 ) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -185,10 +185,10 @@ def test_raised_limit_of_locks_answers_who_waits_for_room(
     run(scenario, tmp_path)
 
 
-def test_locks_of_a_group_without_sessions_end_with_them(tmp_path: Path) -> None:
-    """A member forgets the partition that it holds a record of, and goes.
+def test_locks_of_a_group_end_with_its_last_session(tmp_path: Path) -> None:
+    """A member forgets a partition of which it holds a record, and closes its session.
 
-    Who comes next gets the record at once; the lock's old end must not take it away again.
+    The next member gets the record immediately; the former deadline must not release it again.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -230,7 +230,7 @@ def test_released_record_wakes_another_members_fetch(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_nothing_is_locked_for_a_member_whose_connection_is_gone(tmp_path: Path) -> None:
+def test_no_record_is_locked_for_a_closed_connection(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         task = await waiting(broker, request(member))
         broker.running.parts.share_sessions.release_connection("1")
@@ -282,8 +282,8 @@ def test_strict_number_of_records_holds_over_all_partitions(tmp_path: Path) -> N
     run(scenario, tmp_path)
 
 
-def test_large_window_comes_in_one_answer_and_is_settled_by_one_range(tmp_path: Path) -> None:
-    """A group that permits 200,000 locks asks for as many: 40 batches of 5,000 records."""
+def test_large_window_is_returned_in_one_response_and_settled_by_one_range(tmp_path: Path) -> None:
+    """A group that permits 200,000 locks fetches as many records: 40 batches of 5,000."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await alter_group(broker, "share.partition.max.record.locks", "200000")

@@ -11,8 +11,8 @@ from tests.integration.broker.test_share_fairness import fetch_and_accept
 from tests.integration.broker.test_share_fetch import produce, records, request, run
 
 
-def test_records_of_the_same_sync_go_with_the_answer(tmp_path: Path) -> None:
-    """Offset 1 is durable when the fetch comes, offset 2 is written in the same turn."""
+def test_records_of_the_same_sync_are_in_the_response(tmp_path: Path) -> None:
+    """Offset 1 is durable before the fetch, offset 2 is written in the same turn."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
@@ -25,7 +25,7 @@ def test_records_of_the_same_sync_go_with_the_answer(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_nothing_is_locked_for_whoever_goes_before_the_sync(tmp_path: Path) -> None:
+def test_no_record_is_locked_for_a_session_closed_before_the_sync(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         assert records(await broker.ask(request(member))) == [(0, 0, 1)]

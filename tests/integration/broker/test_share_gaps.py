@@ -70,11 +70,11 @@ async def compacted(broker: Broker) -> None:
         await directory.drain()
 
 
-def test_removed_records_are_settled_when_they_are_met(tmp_path: Path) -> None:
-    """0 to 5 were given back, 6 to 8 never handed out, 9 to 11 are the newest of three keys.
+def test_compacted_records_are_settled_when_a_fetch_reaches_them(tmp_path: Path) -> None:
+    """0 to 5 were released, 6 to 8 never delivered, 9 to 11 are the newest of three keys.
 
-    12 to 14 are in the segment that is still written to, which is not compacted.  2, 5 and 8 end
-    their segments: they are handed out, and their batches are empty.
+    12 to 14 are in the active segment, which is not compacted.  2, 5 and 8 end their segments:
+    they are delivered, and their batches are empty.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -94,7 +94,7 @@ def test_removed_records_are_settled_when_they_are_met(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_hole_is_passed_by_whoever_wants_fewer_records_than_it_is_long(tmp_path: Path) -> None:
+def test_fetch_of_fewer_records_than_a_hole_has_offsets_passes_it(tmp_path: Path) -> None:
     """Of 0 to 5 only 2 and 5 are left, which end their segments."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -107,7 +107,7 @@ def test_hole_is_passed_by_whoever_wants_fewer_records_than_it_is_long(tmp_path:
     run(tmp_path, scenario)
 
 
-def test_record_removed_while_it_is_held_is_its_members_to_settle(tmp_path: Path) -> None:
+def test_record_compacted_while_held_is_settled_by_its_member(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         for number in range(12):
             await write(broker, b"%d" % (number % 3))
@@ -126,7 +126,7 @@ def test_record_removed_while_it_is_held_is_its_members_to_settle(tmp_path: Path
 
 
 def test_record_missing_inside_a_batch_is_acknowledged_as_a_gap(tmp_path: Path) -> None:
-    """The broker hands out whole batches; who decodes one finds that offset 0 is not in it."""
+    """The broker returns whole batches; a client that decodes this one finds no offset 0 in it."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await write(broker, b"a", b"b", b"a")

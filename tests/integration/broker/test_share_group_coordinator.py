@@ -85,11 +85,11 @@ async def joined(broker: Broker, member: ShareMember) -> None:
             await asyncio.sleep(0)
 
 
-def test_expiry_of_members_does_not_hide_a_write_that_was_lost() -> None:
+def test_expiry_of_members_does_not_hide_a_lost_write() -> None:
     """A member joins with a topic that is new to the group, and the disk loses all of that.
 
-    The next to write to the group's log is the timer.  It must notice, or the group goes on
-    believing that the topic's partitions have a state.
+    The expiry timer is the next to write to the group's log.  It must notice the loss; otherwise
+    the group still records a state of the topic's partitions.
     """
 
     async def run() -> None:
@@ -136,7 +136,7 @@ def test_offsets_are_not_deleted_by_half_while_the_groups_log_takes_no_records()
     asyncio.run(run())
 
 
-def test_join_that_was_never_written_does_not_stop_the_expiry_of_others() -> None:
+def test_unwritten_join_does_not_stop_the_expiry_of_other_members() -> None:
     async def run() -> None:
         disk = PowerLossDisk(1)
         broker = await Broker.start(disk)
@@ -153,10 +153,10 @@ def test_join_that_was_never_written_does_not_stop_the_expiry_of_others() -> Non
 
 
 @pytest.mark.parametrize("lost", [SHARE_GROUP_STATE, CONSUMER_OFFSETS])
-def test_member_gets_records_though_one_of_two_writes_of_its_join_was_lost(
+def test_member_gets_records_after_one_write_of_its_join_was_lost(
     lost: TopicName,
 ) -> None:
-    """The group says that the partition has a state and it has none, or the other way about."""
+    """Either the group records a state that does not exist, or a state exists unrecorded."""
 
     async def scenario(broker: Broker, disk: OneBadFolder) -> None:
         member = ShareMember("g", "member", "orders", 1, connection_id=1)
@@ -172,8 +172,8 @@ def test_member_gets_records_though_one_of_two_writes_of_its_join_was_lost(
     asyncio.run(on_a_disk_with_one_bad_folder(scenario))
 
 
-def test_deletion_of_a_group_is_whole_though_the_state_was_not_deleted_at_first() -> None:
-    """The group's end is durable, its state's is not: the next command ends that, too."""
+def test_deletion_of_a_group_is_completed_after_a_failed_state_deletion() -> None:
+    """The group's deletion is durable, that of its state is not; the next command completes it."""
 
     async def scenario(broker: Broker, disk: OneBadFolder) -> None:
         parts = broker.running.parts
@@ -190,7 +190,7 @@ def test_deletion_of_a_group_is_whole_though_the_state_was_not_deleted_at_first(
     asyncio.run(on_a_disk_with_one_bad_folder(scenario))
 
 
-def test_group_whose_deletion_was_not_written_has_its_states_again() -> None:
+def test_group_whose_deletion_was_not_written_gets_its_states_again() -> None:
     async def scenario(broker: Broker, disk: OneBadFolder) -> None:
         parts = broker.running.parts
         await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
@@ -217,8 +217,8 @@ async def assigned(broker: Broker, member: ShareMember) -> list[int]:
     return sorted(partition for _, partition in found.assignment)
 
 
-def test_topic_is_seen_to_come_grow_and_go_without_a_restart(tmp_path: Path) -> None:
-    """A member subscribes to a topic that is not there; it heartbeats while the topic changes."""
+def test_created_grown_and_deleted_topic_changes_the_assignment(tmp_path: Path) -> None:
+    """A member subscribes to a missing topic and sends heartbeats while the topic changes."""
 
     async def run() -> None:
         broker = await Broker.start(None, str(tmp_path))

@@ -10,7 +10,7 @@ from tests.faults.in_process import Broker, ShareMember
 NOT_COORDINATOR = 16
 
 
-def test_member_is_told_to_try_again_while_the_disk_is_full_and_joins_when_there_is_room() -> None:
+def test_join_is_retriable_on_a_full_disk_and_succeeds_with_room() -> None:
     async def run() -> None:
         disk = PowerLossDisk(1)
         broker = await Broker.start(disk)

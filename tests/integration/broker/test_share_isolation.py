@@ -51,8 +51,8 @@ async def accept(broker: Broker, member: ShareMember, *offsets: int) -> dict[int
     )
 
 
-def test_aborted_records_and_markers_are_never_handed_out(tmp_path: Path) -> None:
-    """A aborts 0 to 1 and 4, B commits 3; 2 and 7 are of no transaction."""
+def test_aborted_records_and_markers_are_not_delivered(tmp_path: Path) -> None:
+    """A aborts 0 to 1 and 4, B commits 3; 2 and 7 are in no transaction."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await read_committed(broker)
@@ -67,8 +67,8 @@ def test_aborted_records_and_markers_are_never_handed_out(tmp_path: Path) -> Non
     run(scenario, tmp_path)
 
 
-def test_uncommitted_records_are_handed_out_where_the_group_wants_them(tmp_path: Path) -> None:
-    """As in Kafka, the marker's offset too; clients acknowledge it as a gap."""
+def test_uncommitted_records_are_delivered_with_read_uncommitted(tmp_path: Path) -> None:
+    """As in Kafka, the marker's offset is acquired too; clients acknowledge it as a gap."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await write(broker, transactional(A, 2), abort(A), transactional(B))
@@ -113,7 +113,7 @@ def test_fetch_waits_until_a_transaction_is_decided(
     run(scenario, tmp_path)
 
 
-def test_what_follows_an_undecided_transaction_waits_with_it(tmp_path: Path) -> None:
+def test_records_after_an_open_transaction_wait_for_its_end(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await read_committed(broker)
         await write(broker, batch(), transactional(A), batch())
@@ -124,7 +124,7 @@ def test_what_follows_an_undecided_transaction_waits_with_it(tmp_path: Path) -> 
     run(scenario, tmp_path)
 
 
-def test_lag_needs_no_acknowledgement_of_what_is_for_nobody(tmp_path: Path) -> None:
+def test_lag_excludes_aborted_records_without_an_acknowledgement(tmp_path: Path) -> None:
     """Kafka writes such offsets only with the next acknowledgement."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -136,8 +136,8 @@ def test_lag_needs_no_acknowledgement_of_what_is_for_nobody(tmp_path: Path) -> N
     run(scenario, tmp_path)
 
 
-def test_more_aborted_batches_than_one_fetch_looks_at_hide_nothing(tmp_path: Path) -> None:
-    """40 batches of one record, a look finds one at a time: the wait goes on by itself."""
+def test_many_aborted_batches_do_not_hide_later_records(tmp_path: Path) -> None:
+    """40 batches of one record; each attempt passes one, so the wait continues by itself."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await read_committed(broker)
@@ -150,8 +150,8 @@ def test_more_aborted_batches_than_one_fetch_looks_at_hide_nothing(tmp_path: Pat
     run(scenario, tmp_path)
 
 
-def test_level_counts_from_the_next_fetch_on(tmp_path: Path) -> None:
-    """An aborted record given back is not handed out again to a group that wants it no more."""
+def test_changed_isolation_level_applies_to_the_next_fetch(tmp_path: Path) -> None:
+    """A released record that was aborted is not redelivered under read_committed."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await write(broker, transactional(A), abort(A), batch())

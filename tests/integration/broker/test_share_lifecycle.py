@@ -64,7 +64,7 @@ async def held_by_another(broker: Broker, count: int) -> ShareMember:
     return holder
 
 
-def test_parked_fetch_is_told_when_its_topic_is_deleted(tmp_path: Path) -> None:
+def test_parked_fetch_is_answered_when_its_topic_is_deleted(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         holder = await held_by_another(broker, 1)
@@ -76,8 +76,8 @@ def test_parked_fetch_is_told_when_its_topic_is_deleted(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_partition_that_is_not_there_waits_with_the_others(tmp_path: Path) -> None:
-    """Or its group would ask all the time; alone it is told of at once."""
+def test_fetch_with_a_missing_partition_waits_for_the_others(tmp_path: Path) -> None:
+    """Otherwise the member would fetch in a loop. A fetch of it alone is answered immediately."""
 
     def both(*numbers: int) -> tuple[FetchTopic, ...]:
         named = tuple(
@@ -107,8 +107,8 @@ def test_partition_that_is_not_there_waits_with_the_others(tmp_path: Path) -> No
     run(scenario, tmp_path)
 
 
-def test_topic_made_again_is_another_topic(tmp_path: Path) -> None:
-    """The old session goes on with an error for the old id; the new records come from the start."""
+def test_recreated_topic_is_another_topic(tmp_path: Path) -> None:
+    """The old session gets an error for the old id; new records are read from the start."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await alter_group(broker, "share.auto.offset.reset", "earliest")
@@ -151,8 +151,8 @@ def test_new_partition_is_fetched_from_its_first_record(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_deleted_records_are_settled_whoever_holds_them(tmp_path: Path) -> None:
-    """Ten records, all held; the first six are deleted.  To acknowledge them is no mistake."""
+def test_deleted_records_are_settled_even_if_a_member_holds_them(tmp_path: Path) -> None:
+    """Ten records are held and the first six deleted. To acknowledge these is no error."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         for _ in range(10):
@@ -202,9 +202,9 @@ def test_deleting_all_records_ends_every_lock(tmp_path: Path) -> None:
 
 
 def test_holder_of_locks_from_before_a_reset_is_refused(tmp_path: Path) -> None:
-    """Nobody of the group is left but a session; the offsets are altered under it.
+    """The group has no members but a session, and its offsets are altered.
 
-    Until somebody fetches, the share partition is not loaded; then the records are not held.
+    Until the next fetch the share partition is not loaded; then the records are not held.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -266,7 +266,7 @@ def acknowledging(member: ShareMember, epoch: int) -> Any:
 
 
 def test_fetch_of_a_group_without_state_is_an_unexpected_error(tmp_path: Path) -> None:
-    """As in Kafka: who never joined never had its state initialized."""
+    """As in Kafka: the state of a group is initialized by its first join."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         topic = FetchTopic(

@@ -89,7 +89,7 @@ async def soon(task: asyncio.Task[Any]) -> list[tuple[int, int, int]]:
 # What is looked at
 
 
-def test_fetch_looks_at_one_quiet_partition_not_at_all(tmp_path: Path) -> None:
+def test_fetch_examines_one_quiet_partition_instead_of_all(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         before = looks(broker)
         assert before == MANY
@@ -100,7 +100,7 @@ def test_fetch_looks_at_one_quiet_partition_not_at_all(tmp_path: Path) -> None:
     run(scenario, tmp_path, MANY)
 
 
-def test_wake_up_looks_at_what_it_was_for(tmp_path: Path) -> None:
+def test_woken_fetch_examines_only_the_partition_with_the_event(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         task = await waiting(broker, request(member))
         before = looks(broker)
@@ -111,7 +111,7 @@ def test_wake_up_looks_at_what_it_was_for(tmp_path: Path) -> None:
     run(scenario, tmp_path, MANY)
 
 
-def test_fetch_that_has_enough_looks_no_further(tmp_path: Path) -> None:
+def test_fetch_with_enough_records_examines_no_more_partitions(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, *range(20))
         before = looks(broker)
@@ -121,7 +121,7 @@ def test_fetch_that_has_enough_looks_no_further(tmp_path: Path) -> None:
     run(scenario, tmp_path, MANY)
 
 
-def test_last_look_of_a_fetch_that_waited_is_at_everything(tmp_path: Path) -> None:
+def test_fetch_at_its_deadline_examines_all_partitions(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         task = await waiting(broker, request(member))
         before = looks(broker)
@@ -136,7 +136,7 @@ def test_last_look_of_a_fetch_that_waited_is_at_everything(tmp_path: Path) -> No
 
 
 def test_partitions_with_records_take_turns(tmp_path: Path) -> None:
-    """Three have a batch each for every round; what comes to an empty one waits for its turn."""
+    """Three have a batch for every round; records of an empty partition wait for its turn."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         for _ in range(3):
@@ -149,8 +149,8 @@ def test_partitions_with_records_take_turns(tmp_path: Path) -> None:
     run(scenario, tmp_path, 5)
 
 
-def test_partition_that_is_not_there_is_told_of_with_every_answer(tmp_path: Path) -> None:
-    """Before all that have records, however few a fetch may take."""
+def test_missing_partition_is_reported_in_every_response(tmp_path: Path) -> None:
+    """It precedes all partitions with records, even if a fetch may return few."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         assert member.topic_id is not None
@@ -167,7 +167,7 @@ def test_partition_that_is_not_there_is_told_of_with_every_answer(tmp_path: Path
 # Nothing is missed
 
 
-def test_what_comes_while_nobody_waits_is_found_by_the_next_fetch(tmp_path: Path) -> None:
+def test_records_written_without_a_waiting_fetch_are_found_by_the_next(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         for partition in (7, 150, 7, 199):
             await produce(broker, partition)
@@ -181,7 +181,7 @@ def test_what_comes_while_nobody_waits_is_found_by_the_next_fetch(tmp_path: Path
     run(scenario, tmp_path, MANY)
 
 
-def test_release_wakes_its_own_group_and_only_that(tmp_path: Path) -> None:
+def test_release_wakes_only_its_own_group(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 1)
         assert await taken(broker, member) == [1]
@@ -237,7 +237,7 @@ def topic_of(member: ShareMember) -> Any:
 @pytest.mark.parametrize(
     "happens", [settles, more_locks, leaves, log_starts_later, is_loaded_again, locks_end]
 )
-def test_whatever_brings_records_answers_who_waits(
+def test_every_source_of_records_completes_a_waiting_fetch(
     tmp_path: Path, happens: Callable[[Broker, ShareMember], Awaitable[None]], min_bytes: int
 ) -> None:
     """Another member holds all 100 records that the group may hold; ten more are in the log."""
@@ -258,7 +258,7 @@ def test_whatever_brings_records_answers_who_waits(
     run(scenario, tmp_path, 3)
 
 
-def test_transactions_may_be_read_before_they_end_once_the_group_wants_it(tmp_path: Path) -> None:
+def test_open_transactions_are_readable_after_a_change_to_read_uncommitted(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await alter_group(broker, "share.isolation.level", "read_committed")
         _, log = broker.running.parts.topics.identified(TopicId(topic_of(member)), 2)
@@ -301,8 +301,8 @@ def test_partitions_keep_their_turns_while_the_disk_takes_no_state(
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_wake_up_that_somebody_forgot_is_late_and_not_lost(tmp_path: Path, waits: bool) -> None:
-    """At the deadline, or as soon as its turn comes by itself."""
+def test_missed_wake_up_delays_records_but_loses_none(tmp_path: Path, waits: bool) -> None:
+    """They are found at the deadline, or when the partition is examined in its turn."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         broker.running.parts.topics.on_visible(lambda _: None)
@@ -337,7 +337,7 @@ def test_fetch_of_a_session_that_is_over_waits_no_more(tmp_path: Path, epoch: in
     run(scenario, tmp_path, 2)
 
 
-def test_sessions_that_end_leave_nothing_behind(tmp_path: Path) -> None:
+def test_ended_sessions_leave_no_watched_partitions(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         sessions = broker.running.parts.share_sessions
         other = await joined(broker, "member-2", 3)

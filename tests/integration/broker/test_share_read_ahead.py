@@ -25,7 +25,7 @@ SECONDS_MAX = 10.0
 
 
 @pytest.mark.parametrize(("record_bytes", "is_due"), [(LARGE, True), (SMALL, False)])
-def test_what_follows_a_large_answer_is_to_be_read(
+def test_records_after_a_large_response_are_scheduled_for_read_ahead(
     tmp_path: Path, record_bytes: int, is_due: bool
 ) -> None:
     async def main() -> None:
@@ -46,7 +46,7 @@ def test_what_follows_a_large_answer_is_to_be_read(
     asyncio.run(main())
 
 
-def test_it_is_read_when_the_answer_is_on_its_way() -> None:
+def test_read_ahead_happens_after_the_response_is_sent() -> None:
     async def main() -> None:
         async with broker() as b, AdminClient(bootstrap_servers=b.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic("orders", num_partitions=1)])

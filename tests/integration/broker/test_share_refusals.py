@@ -251,10 +251,10 @@ def outcome(answer: Any) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("message", [share_acknowledge, share_fetch])
-def test_refused_acknowledgement_says_what_came_and_what_was_expected(
+def test_error_of_an_acknowledgement_names_found_and_expected_values(
     tmp_path: Path, message: Any
 ) -> None:
-    """One session for the whole table: each refusal uses an epoch up and changes nothing else."""
+    """One session for the whole table: each refusal uses up an epoch and changes nothing else."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await set_the_scene(broker, member)
@@ -298,7 +298,9 @@ WHOLE: list[tuple[str, dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize("message", [share_acknowledge, share_fetch])
-def test_refused_request_says_why_and_the_session_goes_on(tmp_path: Path, message: Any) -> None:
+def test_error_of_a_request_names_its_reason_and_the_session_continues(
+    tmp_path: Path, message: Any
+) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await set_the_scene(broker, member)
         accept = Refused("", ((0, 0, (AcknowledgeType.ACCEPT,)),), 0, "")
@@ -330,7 +332,7 @@ def test_acknowledgement_cannot_open_a_session(tmp_path: Path) -> None:
 
 
 def test_refused_partition_leaves_the_others_alone(tmp_path: Path) -> None:
-    """Three partitions of one request: one is fine, one is nobody's, one is not there."""
+    """Of three partitions in one request, the member holds records only of the first."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await set_the_scene(broker, member)

@@ -135,7 +135,7 @@ def test_fetch_that_renews_takes_no_records(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_fetch_that_renews_must_ask_for_nothing_and_its_epoch_stays(tmp_path: Path) -> None:
+def test_fetch_with_renewals_must_fetch_nothing_and_keeps_its_epoch(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         for field, value, name in (
             ("max_bytes", 1, "MaxBytes=1"),
@@ -153,7 +153,7 @@ def test_fetch_that_renews_must_ask_for_nothing_and_its_epoch_stays(tmp_path: Pa
     run(scenario, tmp_path)
 
 
-def test_renewal_and_other_acknowledgements_go_in_one_request(tmp_path: Path) -> None:
+def test_renewal_and_other_acknowledgements_may_be_in_one_request(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 4)
         assert records(await broker.ask(request(member))) == [(0, 3, 1)]
@@ -192,10 +192,8 @@ def test_renewal_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("messages", "fields"), [(acknowledge_v1, {}), (acknowledge_v2, {"is_renew_ack": False})]
 )
-def test_renewal_needs_a_request_that_says_so(
-    tmp_path: Path, messages: Any, fields: dict[str, bool]
-) -> None:
-    """Version 1 cannot say it; only the partition is refused, and the epoch is used up."""
+def test_renewal_needs_is_renew_ack(tmp_path: Path, messages: Any, fields: dict[str, bool]) -> None:
+    """Version 1 has no such field. Only the partition is refused, and the epoch is used up."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 2)
@@ -211,7 +209,7 @@ def test_renewal_needs_a_request_that_says_so(
     run(scenario, tmp_path)
 
 
-def test_request_that_says_so_need_not_renew(tmp_path: Path) -> None:
+def test_request_with_is_renew_ack_may_have_no_renewals(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         await broker.ask(request(member))
@@ -237,8 +235,8 @@ def test_group_may_switch_renewal_off(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_timer_comes_by_when_a_renewed_lock_ends_sooner(tmp_path: Path) -> None:
-    """The duration was shortened after the lock was taken: nobody else moves the clock on."""
+def test_expiry_timer_follows_a_renewal_with_an_earlier_deadline(tmp_path: Path) -> None:
+    """The lock duration was shortened after the acquisition; only the timer can end the lock."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)

@@ -33,8 +33,8 @@ def named(member: ShareMember, *offsets: int) -> tuple[FetchTopic, ...]:
     return (FetchTopic(topic_id=member.topic_id, partitions=(partition,)),)
 
 
-def test_lost_connection_gives_records_back_and_wakes_who_waits(tmp_path: Path) -> None:
-    """Their count stays: a delivery that nobody answered was one."""
+def test_lost_connection_releases_records_and_wakes_waiting_fetches(tmp_path: Path) -> None:
+    """The delivery count is kept: an unanswered delivery counts as one."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 3)
@@ -48,7 +48,7 @@ def test_lost_connection_gives_records_back_and_wakes_who_waits(tmp_path: Path) 
     run(scenario, tmp_path)
 
 
-def test_closing_answers_for_its_acknowledgements_and_gives_the_rest_back(tmp_path: Path) -> None:
+def test_close_applies_its_acknowledgements_and_releases_the_rest(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 3)
         assert records(await broker.ask(request(member))) == [(0, 2, 1)]
@@ -107,8 +107,8 @@ def test_epoch_of_a_lost_answer_is_refused_and_its_records_are_not_lost(tmp_path
     run(scenario, tmp_path)
 
 
-def test_partition_forgotten_before_is_not_given_back_with_the_session(tmp_path: Path) -> None:
-    """As in Kafka: another member's session keeps the group loaded, the locks run their time."""
+def test_records_of_a_forgotten_partition_are_not_released_with_the_session(tmp_path: Path) -> None:
+    """As in Kafka: another member's session keeps the group loaded, so the locks last."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
@@ -128,7 +128,7 @@ def test_partition_forgotten_before_is_not_given_back_with_the_session(tmp_path:
     run(scenario, tmp_path)
 
 
-def test_what_was_acknowledged_and_what_ran_out_is_counted(tmp_path: Path) -> None:
+def test_acknowledgements_and_expired_locks_are_counted(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 10)
         await broker.ask(request(member))
@@ -161,7 +161,7 @@ def test_what_was_acknowledged_and_what_ran_out_is_counted(tmp_path: Path) -> No
     run(scenario, tmp_path)
 
 
-def test_largest_session_ends_for_a_small_one_and_gives_its_records_back(tmp_path: Path) -> None:
+def test_largest_session_is_evicted_for_a_small_one_and_releases_records(tmp_path: Path) -> None:
     """One partition is within an equal share of 30; the 28 of the large session are not."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -190,7 +190,7 @@ def test_largest_session_ends_for_a_small_one_and_gives_its_records_back(tmp_pat
     run(scenario, tmp_path, sharegroup_share_session_partitions_max="30")
 
 
-def test_connection_that_took_all_sessions_gives_up_one_and_its_records(tmp_path: Path) -> None:
+def test_connection_with_all_sessions_loses_one_to_a_newcomer(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 3)
         assert records(await broker.ask(request(member))) == [(0, 2, 1)]

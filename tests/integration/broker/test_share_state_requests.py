@@ -151,7 +151,7 @@ def run(scenario: Scenario, disk: PowerLossDisk | None = None, **settings: str) 
     asyncio.run(whole())
 
 
-def test_what_was_written_is_read() -> None:
+def test_written_state_is_read_back() -> None:
     async def scenario(asked: Coordinator) -> None:
         assert (await asked.initialize(epoch=3, start=10)).error_code == NONE
         assert await asked.summary() == (3, 0, 10, 0)
@@ -184,7 +184,7 @@ def test_batches_combine_by_count_and_state() -> None:
     run(scenario)
 
 
-def test_the_start_offset_and_the_count_never_go_back() -> None:
+def test_start_offset_and_complete_count_never_decrease() -> None:
     async def scenario(asked: Coordinator) -> None:
         await asked.initialize()
         await asked.write(start=20, complete=5)
@@ -209,7 +209,7 @@ def test_a_start_offset_can_be_left_to_the_reset_policy() -> None:
     run(scenario)
 
 
-def test_a_state_that_is_initialized_again_the_same_stays_what_it_is() -> None:
+def test_identical_initialization_keeps_the_state() -> None:
     async def scenario(asked: Coordinator) -> None:
         await asked.initialize(start=5)
         await asked.write((6, 6, ACKNOWLEDGED, 1), start=5)
@@ -221,7 +221,7 @@ def test_a_state_that_is_initialized_again_the_same_stays_what_it_is() -> None:
     run(scenario)
 
 
-def test_version_0_of_a_write_says_nothing_of_the_count() -> None:
+def test_write_version_0_keeps_the_complete_count() -> None:
     async def scenario(asked: Coordinator) -> None:
         await asked.initialize()
         await asked.write(complete=4)
@@ -250,7 +250,7 @@ def test_leaders_of_lower_epochs_are_fenced() -> None:
     run(scenario)
 
 
-def test_a_state_that_is_made_again_fences_writes_of_the_one_before() -> None:
+def test_reinitialized_state_fences_writes_of_the_former_one() -> None:
     async def scenario(asked: Coordinator) -> None:
         await asked.initialize(epoch=5)
         await asked.read(leader=2)
@@ -264,7 +264,7 @@ def test_a_state_that_is_made_again_fences_writes_of_the_one_before() -> None:
     run(scenario)
 
 
-def test_what_was_never_initialized_can_be_listed_and_deleted_only() -> None:
+def test_uninitialized_state_can_only_be_summarized_and_deleted() -> None:
     async def scenario(asked: Coordinator) -> None:
         for refused in (await asked.read(), await asked.write()):
             assert refused.error_code == INVALID_REQUEST
@@ -322,7 +322,7 @@ def test_batches_that_no_share_partition_could_be_made_of_are_refused(batch: Bat
 
 
 @pytest.mark.parametrize("verb", ["initialize", "delete", "summary"])
-def test_partitions_that_do_not_exist_are_unknown(verb: str) -> None:
+def test_missing_partitions_are_unknown(verb: str) -> None:
     async def scenario(asked: Coordinator) -> None:
         beyond = await asked_with(asked, verb, partition=1)
         assert beyond.error_code == UNKNOWN_TOPIC
@@ -347,7 +347,7 @@ def test_a_request_that_names_nothing_is_answered_with_nothing(verb: str, versio
     run(scenario)
 
 
-def test_each_partition_of_a_request_is_decided_by_itself() -> None:
+def test_partitions_of_a_request_are_processed_independently() -> None:
     async def scenario(asked: Coordinator) -> None:
         module = messages("initialize", 0)
         partitions = tuple(
@@ -388,7 +388,7 @@ def offsets(taken: Sequence[Any]) -> list[int]:
     return [record.offset for record in taken]
 
 
-def test_a_share_partition_in_use_goes_on_from_what_somebody_else_wrote() -> None:
+def test_loaded_share_partition_continues_from_an_external_write() -> None:
     async def scenario(asked: Coordinator) -> None:
         member = await member_of(asked)
         epoch, _, start, _ = await asked.summary()
@@ -406,7 +406,7 @@ def test_a_share_partition_in_use_goes_on_from_what_somebody_else_wrote() -> Non
     run(scenario)
 
 
-def test_whoever_reads_with_a_high_leader_epoch_does_not_lock_the_broker_out() -> None:
+def test_read_with_a_high_leader_epoch_does_not_fence_the_broker() -> None:
     async def scenario(asked: Coordinator) -> None:
         member = await member_of(asked)
         epoch, *_ = await asked.summary()
@@ -429,14 +429,14 @@ async def advertised(broker: Broker) -> set[int]:
     return {key.api_key for key in (await broker.ask(request)).api_keys}
 
 
-def test_the_requests_are_advertised_where_they_are_served() -> None:
+def test_share_state_requests_are_advertised_when_enabled() -> None:
     async def scenario(asked: Coordinator) -> None:
         assert await advertised(asked.broker) >= {83, 84, 85, 86, 87}
 
     run(scenario)
 
 
-def test_by_default_they_are_neither_served_nor_advertised() -> None:
+def test_share_state_requests_are_disabled_by_default() -> None:
     async def whole() -> None:
         broker = await Broker.start(PowerLossDisk(1))
         asked = Coordinator(broker, UUID(int=7))

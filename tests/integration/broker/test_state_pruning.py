@@ -109,7 +109,7 @@ def neighbours(broker: Broker) -> tuple[SharePartitionKey, SharePartitionKey]:
     raise AssertionError(others)
 
 
-def test_pruning_frees_the_disk_and_keeps_what_is_known() -> None:
+def test_pruning_frees_disk_space_and_keeps_the_state() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         await begin(broker, *keys(broker))
         for key in keys(broker):
@@ -128,7 +128,7 @@ def test_pruning_frees_the_disk_and_keeps_what_is_known() -> None:
     run(scenario)
 
 
-def test_the_files_of_old_segments_are_gone_after_a_prune() -> None:
+def test_pruning_removes_the_files_of_old_segments() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         [key, *_] = keys(broker)
         await begin(broker, key)
@@ -165,7 +165,7 @@ def test_a_small_partition_of_the_topic_only_begins_later() -> None:
     run(scenario)
 
 
-def test_what_was_forgotten_leaves_nothing_behind() -> None:
+def test_pruning_removes_all_records_of_a_deleted_state() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         [key, *_] = keys(broker)
         await begin(broker, key)
@@ -179,7 +179,7 @@ def test_what_was_forgotten_leaves_nothing_behind() -> None:
     run(scenario)
 
 
-def test_a_cold_share_partition_is_snapshotted_where_it_holds_others_back() -> None:
+def test_cold_share_partition_that_blocks_pruning_is_snapshotted() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         cold, busy = neighbours(broker)
         log = log_of(broker, cold)
@@ -233,8 +233,8 @@ def test_where_nothing_happens_nothing_is_snapshotted_again() -> None:
     run(scenario)
 
 
-def test_a_share_partition_that_is_written_later_is_snapshotted_when_it_lies_cold_again() -> None:
-    """Kafka stops for good once every share partition has lain cold."""
+def test_share_partition_is_snapshotted_each_time_it_becomes_cold() -> None:
+    """Kafka stops permanently once every share partition has been cold."""
 
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         [key, *_] = keys(broker)
@@ -251,7 +251,7 @@ def test_a_share_partition_that_is_written_later_is_snapshotted_when_it_lies_col
     run(scenario)
 
 
-def test_jobs_run_at_their_intervals_while_there_are_share_groups() -> None:
+def test_jobs_run_at_their_intervals_while_share_groups_are_enabled() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         [key, *_] = keys(broker)
         await begin(broker, key)
@@ -314,9 +314,10 @@ def test_a_full_disk_puts_pruning_off() -> None:
 
 @pytest.mark.parametrize("operations", range(12))
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_goes_before_every_last_snapshot_is_on_the_disk(seed: int, operations: int) -> None:
-    """The log could begin at the oldest of the last snapshots, which is durable; a later one is
-    not, and the power goes after so many operations of the disk."""
+def test_pruning_waits_until_every_last_snapshot_is_durable(seed: int, operations: int) -> None:
+    """The log could begin at the oldest last snapshot, which is durable. A later one is not,
+    and the power is cut after the given number of disk operations.
+    """
     disk = PowerLossDisk(seed)
 
     async def scenario() -> None:
@@ -344,8 +345,8 @@ def test_nothing_goes_before_every_last_snapshot_is_on_the_disk(seed: int, opera
     asyncio.run(scenario())
 
 
-def test_a_share_partition_that_comes_while_others_are_moved_is_kept() -> None:
-    """It comes to a partition of the topic in which nothing lived when pruning began."""
+def test_share_partition_created_during_pruning_is_kept() -> None:
+    """Its state partition was empty when pruning began."""
 
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         coordinator = broker.running.parts.share_coordinator
@@ -368,8 +369,8 @@ def test_a_share_partition_that_comes_while_others_are_moved_is_kept() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_without_syncs_nothing_goes_before_a_checkpoint_has_what_replaces_it(seed: int) -> None:
-    """With durability=os a loss of power takes the newest, but never all that was known."""
+def test_pruning_without_syncs_waits_for_a_checkpoint(seed: int) -> None:
+    """With durability=os a power loss removes the newest state, but never all of it."""
     disk = PowerLossDisk(seed)
 
     async def scenario() -> None:
@@ -393,7 +394,7 @@ def test_without_syncs_nothing_goes_before_a_checkpoint_has_what_replaces_it(see
     asyncio.run(scenario())
 
 
-def test_without_syncs_nothing_goes_when_the_checkpoint_fails() -> None:
+def test_pruning_without_syncs_deletes_nothing_if_the_checkpoint_fails() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         [key, *_] = keys(broker)
         await begin(broker, key)
@@ -405,7 +406,7 @@ def test_without_syncs_nothing_goes_when_the_checkpoint_fails() -> None:
     run(scenario, sharegroup_durability="os")
 
 
-def test_of_what_is_not_known_there_is_no_snapshot() -> None:
+def test_unknown_share_partition_has_no_snapshot() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         coordinator = broker.running.parts.share_coordinator
         [key, *_] = keys(broker)

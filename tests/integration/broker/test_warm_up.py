@@ -49,7 +49,7 @@ asyncio.run(main())
 """
 
 
-def test_what_share_groups_need_is_prepared_piece_by_piece() -> None:
+def test_share_group_codecs_are_prepared_one_by_one() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=30
     )

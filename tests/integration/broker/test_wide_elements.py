@@ -131,7 +131,7 @@ class RefusesSecondPiece:
         return self._groups.alter_offsets(*arguments)
 
 
-def test_a_group_that_cannot_be_altered_any_more_keeps_what_was_altered(tmp_path: Path) -> None:
+def test_failed_alter_keeps_the_offsets_altered_before(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         groups = broker.running.parts.share_group_coordinator
         broker.running.parts.share_group_coordinator = cast(

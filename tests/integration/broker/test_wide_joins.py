@@ -60,7 +60,7 @@ def test_many_share_partitions_are_initialized_in_slices(tmp_path: Path) -> None
     run(scenario, tmp_path)
 
 
-def test_nothing_of_a_join_is_seen_before_all_of_it(tmp_path: Path) -> None:
+def test_join_is_visible_only_as_a_whole(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         join = asyncio.ensure_future(member("first").heartbeat(broker))
         await some_are_prepared(broker)

@@ -257,7 +257,7 @@ def test_wide_fetch_waits_for_records_of_any_partition(tmp_path: Path, min_bytes
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100])
-def test_wide_fetch_sees_records_that_come_while_it_looks(tmp_path: Path, min_bytes: int) -> None:
+def test_wide_fetch_sees_records_written_during_its_scan(tmp_path: Path, min_bytes: int) -> None:
     async def scenario(broker: Broker) -> None:
         parts = broker.running.parts
         request = fetch_request(*range(PARTITIONS), wait_ms=300_000, min_bytes=min_bytes)
@@ -265,7 +265,7 @@ def test_wide_fetch_sees_records_that_come_while_it_looks(tmp_path: Path, min_by
         assert isinstance(waiting, asyncio.Future)
         while len(parts.waiting) == 0:
             await asyncio.sleep(0)
-        assert len(parts.slices)  # It does not watch all partitions yet.
+        assert len(parts.slices)  # The fetch does not watch all partitions yet.
         batch = encode_batch([SimpleRecord(b"k", b"v" * 90, 0)])
         for partition in (0, PARTITIONS - 1):
             await broker.produce("wide", partition, batch)

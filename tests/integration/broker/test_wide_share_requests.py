@@ -125,7 +125,7 @@ def with_records(partitions: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_wide_session_is_opened_and_looked_at_in_slices(tmp_path: Path, is_known: bool) -> None:
+def test_wide_session_is_opened_and_examined_in_slices(tmp_path: Path, is_known: bool) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         wanted = topic_id if is_known else UUID(int=1)
         with most_calls_in_a_turn(SharePartitions.get) as most:
@@ -193,12 +193,12 @@ def test_wide_fetch_waits_for_records_of_any_partition(tmp_path: Path, min_bytes
     run(scenario, tmp_path)
 
 
-def test_wide_fetch_sees_records_that_come_while_it_looks(tmp_path: Path) -> None:
+def test_wide_fetch_sees_records_written_during_its_scan(tmp_path: Path) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         parts = broker.running.parts
         request = fetch(topic_id, range(PARTITIONS), wait_ms=300_000, min_bytes=1)
         waiting = asyncio.ensure_future(answer_to(broker, request))
-        while parts.share_sessions.watched_count == 0:  # It has found something empty.
+        while parts.share_sessions.watched_count == 0:  # The fetch has found an empty partition.
             await asyncio.sleep(0)
         assert len(parts.slices)
         await produce(broker, 0)
@@ -207,7 +207,7 @@ def test_wide_fetch_sees_records_that_come_while_it_looks(tmp_path: Path) -> Non
     run(scenario, tmp_path)
 
 
-def test_wide_fetch_whose_time_is_up_looks_everywhere_in_slices(tmp_path: Path) -> None:
+def test_wide_fetch_at_its_deadline_examines_all_partitions_in_slices(tmp_path: Path) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         parts = broker.running.parts
         await answer_to(broker, fetch(topic_id, range(PARTITIONS)))
@@ -251,12 +251,12 @@ def test_wide_fetch_ends_with_its_connection(tmp_path: Path, waits: bool) -> Non
     run(scenario, tmp_path)
 
 
-def test_acknowledgements_of_a_connection_that_is_closed_stand(tmp_path: Path) -> None:
+def test_acknowledgements_of_a_closed_connection_are_kept(tmp_path: Path) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         parts = broker.running.parts
         await produce(broker, *range(RECORDS))
         await answer_to(broker, fetch(topic_id, range(PARTITIONS)))
-        # The request closes the session, so what is left of it is given back.
+        # The request closes the session, so its other records are released.
         reply = send(broker, acknowledge(topic_id, range(RECORDS), epoch=-1))
         assert isinstance(reply, asyncio.Future)
         before = parts.share_coordinator.write_count

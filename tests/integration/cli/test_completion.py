@@ -47,7 +47,7 @@ def test_verbs_and_options_are_completed(
         "configs describe --bootstrap-server {bootstrap} --topic com",
     ],
 )
-def test_topics_come_from_the_cluster(
+def test_topic_names_are_completed_from_the_cluster(
     words: str,
     run: Run,
     bootstrap: str,
@@ -59,7 +59,7 @@ def test_topics_come_from_the_cluster(
     assert completed(line, monkeypatch, capsys) == ["completed-topic"]
 
 
-def test_groups_come_from_the_cluster(
+def test_group_names_are_completed_from_the_cluster(
     run: Run, bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("topics create any-topic --partitions 1")
@@ -68,7 +68,7 @@ def test_groups_come_from_the_cluster(
     assert completed(line, monkeypatch, capsys) == ["completed-group"]
 
 
-def test_cluster_of_the_command_config_is_asked_in_silence(
+def test_completion_uses_the_command_config_without_warnings(
     run: Run,
     bootstrap: str,
     tmp_path: Path,

@@ -19,7 +19,7 @@ def test_changed_group_config_is_described_until_it_is_deleted(run: Run) -> None
     assert run("configs describe --group billing --json").rows_from("group") == []
 
 
-def test_defaults_are_shown_when_asked_for(run: Run) -> None:
+def test_all_option_shows_defaults(run: Run) -> None:
     rows = run("configs describe --group defaults --all --json").rows
     limit = {row["name"]: row for row in rows}["share.delivery.count.limit"]
     assert limit == {
@@ -31,7 +31,7 @@ def test_defaults_are_shown_when_asked_for(run: Run) -> None:
     }
 
 
-def test_broker_says_what_it_was_started_with(run: Run) -> None:
+def test_broker_configuration_includes_its_start_settings(run: Run) -> None:
     assert ["num.partitions", "2", "static_broker"] in run("configs describe --broker 1").lines
 
 
@@ -45,7 +45,7 @@ def test_unknown_config_fails_and_changes_nothing(run: Run) -> None:
     assert run("configs describe --group careful --json").rows_from("group") == []
 
 
-def test_kafkas_own_way_to_say_it_is_understood(run: Run, tmp_path: Path) -> None:
+def test_options_of_kafka_configs_are_accepted(run: Run, tmp_path: Path) -> None:
     entity = "--entity-type groups --entity-name tuned"
     changes = "share.auto.offset.reset=earliest,share.record.lock.duration.ms=[20000]"
     assert run(f"configs --alter {entity} --add-config {changes}").code == 0
@@ -78,7 +78,7 @@ def test_kafkas_own_way_to_say_it_is_understood(run: Run, tmp_path: Path) -> Non
         ("alter --group g", "nothing to change: give --set KEY=VALUE or --delete KEY"),
     ],
 )
-def test_misuse_is_told(words: str, says: str, run: Run) -> None:
+def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run) -> None:
     refused = run(f"configs {words}")
     assert refused.code == 2
     assert says in refused.err

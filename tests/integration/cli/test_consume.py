@@ -70,14 +70,16 @@ def test_format_json_and_kafkas_properties_write_the_same_record(
     assert consume(bootstrap, "forms", "forms", "--max-messages", "1", *properties).out == b"k v\n"
 
 
-def test_max_messages_takes_no_more_than_it_says(bootstrap: str, prepare: Prepare) -> None:
+def test_max_messages_acquires_no_more_records_than_its_number(
+    bootstrap: str, prepare: Prepare
+) -> None:
     prepare("few", "few", *(b"%d" % number for number in range(10)))
     assert consume(bootstrap, "few", "few", "--max-messages", "3").out == b"0\n1\n2\n"
     rest = consume(bootstrap, "few", "few", "--max-messages", "7", "--format", r"%v,%c ")
-    assert rest.out == b"3,1 4,1 5,1 6,1 7,1 8,1 9,1 ", "none was delivered for nothing"
+    assert rest.out == b"3,1 4,1 5,1 6,1 7,1 8,1 9,1 ", "no record was delivered twice"
 
 
-def test_released_records_come_again_and_rejected_ones_never(
+def test_released_records_are_redelivered_and_rejected_ones_are_not(
     bootstrap: str, prepare: Prepare
 ) -> None:
     prepare("outcomes", "outcomes", b"a", b"b")
@@ -87,7 +89,7 @@ def test_released_records_come_again_and_rejected_ones_never(
     assert consume(bootstrap, "outcomes", "outcomes").out == b""
 
 
-def test_record_that_can_not_be_written_ends_the_run_and_goes_back(
+def test_record_that_cannot_be_formatted_ends_the_run_and_is_released(
     bootstrap: str, prepare: Prepare
 ) -> None:
     prepare("poison", "poison", b"1", b"no json", b"2")
@@ -100,7 +102,7 @@ def test_record_that_can_not_be_written_ends_the_run_and_goes_back(
     assert again.out == b"no json\n2\n"
 
 
-def test_batches_that_cannot_be_read_are_told_and_do_not_end_the_run(
+def test_unreadable_batches_are_reported_and_do_not_end_the_run(
     bootstrap: str, prepare: Prepare
 ) -> None:
     prepare("damaged", "damaged", b"1")
@@ -112,7 +114,7 @@ def test_batches_that_cannot_be_read_are_told_and_do_not_end_the_run(
     assert done.err.endswith("processed 2 records; 2 batches could not be read\n")
 
 
-def test_record_that_can_not_be_written_is_rejected_if_told_so(
+def test_reject_on_error_rejects_a_record_that_cannot_be_formatted(
     bootstrap: str, prepare: Prepare
 ) -> None:
     prepare("reject", "reject", b"1", b"no json", b"2")
@@ -146,7 +148,7 @@ def test_group_of_the_properties_is_the_group(bootstrap: str, prepare: Prepare) 
     assert "--group 'a' and the property group.id='b' differ" in both.err
 
 
-def test_topic_that_is_not_there_yet_is_waited_for_and_named(bootstrap: str) -> None:
+def test_missing_topic_is_named_and_waited_for(bootstrap: str) -> None:
     properties = ("--command-property", "max.poll.records=10")
     done = consume(bootstrap, "mistyped", "waits", *properties)
     assert (done.code, done.out) == (0, b"")
@@ -156,14 +158,14 @@ def test_topic_that_is_not_there_yet_is_waited_for_and_named(bootstrap: str) -> 
     )
 
 
-def test_broker_that_is_not_there_is_named_with_what_to_do() -> None:
+def test_unreachable_broker_is_named_with_advice() -> None:
     done = sharegroup("consume", "t", "--bootstrap", "127.0.0.1:1", "--timeout", "200")
     assert done.code == 1
     assert done.err.startswith("Error: no response from 127.0.0.1:1: ")
 
 
 def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepare: Prepare) -> None:
-    """A reader takes the first bytes of a record larger than any pipe's buffer, and goes."""
+    """A reader takes the first bytes of a record larger than a pipe's buffer, and exits."""
     prepare("gone", "gone", b"x" * 500_000)
     with process(bootstrap, "gone", "gone") as child:
         assert child.stdout is not None
@@ -179,7 +181,7 @@ def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepar
 
 
 def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
-    """Locks of one second; the reader comes back when another consumer has waited for two."""
+    """Locks last one second; the reader continues after another consumer has waited for two."""
     settings = {
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": "1000",
@@ -201,8 +203,8 @@ def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
         assert sharegroup(*at(where, "consume slow --group slow --timeout-ms 400")).out == b""
 
 
-def test_group_that_forbids_renewal_is_consumed_without_it() -> None:
-    """The reader comes back when the lock has ended and another consumer has the record."""
+def test_group_without_renewal_can_be_consumed() -> None:
+    """The reader continues after the lock has ended and another consumer has the record."""
     settings = {
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": "1000",
@@ -240,7 +242,7 @@ def test_full_disk_accepts_nothing(bootstrap: str, prepare: Prepare) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_it_cleanly_with_all_accepted(
+def test_signal_accepts_all_written_records_and_ends_the_command(
     bootstrap: str, prepare: Prepare, number: signal.Signals
 ) -> None:
     name = number.name.lower()

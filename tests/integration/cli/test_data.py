@@ -234,7 +234,7 @@ def test_a_folder_of_another_topic_is_moved_aside_and_can_be_put_back(tmp_path: 
     assert ends(tmp_path) == {"orders": [RECORDS], "payments": [RECORDS]}
 
 
-def test_damaged_records_are_found_with_what_the_broker_does(tmp_path: Path) -> None:
+def test_damaged_records_are_reported_with_the_reaction_of_the_broker(tmp_path: Path) -> None:
     make(tmp_path, partitions=1)
     [path] = [
         path
@@ -249,6 +249,6 @@ def test_damaged_records_are_found_with_what_the_broker_does(tmp_path: Path) -> 
     assert (printed.code, printed.out) == (0, b"No problems were found.\n")
 
 
-def test_what_to_do_must_be_said(tmp_path: Path) -> None:
+def test_repair_needs_exactly_one_of_dry_run_and_execute(tmp_path: Path) -> None:
     assert repair(tmp_path).code == 2
     assert repair(tmp_path, "--dry-run", "--execute").code == 2

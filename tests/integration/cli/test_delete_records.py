@@ -20,7 +20,7 @@ def produced(request: pytest.FixtureRequest, run: Run, bootstrap: str) -> str:
     return name
 
 
-def test_records_below_an_offset_are_gone(produced: str, run: Run) -> None:
+def test_records_below_an_offset_are_deleted(produced: str, run: Run) -> None:
     assert run(f"topics delete-records --topic {produced} --before 3").lines == [
         ["TOPIC", "PARTITION", "LOW-WATERMARK"],
         [produced, "0", "3"],
@@ -33,7 +33,7 @@ def test_all_records_are_deleted_by_minus_one(produced: str, run: Run) -> None:
     assert rows == [{"topic": produced, "partition": 0, "low_watermark": 4}]
 
 
-def test_kafkas_file_says_what_to_delete(produced: str, run: Run, tmp_path: Path) -> None:
+def test_offset_json_file_of_kafka_is_accepted(produced: str, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "offsets.json"
     before = {"topic": produced, "partition": 0, "offset": 2}
     file.write_text(json.dumps({"version": 1, "partitions": [before]}))
@@ -49,7 +49,7 @@ def test_offset_beyond_the_log_is_refused(produced: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", ["", "--topic t", "--before 1"])
-def test_misuse_is_told(words: str, run: Run) -> None:
+def test_misuse_exits_with_2_and_an_explanation(words: str, run: Run) -> None:
     refused = run(f"topics delete-records {words}")
     assert refused.code == 2
     assert "give --topic and --before, or --offset-json-file" in refused.err

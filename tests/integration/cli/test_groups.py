@@ -16,7 +16,7 @@ def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> No
     assert [consumed, "share", "share", "Empty"] in run("groups --list --state").lines
 
 
-def test_consumed_group_stands_at_the_end_without_lag(consumed: str, run: Run) -> None:
+def test_consumed_group_is_at_the_log_end_without_lag(consumed: str, run: Run) -> None:
     assert run(f"groups describe {consumed}").lines == [
         ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
         [consumed, consumed, "0", "4", "0"],
@@ -41,9 +41,7 @@ def test_members_are_described_with_their_partitions(
     ]
 
 
-def test_group_with_members_is_refused_with_who_they_are(
-    consumed: str, run: Run, bootstrap: str
-) -> None:
+def test_error_for_a_group_with_members_names_them(consumed: str, run: Run, bootstrap: str) -> None:
     says = (
         f"Error: NonEmptyGroup: group '{consumed}' has the members resident@/127.0.0.1; "
         "stop the members and try again\n"
@@ -67,7 +65,7 @@ def test_forgotten_topic_is_no_longer_described(consumed: str, run: Run) -> None
     assert run(f"groups describe {consumed} --json").rows == []
 
 
-def test_deleted_group_is_gone(consumed: str, run: Run) -> None:
+def test_deleted_group_is_not_listed(consumed: str, run: Run) -> None:
     assert run(f"groups delete {consumed}").out == f"deleted group {consumed}\n"
     assert consumed not in run("groups list").out
     refused = run(f"groups describe {consumed}")
@@ -82,7 +80,7 @@ def test_groups_beside_an_unknown_one_are_described_all_the_same(consumed: str, 
     assert described.err.startswith("Error: GroupIdNotFound: there is no group 'nobody'")
 
 
-def test_group_with_a_line_break_in_its_id_stays_in_its_line(run: Run) -> None:
+def test_line_break_in_a_group_id_is_escaped(run: Run) -> None:
     run("topics create broken-line --partitions 1")
     words = "groups reset-offsets --topic broken-line --to-latest --execute --group"
     assert run(words, "two\nlines").lines[1][0] == "two\\nlines"
@@ -95,7 +93,7 @@ def test_all_groups_are_described(consumed: str, run: Run) -> None:
     assert consumed in [row["group"] for row in rows]
 
 
-def test_deletion_says_as_json_what_became_of_each_group(consumed: str, run: Run) -> None:
+def test_json_output_of_a_deletion_has_the_result_of_each_group(consumed: str, run: Run) -> None:
     deleted = run(f"groups delete {consumed} nobody --json")
     assert deleted.code == 1
     assert deleted.rows == {
@@ -115,7 +113,7 @@ def test_deletion_says_as_json_what_became_of_each_group(consumed: str, run: Run
         ("describe g --all-groups", "give group names or --all-groups"),
     ],
 )
-def test_misuse_is_told(words: str, says: str, run: Run) -> None:
+def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run) -> None:
     refused = run(f"groups {words}")
     assert refused.code == 2
     assert says in refused.err

@@ -50,7 +50,7 @@ def test_every_verb_of_the_document_is_tried() -> None:
 
 
 @pytest.mark.parametrize("verb", list(WORDS))
-def test_printed_keys_are_those_of_the_document(
+def test_printed_keys_agree_with_the_document(
     verb: str, consumed: str, run: Run, bootstrap: str
 ) -> None:
     words = WORDS[verb].format(name=consumed) + " --json"

@@ -88,7 +88,7 @@ def fingerprint(data: Path) -> dict[str, str]:
     }
 
 
-def test_segments_are_listed_with_what_they_hold(written: Written) -> None:
+def test_segments_are_listed_with_their_contents(written: Written) -> None:
     found = logs(written.data, "--topic", "orders")
     assert (found.code, found.err) == (0, "")
     lines = [line.split() for line in found.out.decode().splitlines()]
@@ -112,7 +112,7 @@ def test_batches_are_listed_with_their_place_and_producer(written: Written) -> N
     assert {batch["producer_epoch"] for batch in batches} == {0}
 
 
-def test_records_are_printed_as_json_within_the_offsets_that_were_asked_for(
+def test_records_of_an_offset_range_are_printed_as_json(
     written: Written,
 ) -> None:
     found = logs(written.data, "--records", "--topic", "orders", "--offsets", "29:31")
@@ -193,7 +193,7 @@ def test_group_records_are_printed_in_the_shape_of_kafkas_formatter(written: Wri
     assert any(document["value"] is None for document in documents), "the member left: a tombstone"
 
 
-def test_running_brokers_directory_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+def test_directory_of_a_running_broker_is_read_without_changes(tmp_path: Path) -> None:
     with run_broker(data=str(tmp_path / "data")) as broker:
         asyncio.run(fill(broker.bootstrap_servers))
         before = fingerprint(tmp_path / "data")
@@ -210,7 +210,7 @@ def test_folder_of_one_partition_is_enough(written: Written) -> None:
     ]
 
 
-def test_damaged_batch_is_named_and_those_around_it_are_printed(copy: Written) -> None:
+def test_damaged_batch_is_reported_and_its_neighbours_are_printed(copy: Written) -> None:
     path = segment(copy, 0)
     data = bytearray(path.read_bytes())
     second = positions(path)[1]
@@ -229,7 +229,7 @@ def test_damaged_batch_is_named_and_those_around_it_are_printed(copy: Written) -
     assert [listing["batches"] for listing in listed] == [2, 3]
 
 
-def test_damage_that_reaches_the_end_of_an_older_segment_is_told_from_a_torn_end(
+def test_damage_at_the_end_of_an_older_segment_is_no_torn_end(
     copy: Written,
 ) -> None:
     path = segment(copy, 0)
@@ -245,7 +245,7 @@ def test_damage_that_reaches_the_end_of_an_older_segment_is_told_from_a_torn_end
 
 
 def test_torn_end_above_the_recovery_point_is_no_damage(copy: Written) -> None:
-    """What a crash leaves; below the recovery point the same bytes would be damage."""
+    """A crash leaves such an end; below the recovery point the same bytes would be damage."""
     path = segment(copy, 30)
     last = positions(path)[2]
     path.write_bytes(path.read_bytes()[: last + 100])
@@ -281,7 +281,7 @@ async def fill_large(bootstrap: str) -> None:
             await producer.send_and_wait("large", b"x" * 5_000)
 
 
-def test_torn_catalog_costs_names_and_nothing_else(copy: Written) -> None:
+def test_torn_catalog_loses_only_topic_names(copy: Written) -> None:
     journal = copy.data / "catalog.journal"
     journal.write_bytes(journal.read_bytes()[:-3])
     found = logs(copy.data, "--json")
@@ -305,11 +305,11 @@ def test_batch_of_nonsense_with_a_right_checksum_is_reported(copy: Written) -> N
 
 
 @pytest.mark.parametrize("text", ["x", "1:2:3", "-1:", ""])
-def test_offsets_that_are_none_are_a_misuse(written: Written, text: str) -> None:
+def test_invalid_offsets_are_a_misuse(written: Written, text: str) -> None:
     refused = logs(written.data, "--offsets", text)
     assert refused.code == 2
     assert "expected FIRST:END" in refused.err
 
 
-def test_directory_that_is_not_there_is_a_misuse() -> None:
+def test_missing_directory_is_a_misuse() -> None:
     assert logs(Path("/nowhere")).code == 2

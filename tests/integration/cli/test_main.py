@@ -12,7 +12,7 @@ import pytest
 from sharegroup.cli.main import main
 
 
-def test_reader_that_has_enough_ends_it_quietly(bootstrap: str) -> None:
+def test_closed_output_pipe_ends_the_command_quietly(bootstrap: str) -> None:
     """``sharegroup ... | head -0`` must not print a traceback."""
     read, write = os.pipe()
     os.close(read)
@@ -27,7 +27,7 @@ def test_reader_that_has_enough_ends_it_quietly(bootstrap: str) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_command_config_says_where_the_cluster_is(
+def test_command_config_provides_the_bootstrap_servers(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"

@@ -50,7 +50,7 @@ def test_consumer_prints_kafkas_columns(bootstrap: str, filled: str) -> None:
     assert consumer[1:] == total[1:7]
 
 
-def test_batch_that_cannot_be_read_does_not_end_the_run(bootstrap: str) -> None:
+def test_unreadable_batch_does_not_end_the_run(bootstrap: str) -> None:
     sharegroup(*at(bootstrap, "topics create perf-damaged --partitions 1"))
     earliest = "configs alter --group perf-damaged --set share.auto.offset.reset=earliest"
     assert sharegroup(*at(bootstrap, earliest)).code == 0
@@ -75,8 +75,10 @@ def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> Non
     assert facts["latency_ms"]["p99"] >= facts["latency_ms"]["p50"] > 0
 
 
-def test_consumers_in_processes_log_in_as_one_does(bootstrap: str, tmp_path: Path) -> None:
-    """What reads the token is sent to their processes with the other options."""
+def test_consumers_in_processes_authenticate_like_a_single_one(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    """The token provider is sent to their processes with the other options."""
     (tmp_path / "token").write_text("secret")
     (tmp_path / "client.properties").write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nlinger.ms=1\n"
@@ -102,7 +104,7 @@ def test_released_records_count_as_redelivered(bootstrap: str) -> None:
     assert json.loads(done.out)["redelivered"] == 10
 
 
-def test_too_few_records_are_a_failure_that_says_so(bootstrap: str, filled: str) -> None:
+def test_too_few_records_are_a_failure_with_a_message(bootstrap: str, filled: str) -> None:
     done = consume(bootstrap, filled, "perf-few", "--num-records 4000 --timeout 3000 --hide-header")
     assert done.code == 1
     assert done.out.decode().split(", ")[5] == "3000"
@@ -122,7 +124,7 @@ def test_producer_keeps_the_pace_and_reports_the_warm_up_apart(bootstrap: str) -
     assert facts["steady"]["records"] == 80
 
 
-def test_slow_producer_says_how_it_goes_and_ends_at_once_when_interrupted(bootstrap: str) -> None:
+def test_slow_producer_reports_progress_and_ends_when_interrupted(bootstrap: str) -> None:
     sharegroup(*at(bootstrap, "topics create slow --partitions 1"))
     options = "--num-records 1000 --record-size 1 --throughput 2 --reporting-interval 1"
     words = at(bootstrap, f"perf produce --topic slow {options}")
@@ -135,7 +137,7 @@ def test_slow_producer_says_how_it_goes_and_ends_at_once_when_interrupted(bootst
     assert (child.returncode, err) == (130, b"")
 
 
-def test_metrics_are_printed_if_asked_for(bootstrap: str) -> None:
+def test_print_metrics_prints_metrics(bootstrap: str) -> None:
     sharegroup(*at(bootstrap, "topics create metered --partitions 1"))
     options = "--num-records 10 --record-size 10 --print-metrics"
     done = sharegroup(*at(bootstrap, f"perf produce --topic metered {options}"))

@@ -45,7 +45,7 @@ def test_every_line_becomes_a_record_and_is_acknowledged(bootstrap: str) -> None
     assert [row["value"] for row in everything(bootstrap, "lines")] == ["one", "two", "", "last"]
 
 
-def test_files_are_read_one_after_another_and_input_where_a_dash_stands(
+def test_files_are_read_in_order_and_a_dash_is_standard_input(
     bootstrap: str, tmp_path: Path
 ) -> None:
     create(bootstrap, "files")
@@ -71,7 +71,7 @@ def test_keys_headers_and_null_are_taken_from_the_line(bootstrap: str) -> None:
     ]
 
 
-def test_json_from_one_topic_goes_to_the_same_partitions_of_another(bootstrap: str) -> None:
+def test_json_records_keep_their_partitions(bootstrap: str) -> None:
     create(bootstrap, "source", 2)
     lines = b'{"value_base64":"/wA=","partition":1}\n{"key":"k","value":{"a":1},"partition":0}\n'
     assert produce(bootstrap, "source", "--json", stdin=lines).code == 0
@@ -89,7 +89,7 @@ def test_json_from_one_topic_goes_to_the_same_partitions_of_another(bootstrap: s
     ]
 
 
-def test_partition_of_the_command_goes_before_that_of_the_input(bootstrap: str) -> None:
+def test_partition_option_overrides_the_input(bootstrap: str) -> None:
     create(bootstrap, "placed", 2)
     line = b'{"value":"a","partition":9}\n'
     refused = produce(bootstrap, "placed", "--json", stdin=line)
@@ -100,7 +100,7 @@ def test_partition_of_the_command_goes_before_that_of_the_input(bootstrap: str) 
     assert len(everything(bootstrap, "placed", 2)) == 2
 
 
-def test_what_stands_before_something_unreadable_is_sent(bootstrap: str) -> None:
+def test_records_before_an_unreadable_line_are_sent(bootstrap: str) -> None:
     create(bootstrap, "broken")
     done = produce(bootstrap, "broken", "--key-separator", ":", stdin=b"k:1\nk:2\nbad\nk:3\n")
     assert done.code == 1
@@ -123,7 +123,7 @@ def test_record_that_is_too_large_is_reported_and_the_others_are_sent(bootstrap:
     assert [row["value"] for row in everything(bootstrap, "large")] == ["a", "b"]
 
 
-def test_compressed_records_arrive_as_they_were(bootstrap: str) -> None:
+def test_compressed_records_arrive_unchanged(bootstrap: str) -> None:
     create(bootstrap, "packed")
     text = b"".join(b"line %d\n" % number for number in range(1_000))
     done = produce(bootstrap, "packed", "--compression", "zstd", "--acks", "1", stdin=text)
@@ -131,7 +131,7 @@ def test_compressed_records_arrive_as_they_were(bootstrap: str) -> None:
     assert len(everything(bootstrap, "packed")) == 1_000
 
 
-def test_topic_that_is_not_there_fails_with_what_to_do(bootstrap: str) -> None:
+def test_invalid_topic_fails_with_the_number_of_acknowledged_records(bootstrap: str) -> None:
     done = produce(bootstrap, "not a name", stdin=b"a\n")
     assert done.code == 1
     assert "acknowledged 0 of 1 records" in done.err
@@ -157,7 +157,7 @@ def test_options_that_mean_nothing_are_a_misuse(
     assert problem in refused.err.replace("\n", " ")
 
 
-def test_broker_that_is_not_there_is_named_with_what_to_do() -> None:
+def test_unreachable_broker_is_named_with_advice() -> None:
     done = sharegroup(
         "produce", "t", "--bootstrap", "127.0.0.1:1", "--timeout", "200", stdin=b"a\n"
     )
@@ -166,7 +166,7 @@ def test_broker_that_is_not_there_is_named_with_what_to_do() -> None:
     assert "sharegroup: record 1: " in done.err
 
 
-def test_signal_ends_the_reading_and_what_was_read_is_acknowledged(bootstrap: str) -> None:
+def test_signal_ends_the_reading_after_complete_lines_are_acknowledged(bootstrap: str) -> None:
     create(bootstrap, "stopped")
     words = [sys.executable, "-m", "sharegroup", *at(bootstrap, "produce stopped")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
@@ -183,8 +183,7 @@ def test_signal_ends_the_reading_and_what_was_read_is_acknowledged(bootstrap: st
     assert [row["value"] for row in everything(bootstrap, "stopped")] == ["a"]
 
 
-def test_pipe_is_read_as_it_comes(bootstrap: str) -> None:
-    """A pipe, not a file: what the event loop waits for."""
+def test_pipe_is_read_by_the_event_loop(bootstrap: str) -> None:
     create(bootstrap, "pipe")
     ours, theirs = os.pipe()
     os.write(theirs, b"a\nb\n")

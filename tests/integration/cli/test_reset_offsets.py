@@ -52,7 +52,7 @@ def test_a_topic_named_twice_is_reset_in_all_the_partitions_named(run: Run) -> N
     assert [row["partition"] for row in run(f"{words} --json").rows] == [0, 2]
 
 
-def test_reset_of_a_partition_that_is_not_there_names_those_that_are(run: Run) -> None:
+def test_error_for_an_unknown_partition_names_the_existing_ones(run: Run) -> None:
     run("topics create two --partitions 2")
     refused = run("groups reset-offsets g --topic two:0,2 --to-earliest --dry-run")
     assert (refused.code, refused.out) == (1, "")
@@ -74,7 +74,7 @@ def test_reset_to_current_keeps_the_start_offset_and_begins_unknown_partitions_a
     assert [(row["topic"], row["new_offset"]) for row in rows] == [(consumed, 3), (other, 4)]
 
 
-def test_shift_goes_on_from_the_start_offset(consumed: str, run: Run) -> None:
+def test_shift_is_relative_to_the_start_offset(consumed: str, run: Run) -> None:
     words = f"groups reset-offsets {consumed} --all-topics --json --execute"
     assert run(f"{words} --shift-by -3").rows == [
         {
@@ -89,7 +89,7 @@ def test_shift_goes_on_from_the_start_offset(consumed: str, run: Run) -> None:
     assert (back["old_offset"], back["new_offset"]) == (1, 3)
 
 
-def test_plan_that_fails_in_part_is_not_carried_out_at_all(consumed: str, run: Run) -> None:
+def test_partly_failed_plan_changes_no_offset(consumed: str, run: Run) -> None:
     other = f"{consumed}-2"
     run(f"topics create {other} --partitions 1")
     words = f"groups reset-offsets {consumed} --topic {consumed} --topic {other}"
@@ -99,7 +99,7 @@ def test_plan_that_fails_in_part_is_not_carried_out_at_all(consumed: str, run: R
     assert run(f"groups describe {consumed} --json").rows[0]["start_offset"] == 4
 
 
-def test_exported_plan_can_be_carried_out(consumed: str, run: Run, tmp_path: Path) -> None:
+def test_exported_plan_can_be_executed(consumed: str, run: Run, tmp_path: Path) -> None:
     words = f"groups reset-offsets {consumed}"
     plan = run(f"{words} --all-topics --to-offset 1 --export --dry-run").out
     assert plan == f"{consumed},0,1\n"
@@ -110,7 +110,9 @@ def test_exported_plan_can_be_carried_out(consumed: str, run: Run, tmp_path: Pat
     assert run(f"groups describe {consumed} --json").rows[0]["start_offset"] == 1
 
 
-def test_plan_beyond_the_log_is_cut_to_it(consumed: str, run: Run, tmp_path: Path) -> None:
+def test_offset_beyond_the_log_is_limited_to_its_end(
+    consumed: str, run: Run, tmp_path: Path
+) -> None:
     file = tmp_path / "plan.csv"
     file.write_text(f"{consumed},0,99\n")
     words = f"groups --reset-offsets --group {consumed} --execute --json --from-file"
@@ -182,7 +184,7 @@ SCENARIOS = (
         ("g h --all-topics --dry-run --to-latest", "name one group, not 2"),
     ],
 )
-def test_misuse_is_told(words: str, says: str, run: Run) -> None:
+def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run) -> None:
     refused = run(f"groups reset-offsets {words}")
     assert refused.code == 2
     assert says in refused.err

@@ -15,10 +15,10 @@ from sharegroup.cli.main import main
 STOP_SECONDS_MAX = 10.0
 
 
-def test_properties_are_read_as_kafka_reads_them(
+def test_properties_are_parsed_like_kafka(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All three ways to part key and value, a long line, and options that win over the file."""
+    """All three separators, a continued line, and options that override the file."""
     file = tmp_path / "server.properties"
     file.write_text(
         "# of a Kafka that was here before\n"
@@ -83,7 +83,7 @@ def test_call_inside_a_users_process_imports_nothing_lightly(tmp_path: Path) -> 
         ("num.partition=3", "num.partition"),
     ],
 )
-def test_bad_property_is_a_misuse_that_names_it(
+def test_invalid_property_is_a_misuse_with_its_name(
     line: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "server.properties"

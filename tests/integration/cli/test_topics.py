@@ -16,7 +16,7 @@ def test_created_topic_is_listed_with_its_partitions(run: Run) -> None:
     assert ["listed", "3", row["topic_id"]] in run("topics list").lines
 
 
-def test_topic_is_created_with_the_brokers_default_and_its_own_configs(run: Run) -> None:
+def test_topic_is_created_with_default_partitions_and_given_configs(run: Run) -> None:
     assert run("topics create defaults --config retention.ms=60000").code == 0
     assert len(run("topics describe defaults --json").rows) == 2
     assert run("configs describe --topic defaults").lines_from("topic") == [
@@ -25,13 +25,13 @@ def test_topic_is_created_with_the_brokers_default_and_its_own_configs(run: Run)
     ]
 
 
-def test_internal_topics_are_listed_when_asked_for(run: Run) -> None:
+def test_internal_option_lists_internal_topics(run: Run) -> None:
     internal = {"__consumer_offsets", "__share_group_state"}
     assert not internal & {row["topic"] for row in run("topics list --json").rows}
     assert internal <= {row["topic"] for row in run("topics list --json --internal").rows}
 
 
-def test_existing_topic_is_a_failure_unless_told_otherwise(run: Run) -> None:
+def test_existing_topic_is_a_failure_without_if_not_exists(run: Run) -> None:
     run("topics create twice")
     refused = run("topics create twice")
     assert (refused.code, refused.out) == (1, "")
@@ -50,7 +50,7 @@ def test_description_has_a_line_for_each_partition(run: Run) -> None:
     ]
 
 
-def test_unknown_topic_fails_with_what_to_do(run: Run) -> None:
+def test_unknown_topic_fails_with_advice(run: Run) -> None:
     refused = run("topics describe unknown")
     assert refused.code == 1
     assert refused.err == (
@@ -78,7 +78,7 @@ def test_topic_grows_and_never_shrinks(run: Run) -> None:
     assert refused.err.startswith("Error: InvalidPartitions: topic 'growing'")
 
 
-def test_deleted_topic_is_gone_and_an_unknown_one_beside_it_is_a_failure(run: Run) -> None:
+def test_topic_is_deleted_although_another_one_is_unknown(run: Run) -> None:
     run("topics create doomed")
     deleted = run("topics delete doomed unknown")
     assert (deleted.code, deleted.out) == (1, "deleted topic doomed\n")
@@ -88,7 +88,7 @@ def test_deleted_topic_is_gone_and_an_unknown_one_beside_it_is_a_failure(run: Ru
     assert run("topics delete doomed --if-exists").code == 0
 
 
-def test_deletion_says_as_json_what_became_of_each_topic(run: Run) -> None:
+def test_json_output_of_a_deletion_has_the_result_of_each_topic(run: Run) -> None:
     run("topics create half")
     deleted = run("topics delete half unknown --json")
     assert (deleted.code, deleted.rows["deleted"]) == (1, ["half"])
@@ -104,7 +104,7 @@ def test_all_topics_are_described_when_none_is_named(run: Run) -> None:
     assert not [row for row in rows if row["topic"].startswith("__")]
 
 
-def test_kafkas_own_way_to_say_it_is_understood(run: Run) -> None:
+def test_options_of_kafka_topics_are_accepted(run: Run) -> None:
     made = run("topics --create --topic kafkas --partitions 1 --replication-factor 1")
     assert made.out == "created topic kafkas\n"
     assert run("topics --describe --topic kafkas").lines[1][:2] == ["kafkas", "0"]
@@ -122,7 +122,7 @@ def test_kafkas_own_way_to_say_it_is_understood(run: Run) -> None:
         ("--list --describe", "give only one of --list and --describe"),
     ],
 )
-def test_misuse_is_told(words: str, says: str, run: Run) -> None:
+def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run) -> None:
     refused = run(f"topics {words}")
     assert refused.code == 2
     assert says in refused.err
@@ -134,7 +134,7 @@ def test_malformed_config_is_a_misuse(run: Run) -> None:
     assert "'retention.ms': expected KEY=VALUE" in refused.err
 
 
-def test_broker_that_is_not_there_is_named_with_what_to_do(
+def test_unreachable_broker_is_named_with_advice(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as end:

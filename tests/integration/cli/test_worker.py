@@ -40,7 +40,7 @@ def write(folder: Path, name: str, text: str) -> None:
     path.write_text(text)
 
 
-def test_printed_keys_are_those_of_the_document(project: Path, run: Run) -> None:
+def test_printed_keys_agree_with_the_document(project: Path, run: Run) -> None:
     write(project, "orders.py", APP.format(group="keys-of-a-plan"))
     for verb, code in (("plan", 0), ("check", 2), ("apply", 0)):
         printed = run(f"worker {verb} orders:app --json")

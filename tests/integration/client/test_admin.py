@@ -55,7 +55,7 @@ def play(scenario: Callable[[AdminClient], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run())
 
 
-def test_configs_of_a_broker_that_is_not_there_fail_at_once_and_hide_nothing() -> None:
+def test_configs_of_an_unknown_broker_fail_without_affecting_others() -> None:
     there, gone, nonsense = (ConfigResource(ResourceType.BROKER, name) for name in ("1", "7", "x"))
 
     async def scenario(admin: AdminClient) -> None:
@@ -145,7 +145,7 @@ class MovedGroup:
         RequestTimedOut("no connection within 10000 ms"),
     ],
 )
-def test_a_coordinator_that_cant_be_reached_is_looked_for_again(gone: KafkaError) -> None:
+def test_unreachable_coordinator_is_looked_up_again(gone: KafkaError) -> None:
     cluster: Any = MovedGroup(gone)
     assert asyncio.run(delete_groups(cluster, ["g"])) == {"g": None}
 
@@ -186,7 +186,7 @@ class LateCoordinator:
 
 
 @pytest.mark.parametrize("learns", [True, False])
-def test_coordinator_that_hears_late_of_a_topic_is_asked_again(learns: bool) -> None:
+def test_unknown_partition_at_the_coordinator_is_retried(learns: bool) -> None:
     unknown = UnknownTopicOrPartition.code
     cluster = LateCoordinator(unknown, NONE if learns else unknown)
     asked: Any = cluster
@@ -234,10 +234,10 @@ class NewTopicsLeader:
 
 
 @pytest.mark.parametrize(("learns", "second"), [(True, 7), (False, NotLeaderOrFollower)])
-def test_leader_that_does_not_know_yet_is_asked_again_and_hides_no_other(
+def test_leader_without_the_partition_yet_is_retried_without_affecting_others(
     learns: bool, second: Any
 ) -> None:
-    """As Kafka answers about a topic that it has just made."""
+    """Kafka answers so about a topic that was just created."""
     cluster: Any = NewTopicsLeader(learns=learns)
     wanted = {TopicPartition("new", index): int(OffsetSpec.LATEST) for index in range(2)}
     listed = asyncio.run(list_offsets(cluster, wanted))
@@ -295,7 +295,7 @@ def test_states_and_types_of_groups_are_members_of_enums_and_accepted_as_strings
         (ConfigSource.of(99), ConfigSource.UNKNOWN),
     ],
 )
-def test_word_of_a_newer_broker_is_unknown(
+def test_enum_value_of_a_newer_broker_is_unknown(
     found: GroupState | GroupType | ConfigSource, expected: object
 ) -> None:
     assert found is expected

@@ -23,5 +23,5 @@ async def closed_at_once():
             await future
 
 
-def test_producer_closed_before_it_has_an_id_does_not_ask_for_one_again():
+def test_producer_closed_before_it_has_an_id_requests_no_other_one():
     asyncio.run(closed_at_once())

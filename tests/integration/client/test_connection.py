@@ -146,7 +146,7 @@ def test_versions_without_overlap_are_named() -> None:
     play(lambda *_: b"", scenario, ranges=((18, 0, 4), (METADATA, 14, 20)))
 
 
-def test_a_broker_that_knows_only_the_first_api_versions_is_asked_again() -> None:
+def test_api_versions_request_falls_back_to_version_0() -> None:
     # It answers a newer request in version 0, with error 35 (KIP-511).
     def respond(key: int, version: int, correlation_id: int) -> bytes:
         assert key == 18
@@ -175,7 +175,7 @@ def test_a_broker_that_knows_only_the_first_api_versions_is_asked_again() -> Non
     ],
     ids=["length too large", "length too small", "unknown request", "garbage", "trailing bytes"],
 )
-def test_a_broker_that_lies_costs_its_connection_and_nothing_hangs(
+def test_malformed_response_closes_the_connection(
     lie: Callable[[int], bytes],
 ) -> None:
     async def scenario(connection: Connection) -> None:
@@ -188,7 +188,7 @@ def test_a_broker_that_lies_costs_its_connection_and_nothing_hangs(
     play(lambda key, version, number: lie(number), scenario)
 
 
-def test_no_answer_in_time_ends_the_connection_for_everyone_on_it() -> None:
+def test_request_timeout_closes_the_connection_for_all_its_requests() -> None:
     async def scenario(connection: Connection) -> None:
         patient = asyncio.ensure_future(connection.request(request()))
         with pytest.raises(NoAnswer, match="no response to Metadata within 30 ms"):
@@ -199,7 +199,7 @@ def test_no_answer_in_time_ends_the_connection_for_everyone_on_it() -> None:
     play(lambda *_: b"", scenario)
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_a_network_exception() -> None:
     async def run() -> None:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]

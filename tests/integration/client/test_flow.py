@@ -7,7 +7,7 @@ from sharegroup.client.share.flow_control import FlowControl
 from tests.integration.client.group_on_a_broker import POLL_SECONDS, WHERE, Bench, play, values
 
 
-def test_a_window_is_widened_and_narrowed_while_it_runs() -> None:
+def test_window_can_be_resized_while_the_consumer_runs() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=1) as member:
             first = await member.poll(POLL_SECONDS)
@@ -46,7 +46,7 @@ def test_a_quiet_member_keeps_its_locks_and_leaves_the_rest_to_others() -> None:
     play(scenario)
 
 
-def test_flow_counts_what_waits_and_what_is_in_flight() -> None:
+def test_flow_counts_waiting_records_and_records_in_flight() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=4) as member:
             assert member.flow == Flow(
@@ -75,7 +75,7 @@ def test_flow_counts_what_waits_and_what_is_in_flight() -> None:
     play(scenario)
 
 
-def test_flow_counts_what_a_waiting_poll_has_asked_for() -> None:
+def test_flow_counts_the_records_requested_by_a_waiting_poll() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=100, max_poll_records=7) as member:
             records = await member.poll(POLL_SECONDS)
@@ -91,7 +91,7 @@ def test_flow_counts_what_a_waiting_poll_has_asked_for() -> None:
     play(scenario)
 
 
-def test_flow_says_that_a_consumer_is_paused_and_that_it_renews() -> None:
+def test_flow_reports_pause_and_lock_renewal() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(auto_renew=True) as member:
             FlowControl(member).quiet(release_below=4)

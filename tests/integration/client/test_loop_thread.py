@@ -26,7 +26,7 @@ def thread() -> Iterator[LoopThread]:
     assert "sharegroup" not in {running.name for running in threading.enumerate()}
 
 
-def test_result_and_error_of_a_coroutine_come_back(thread: LoopThread) -> None:
+def test_run_returns_the_result_or_raises_the_error_of_a_coroutine(thread: LoopThread) -> None:
     async def half(number: int) -> float:
         await asyncio.sleep(0)
         return 1 / number
@@ -50,7 +50,7 @@ def test_thread_ends_with_its_last_client() -> None:
     thread.leave()
 
 
-def test_lock_is_the_loops_while_it_runs_and_nobodys_while_it_waits(thread: LoopThread) -> None:
+def test_loop_holds_its_lock_only_while_it_runs(thread: LoopThread) -> None:
     running, stop = threading.Event(), threading.Event()
 
     async def run_until_told() -> None:
@@ -66,7 +66,7 @@ def test_lock_is_the_loops_while_it_runs_and_nobodys_while_it_waits(thread: Loop
     thread.lock.release()
 
 
-def test_loop_does_nothing_while_somebody_has_the_lock(thread: LoopThread) -> None:
+def test_loop_does_not_run_while_another_thread_holds_the_lock(thread: LoopThread) -> None:
     ran = threading.Event()
 
     async def run() -> None:
@@ -78,7 +78,7 @@ def test_loop_does_nothing_while_somebody_has_the_lock(thread: LoopThread) -> No
     assert ran.wait(SECONDS_MAX)
 
 
-def test_loop_is_woken_by_what_was_set_under_the_lock(thread: LoopThread) -> None:
+def test_wake_resumes_the_loop_after_a_change_under_the_lock(thread: LoopThread) -> None:
     event = asyncio.Event()
     waiting = asyncio.run_coroutine_threadsafe(event.wait(), thread._loop)  # type: ignore[arg-type]
     thread.run(asyncio.sleep(0))  # From now on nothing but the event wakes the loop.
@@ -88,7 +88,7 @@ def test_loop_is_woken_by_what_was_set_under_the_lock(thread: LoopThread) -> Non
     assert waiting.result(SECONDS_MAX) is True
 
 
-def test_end_cancels_what_was_submitted_and_is_not_done() -> None:
+def test_leave_cancels_pending_submitted_coroutines() -> None:
     thread = LoopThread("kafka-share-read")
     thread.enter()
     waiting = thread.submit(asyncio.sleep(60))
@@ -100,7 +100,7 @@ def test_end_cancels_what_was_submitted_and_is_not_done() -> None:
         thread.submit(asyncio.sleep(0))
 
 
-def test_cancelled_future_cancels_what_was_submitted(thread: LoopThread) -> None:
+def test_cancelled_future_cancels_its_coroutine(thread: LoopThread) -> None:
     cancelled = threading.Event()
 
     async def wait() -> None:
@@ -129,7 +129,7 @@ def script(text: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_interrupt_ends_a_call_and_cancels_it() -> None:
+def test_keyboard_interrupt_ends_a_call_and_cancels_it() -> None:
     process = script("""
         import asyncio, os
         from sharegroup.client.loop_thread import LOOP_THREAD
@@ -157,7 +157,7 @@ def test_interrupt_ends_a_call_and_cancels_it() -> None:
     assert process.returncode == 0
 
 
-def test_client_that_was_the_last_one_and_is_closed_says_so() -> None:
+def test_call_after_the_last_client_closed_is_refused() -> None:
     thread = LoopThread()
     thread.enter()
     thread.leave()
@@ -165,7 +165,7 @@ def test_client_that_was_the_last_one_and_is_closed_says_so() -> None:
         thread.run(asyncio.sleep(0))
 
 
-def test_client_from_before_a_fork_says_so_and_a_new_one_works() -> None:
+def test_client_created_before_a_fork_is_refused_and_a_new_one_works() -> None:
     process = script("""
         import asyncio, os
         from sharegroup.client.records import IllegalStateError

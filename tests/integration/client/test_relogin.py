@@ -51,8 +51,8 @@ def cluster_of(broker: LyingBroker, config_class: type[ClientConfig], **options:
     return Cluster(config_from(config_class, given), connect=connect)
 
 
-def test_nothing_is_said_between_the_messages_of_a_second_login() -> None:
-    """Fifty requests at a time go on all the while; a broker takes none during a login."""
+def test_no_request_is_sent_between_the_messages_of_a_reauthentication() -> None:
+    """Fifty concurrent requests continue meanwhile; a broker accepts none during a login."""
 
     async def run() -> list[int]:
         async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
@@ -79,7 +79,7 @@ async def ask_for_ever(cluster: Cluster) -> None:
         await list_offsets(cluster, {WHERE: 0})
 
 
-def test_second_login_that_is_refused_ends_the_connection_and_is_told() -> None:
+def test_refused_reauthentication_closes_the_connection_and_is_raised() -> None:
     async def run() -> None:
         async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
             broker.lies[SASL_AUTHENTICATE] = lasts_20_ms

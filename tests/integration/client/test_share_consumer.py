@@ -52,7 +52,7 @@ def test_implicit_mode_accepts_with_the_next_poll_and_with_commit() -> None:
     play(scenario)
 
 
-def test_implicit_mode_gives_back_what_an_exception_interrupted() -> None:
+def test_implicit_mode_releases_records_after_an_exception() -> None:
     async def scenario(bench: Bench) -> None:
         async def interrupted() -> None:
             async with bench.member("implicit") as member:
@@ -67,7 +67,7 @@ def test_implicit_mode_gives_back_what_an_exception_interrupted() -> None:
     play(scenario)
 
 
-def test_iteration_accepts_a_record_when_the_next_one_is_asked_for() -> None:
+def test_iteration_accepts_a_record_when_the_next_one_is_requested() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member("implicit") as member:
             async for record in member:
@@ -79,7 +79,7 @@ def test_iteration_accepts_a_record_when_the_next_one_is_asked_for() -> None:
     play(scenario)
 
 
-def test_released_records_come_back_and_rejected_ones_do_not() -> None:
+def test_released_records_are_redelivered_and_rejected_ones_are_not() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             for record in await member.poll(POLL_SECONDS):
@@ -107,7 +107,7 @@ def test_a_record_is_settled_by_its_position() -> None:
     play(scenario)
 
 
-def test_the_callback_hears_of_everything_from_inside_the_next_call() -> None:
+def test_callback_gets_all_results_during_the_next_call() -> None:
     async def scenario(bench: Bench) -> None:
         heard: list[AcknowledgementResult] = []
         async with bench.member() as member:
@@ -124,12 +124,12 @@ def test_the_callback_hears_of_everything_from_inside_the_next_call() -> None:
     play(scenario)
 
 
-def test_what_went_with_a_fetch_is_told_by_the_next_commit() -> None:
+def test_results_of_acknowledgements_in_a_fetch_are_returned_by_the_next_commit() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             for record in await member.poll(POLL_SECONDS):
                 record.accept()
-            # The acknowledgements leave with a fetch that finds nothing and stays parked.
+            # The acknowledgements are sent with a fetch that finds no records and waits.
             assert await member.poll(0.01) == []
             assert await member.commit() == {WHERE: None}
         assert await bench.lag() == 0
@@ -137,10 +137,10 @@ def test_what_went_with_a_fetch_is_told_by_the_next_commit() -> None:
     play(scenario)
 
 
-def test_a_commit_tells_of_what_it_sent_and_logs_an_older_failure(
+def test_commit_returns_its_own_results_and_logs_an_older_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The first accepts fail with a fetch, for their locks are over; the second are durable."""
+    """The first accepts fail with a fetch because their locks ended; the second are durable."""
     clock = ManualClock()
 
     async def scenario(bench: Bench) -> None:
@@ -162,7 +162,7 @@ def test_a_commit_tells_of_what_it_sent_and_logs_an_older_failure(
     assert "topic=t partition=0 error=InvalidRecordState(" in logged
 
 
-def test_a_failure_with_a_fetch_is_told_by_a_commit_that_sends_nothing(
+def test_commit_without_acknowledgements_returns_an_earlier_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = ManualClock()
@@ -198,7 +198,7 @@ def test_a_failure_of_the_last_acknowledgements_is_logged_at_close(
     assert "topic=t partition=0 error=InvalidRecordState(" in logged
 
 
-def test_a_closed_consumer_says_so() -> None:
+def test_calls_of_a_closed_consumer_are_refused() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             records = await member.poll(POLL_SECONDS)
@@ -221,7 +221,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def test_a_value_that_cant_be_read_stops_a_poll_and_is_not_accepted() -> None:
+def test_deserialization_error_ends_a_poll_and_its_record_is_not_accepted() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.fill(b"four")
         async with bench.member("implicit", value_deserializer=int) as member:
@@ -267,7 +267,7 @@ def test_a_closed_consumer_ends_a_poll_that_waits() -> None:
     play(scenario)
 
 
-def test_unsubscribe_gives_back_and_a_new_subscription_starts_over() -> None:
+def test_unsubscribe_releases_records_and_a_new_subscription_starts_over() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             given_up, *_ = await member.poll(POLL_SECONDS)
@@ -285,7 +285,9 @@ def test_unsubscribe_gives_back_and_a_new_subscription_starts_over() -> None:
 
 
 @pytest.mark.parametrize("topics", [(), ([],)], ids=["no topics", "an empty list"])
-def test_subscribing_to_no_topics_leaves_the_group_and_gives_back(topics: tuple[Any, ...]) -> None:
+def test_subscribing_to_no_topics_leaves_the_group_and_releases_records(
+    topics: tuple[Any, ...],
+) -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             given_up, *_ = await member.poll(POLL_SECONDS)
@@ -302,7 +304,7 @@ def test_subscribing_to_no_topics_leaves_the_group_and_gives_back(topics: tuple[
     play(scenario)
 
 
-def test_unsubscribing_leaves_the_group_again_after_an_earlier_end_that_nobody_waited_for() -> None:
+def test_unsubscribe_leaves_the_group_after_an_unfinished_earlier_leave() -> None:
     async def until(condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(POLL_SECONDS):
             while not condition():
@@ -353,7 +355,7 @@ def test_a_consumer_that_never_subscribed_can_unsubscribe_and_not_poll() -> None
         ((" ",), ValueError, "topic ' ': expected the name of a topic, found blanks"),
     ],
 )
-def test_subscribing_to_what_is_no_topic_is_refused(
+def test_subscription_to_an_invalid_topic_is_refused(
     topics: tuple[Any, ...], error: type[Exception], message: str
 ) -> None:
     async def scenario(bench: Bench) -> None:

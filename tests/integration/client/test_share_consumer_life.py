@@ -41,7 +41,7 @@ def test_a_wakeup_between_polls_ends_the_next_one() -> None:
     play(scenario)
 
 
-def test_a_consumer_that_nobody_polls_leaves_and_comes_back_with_the_next_poll(
+def test_consumer_without_polls_leaves_and_rejoins_with_the_next_poll(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(bench: Bench) -> None:
@@ -80,7 +80,7 @@ def test_a_long_poll_is_not_an_absence(caplog: pytest.LogCaptureFixture) -> None
     assert "consumer.left" not in caplog.text
 
 
-def test_closing_reports_what_was_sent_and_what_went_back() -> None:
+def test_close_reports_acknowledged_and_released_records() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=3) as member:
             first, second, _ = await member.poll(POLL_SECONDS)
@@ -98,8 +98,8 @@ def test_closing_reports_what_was_sent_and_what_went_back() -> None:
     play(scenario)
 
 
-def test_closing_gives_up_in_time_and_says_what_is_in_doubt() -> None:
-    """The broker is gone for good; what was settled can't be sent any more."""
+def test_close_times_out_and_reports_acknowledgements_in_doubt() -> None:
+    """The broker does not return, so settled records cannot be sent any more."""
 
     async def scenario(bench: Bench) -> None:
         member = ShareConsumer(
@@ -139,7 +139,7 @@ def test_a_commit_need_not_wait() -> None:
     play(scenario)
 
 
-def test_a_commit_that_takes_too_long_says_so_and_the_outcome_comes_later() -> None:
+def test_commit_that_times_out_is_reported_by_a_later_commit() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             member.accept(await member.poll(POLL_SECONDS))
@@ -166,7 +166,7 @@ def test_records_are_settled_one_by_one_or_together() -> None:
     play(scenario)
 
 
-def test_deadlines_lie_one_lock_after_the_fetch() -> None:
+def test_deadlines_are_one_lock_duration_after_the_fetch() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             assert member.acquisition_lock_timeout_ms is None
@@ -180,7 +180,7 @@ def test_deadlines_lie_one_lock_after_the_fetch() -> None:
     play(scenario)
 
 
-def test_what_a_consumer_does_is_counted_under_kafkas_names() -> None:
+def test_consumer_metrics_have_kafkas_names() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             member.accept(await member.poll(POLL_SECONDS))
@@ -200,7 +200,7 @@ def test_what_a_consumer_does_is_counted_under_kafkas_names() -> None:
     play(scenario)
 
 
-def test_unreadable_bytes_are_handed_out_raw_when_asked_for() -> None:
+def test_on_deserialization_error_raw_delivers_unreadable_bytes() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.fill(b"four")
         async with bench.member(value_deserializer=int, on_deserialization_error="raw") as member:
@@ -215,7 +215,7 @@ def test_unreadable_bytes_are_handed_out_raw_when_asked_for() -> None:
     play(scenario)
 
 
-def test_raw_needs_somebody_who_decides() -> None:
+def test_raw_needs_explicit_acknowledgement() -> None:
     with pytest.raises(InvalidConfig, match="on_deserialization_error='raw' needs"):
         ShareConsumer("t", group_id="g", value_deserializer=int, on_deserialization_error="raw")
 
@@ -261,7 +261,7 @@ def test_explicit_mode_wants_columns_settled_before_the_next_poll() -> None:
 
 
 def test_a_deleted_topic_ends_nothing() -> None:
-    """What was held of it fails; the consumer goes on with what it reads beside it."""
+    """Acknowledgements of its records fail; the consumer continues and can read another topic."""
 
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:

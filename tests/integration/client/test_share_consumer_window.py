@@ -25,7 +25,7 @@ from tests.integration.client.group_on_a_broker import (
 SHORT_LOCKS = {"share_record_lock_duration_ms": "1000"}
 
 
-def test_a_window_lets_polls_go_on_while_records_are_open() -> None:
+def test_window_allows_polls_while_records_are_open() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=3, max_poll_records=2) as member:
             first = await member.poll(POLL_SECONDS)
@@ -39,14 +39,14 @@ def test_a_window_lets_polls_go_on_while_records_are_open() -> None:
     play(scenario)
 
 
-def test_a_poll_that_waits_for_room_goes_on_when_a_record_is_settled() -> None:
+def test_poll_waiting_for_room_continues_when_a_record_is_settled() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=4) as member:
             records = await member.poll(POLL_SECONDS)
             await bench.fill(b"4")
             assert await member.poll(0.3) == [], "nothing is left that could wake the next one"
             waiting = asyncio.create_task(member.poll(POLL_SECONDS))
-            for _ in range(10):  # And the poll has said all that it has to say.
+            for _ in range(10):  # The poll has sent all its requests.
                 await asyncio.sleep(0)
             assert not waiting.done()
             records[2].accept()
@@ -57,8 +57,8 @@ def test_a_poll_that_waits_for_room_goes_on_when_a_record_is_settled() -> None:
     play(scenario)
 
 
-def test_iteration_hands_out_as_many_as_the_window_holds() -> None:
-    """Two handlers work beside the loop that reads; never more than two records are open."""
+def test_iteration_returns_as_many_records_as_the_window_holds() -> None:
+    """Two handlers run beside the reading loop; never more than two records are open."""
 
     async def scenario(bench: Bench) -> None:
         open_counts: list[int] = []
@@ -83,7 +83,7 @@ def test_iteration_hands_out_as_many_as_the_window_holds() -> None:
     play(scenario)
 
 
-def test_a_window_in_bytes_hands_out_what_fits_and_at_least_one_record() -> None:
+def test_window_in_bytes_returns_at_least_one_record() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_bytes=1) as member:
             (first,) = await member.poll(POLL_SECONDS)
@@ -101,7 +101,7 @@ def test_a_window_needs_explicit_mode(option: str) -> None:
         ShareConsumer("t", group_id="g", **{option: 5})  # type: ignore[arg-type]
 
 
-def test_a_record_that_came_again_is_not_settled_by_its_first_handler() -> None:
+def test_redelivered_record_is_not_settled_by_its_first_handler() -> None:
     clock = ManualClock()
 
     async def scenario(bench: Bench) -> None:
@@ -123,7 +123,7 @@ def test_a_record_that_came_again_is_not_settled_by_its_first_handler() -> None:
     play(scenario, clock=clock)
 
 
-def test_a_renewed_lock_begins_anew() -> None:
+def test_renewed_lock_lasts_for_a_whole_duration() -> None:
     clock = ManualClock()
 
     async def scenario(bench: Bench) -> None:
@@ -149,7 +149,7 @@ def test_a_renewed_lock_begins_anew() -> None:
     play(scenario, clock=clock)
 
 
-def test_only_what_is_held_and_open_is_renewed() -> None:
+def test_only_open_records_are_renewed() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             first, *others = await member.poll(POLL_SECONDS)
@@ -163,7 +163,7 @@ def test_only_what_is_held_and_open_is_renewed() -> None:
     play(scenario)
 
 
-def test_a_group_that_does_not_allow_renewal_refuses_it_and_keeps_the_record() -> None:
+def test_group_without_renewal_refuses_it_and_keeps_the_record() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.set_group(share_renew_acknowledge_enable="false")
         async with bench.member() as member:
@@ -180,7 +180,7 @@ def test_a_group_that_does_not_allow_renewal_refuses_it_and_keeps_the_record() -
 
 
 def test_locks_are_renewed_by_themselves_while_a_handler_works() -> None:
-    """The handler takes twice as long as a lock lasts; nobody else gets its records."""
+    """The handler takes twice as long as a lock lasts, and no other member gets its records."""
 
     async def scenario(bench: Bench) -> None:
         async with bench.member(auto_renew=True) as member, bench.member() as other:
@@ -197,7 +197,7 @@ def test_locks_are_renewed_by_themselves_while_a_handler_works() -> None:
     play(scenario, group=SHORT_LOCKS)
 
 
-def test_a_lock_that_grew_too_old_is_let_go_and_said_so_once(
+def test_lock_past_its_maximum_age_is_not_renewed_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(bench: Bench) -> None:
@@ -233,7 +233,7 @@ def test_automatic_renewal_that_is_refused_is_one_clear_error() -> None:
     play(scenario, group=SHORT_LOCKS)
 
 
-def test_record_limit_never_brings_more_than_was_asked_for() -> None:
+def test_record_limit_never_returns_more_than_requested() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(share_acquire_mode="record_limit", max_poll_records=3) as member:
             records = await member.poll(POLL_SECONDS)

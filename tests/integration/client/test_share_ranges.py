@@ -114,7 +114,7 @@ async def settle(
     return {key.partition: offsets for key, offsets in left.items()}
 
 
-def test_acquired_ranges_are_accepted_and_gone() -> None:
+def test_accepted_ranges_are_not_acquired_again() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as ranges:
             acquisition = await everything(ranges, 2)
@@ -131,7 +131,7 @@ def test_acquired_ranges_are_accepted_and_gone() -> None:
     play(scenario, partitions=2)
 
 
-def test_released_records_come_again_and_rejected_ones_do_not() -> None:
+def test_released_ranges_are_acquired_again_and_rejected_ones_are_not() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as ranges:
             first = await ranges.acquire(wait_ms=WAIT_MS)
@@ -142,8 +142,8 @@ def test_released_records_come_again_and_rejected_ones_do_not() -> None:
     play(scenario)
 
 
-def test_only_the_records_whose_lock_is_over_are_left() -> None:
-    """Two acquisitions at two times; the first one's locks end, and all is acknowledged as one."""
+def test_only_records_with_ended_locks_are_not_settled() -> None:
+    """Two acquisitions at different times; the first locks end, and all is acknowledged at once."""
     clock = ManualClock()
 
     async def scenario(bench: Bench) -> None:
@@ -174,7 +174,7 @@ def test_renewed_locks_outlive_their_time() -> None:
     play(scenario, clock=clock)
 
 
-def test_what_this_member_does_not_hold_is_left_and_not_asked_for() -> None:
+def test_ranges_that_the_member_does_not_hold_are_not_settled() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as ranges, bench.member() as other:
             acquisition = await ranges.acquire(wait_ms=WAIT_MS)
@@ -184,7 +184,7 @@ def test_what_this_member_does_not_hold_is_left_and_not_asked_for() -> None:
     play(scenario)
 
 
-def test_close_gives_back_what_is_held() -> None:
+def test_close_releases_held_ranges() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as ranges:
             assert plain(await ranges.acquire(wait_ms=WAIT_MS)) == {0: [(0, 10, 1)]}

@@ -76,7 +76,7 @@ def test_context_of_the_application_is_used(loop: Loop, certificates: Certificat
     assert topics(loop, server(certificates), **options) == ["t"]
 
 
-def test_broker_that_nobody_vouches_for_is_refused_at_once(
+def test_untrusted_certificate_is_refused_immediately(
     loop: Loop, certificates: Certificates
 ) -> None:
     trust = {"security_protocol": "SSL", "ssl_cafile": str(certificates.other_authority)}
@@ -84,7 +84,7 @@ def test_broker_that_nobody_vouches_for_is_refused_at_once(
         topics(loop, server(certificates), **trust)
 
 
-def test_name_in_the_certificate_counts_unless_told_otherwise(
+def test_host_name_is_checked_unless_ssl_check_hostname_is_false(
     loop: Loop, certificates: Certificates
 ) -> None:
     trust = {"security_protocol": "SSL", "ssl_cafile": str(certificates.authority)}
@@ -94,7 +94,7 @@ def test_name_in_the_certificate_counts_unless_told_otherwise(
     assert topics(loop, server(certificates), host="localhost", **unchecked) == ["t"]
 
 
-def test_broker_that_asks_for_a_certificate_gets_it(loop: Loop, certificates: Certificates) -> None:
+def test_client_certificate_is_sent_on_request(loop: Loop, certificates: Certificates) -> None:
     context = server(certificates, asks_for_a_certificate=True)
     trust = {"security_protocol": "SSL", "ssl_cafile": str(certificates.authority)}
     own = {
@@ -168,7 +168,7 @@ def _refusing(context: ssl.SSLContext) -> Iterator[str]:
             thread.join()
 
 
-def test_plain_text_and_tls_do_not_meet(loop: Loop, certificates: Certificates) -> None:
+def test_plain_text_and_tls_are_incompatible(loop: Loop, certificates: Certificates) -> None:
     soon = {"connect_timeout_ms": 200, "default_api_timeout_ms": 500}
     with pytest.raises(KafkaError, match=r"127\.0\.0\.1:.*check that the listener uses"):
         topics(loop, server(certificates), **soon)
@@ -177,7 +177,7 @@ def test_plain_text_and_tls_do_not_meet(loop: Loop, certificates: Certificates) 
         topics(loop, None, **trust, **soon)
 
 
-def test_broker_that_hangs_up_on_tls_leaves_a_hint_what_may_be_wrong(
+def test_connection_closed_during_the_tls_handshake_gives_a_hint(
     loop: Loop, certificates: Certificates
 ) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -57,7 +57,7 @@ async def damaged_topic() -> AsyncIterator[str]:
         yield there.bootstrap_servers
 
 
-def test_consumer_reports_each_once_and_counts_it() -> None:
+def test_consumer_reports_and_counts_each_unreadable_batch_once() -> None:
     async def scenario() -> None:
         values: list[bytes | None] = []
         reported: list[str] = []

@@ -57,7 +57,7 @@ def test_kill_reaches_the_processes_below(children: Children, tmp_path: Path) ->
     assert not is_alive(below)
 
 
-def test_what_a_child_leaves_behind_is_ended(children: Children, tmp_path: Path) -> None:
+def test_descendants_of_an_ended_child_are_killed(children: Children, tmp_path: Path) -> None:
     wait = f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists(): time.sleep(0.01)"
     children.start("tree", "-c", TREE + wait, str(tmp_path / "pid"))
     below = pid_in(tmp_path / "pid")
@@ -85,8 +85,8 @@ print(children.peak_pss_bytes - alone >> 20)
 """
 
 
-def test_memory_of_the_processes_below_counts(tmp_path: Path) -> None:
-    """Weighed in a process of its own: this one has children whose memory changes."""
+def test_memory_of_descendants_is_counted(tmp_path: Path) -> None:
+    """Measured in a separate process, because this one has children whose memory changes."""
     large = "block = bytearray(64 * 2**20); " + SLEEPER
     tree = TREE.replace(SLEEPER, large) + "time.sleep(600)"
     arguments = [str(tmp_path), tree, str(WAIT_SECONDS_MAX)]

@@ -121,7 +121,7 @@ def test_no_process_is_left_behind_by(
 
 
 def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
-    """Not the JVM, which nobody can bind to the demo's life, nor the Pythons that it starts."""
+    """Neither the JVM, which cannot be bound to the demo's process, nor its Python processes."""
     demo = start(tmp_path, 1_000)
     try:
         wait_until(
@@ -145,7 +145,7 @@ def test_first_half_runs_alone_without_spark(tmp_path: Path) -> None:
     assert "pipeline" not in json.loads((output / "summary.json").read_text())
 
 
-def test_more_rows_than_there_are_is_a_misuse(tmp_path: Path) -> None:
+def test_more_rows_than_exist_is_a_misuse(tmp_path: Path) -> None:
     demo = start(tmp_path, 336_777)
     printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
     assert demo.returncode == 2

@@ -28,7 +28,7 @@ def test_all_records_are_read(spark, bootstrap, topic):
     assert sorted(int(row["value"]) for row in values) == list(range(100))
 
 
-def test_columns_are_those_of_sparks_kafka_source(spark, bootstrap, topic):
+def test_columns_agree_with_sparks_kafka_source(spark, bootstrap, topic):
     frame = read(spark, bootstrap, topic, includeHeaders="true")
     assert [f"{name} {kind}" for name, kind in frame.dtypes] == [
         "key binary",
@@ -43,7 +43,7 @@ def test_columns_are_those_of_sparks_kafka_source(spark, bootstrap, topic):
     assert frame.collect() == []
 
 
-def test_offsets_bound_what_is_read(spark, bootstrap, topic):
+def test_starting_and_ending_offsets_limit_the_records_read(spark, bootstrap, topic):
     produce(bootstrap, topic, *(b"%d" % number for number in range(20)), partition=0)
     produce(bootstrap, topic, *(b"%d" % number for number in range(20)), partition=1)
     frame = read(

@@ -118,7 +118,7 @@ def test_only_the_runs_are_read_over_all_partitions(bootstrap):
     ]
 
 
-def test_what_lies_far_between_the_runs_is_not_fetched(bootstrap):
+def test_records_far_between_the_runs_are_not_fetched(bootstrap):
     topic, topic_id = filled_topic(bootstrap, 3_000, value_bytes=1_000)
     part = PartitionRuns(
         topic,
@@ -139,7 +139,7 @@ def test_what_lies_far_between_the_runs_is_not_fetched(bootstrap):
     assert asyncio.run(fetched_bytes()) < 300_000
 
 
-def test_reading_again_gives_the_same(bootstrap):
+def test_repeated_read_returns_the_same_rows(bootstrap):
     topic, topic_id = filled_topic(bootstrap, 50)
     part = PartitionRuns(topic, topic_id, 0, (AcquiredRecords.of_range(10, 20, 1),))
     assert rows_of(bootstrap, part) == rows_of(bootstrap, part)
@@ -173,7 +173,7 @@ def test_records_deleted_since_are_an_error(bootstrap):
         )
 
 
-def test_records_deleted_since_are_left_out_if_that_is_wanted(bootstrap, caplog):
+def test_deleted_records_are_left_out_without_fail_on_data_loss(bootstrap, caplog):
     topic, topic_id = filled_topic(bootstrap, 100)
     deleted_until(bootstrap, topic, 40)
     part = PartitionRuns(
@@ -186,7 +186,7 @@ def test_records_deleted_since_are_left_out_if_that_is_wanted(bootstrap, caplog)
     assert "records up to offset 40 are gone: the log begins at 40" in caplog.text
 
 
-def test_topic_made_again_has_lost_the_records_of_the_old_one(bootstrap):
+def test_recreated_topic_has_lost_the_records_of_the_old_one(bootstrap):
     topic, topic_id = filled_topic(bootstrap, 5)
     part = PartitionRuns(topic, topic_id, 0, (AcquiredRecords.of_range(0, 5, 1),))
     assert len(values_of(bootstrap, part)) == 5
@@ -202,7 +202,7 @@ def test_topic_made_again_has_lost_the_records_of_the_old_one(bootstrap):
     assert values_of(bootstrap, part, failOnDataLoss="false") == []
 
 
-def test_batches_that_cannot_be_read_are_left_out_with_one_line_each(bootstrap, caplog):
+def test_unreadable_batches_are_left_out_with_one_log_line_each(bootstrap, caplog):
     topic, topic_id = filled_topic(bootstrap, 2)
     produce_batches(bootstrap, topic, cut_off(), *[batch_of(b"sound")] * 2, untrue())
     part = PartitionRuns(

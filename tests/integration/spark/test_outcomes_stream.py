@@ -19,7 +19,7 @@ from tests.integration.spark.conftest import (
 )
 
 
-def test_released_rows_come_again_and_rejected_ones_do_not(
+def test_released_rows_are_redelivered_and_rejected_ones_are_not(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """One record is released until its delivery limit of 3, one rejected, the others accepted."""

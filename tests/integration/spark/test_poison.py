@@ -41,10 +41,10 @@ def lag(bootstrap: str, group: str) -> dict[int, int | None]:
     return asyncio.run(ask())
 
 
-def test_a_rejected_poison_record_stops_nobody(
+def test_rejected_poison_record_does_not_stop_the_query(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """Spark SQL can't parse it: the batch rejects it and writes the others."""
+    """Spark SQL cannot parse the record: the batch rejects it and writes the others."""
     produce(bootstrap, topic, *orders(40, 3, 20))
     written: Counter[int] = Counter()
     rejected: Counter[tuple[int, int]] = Counter()
@@ -66,7 +66,7 @@ def test_a_rejected_poison_record_stops_nobody(
     assert lag(bootstrap, group) == {0: 0, 1: 0}
 
 
-def test_a_record_on_which_the_handler_fails_comes_again_until_the_limit(
+def test_failing_record_is_redelivered_up_to_the_delivery_limit(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """A handler in Python that raises: its record is released, the others are accepted."""
@@ -104,7 +104,7 @@ def test_a_record_on_which_the_handler_fails_comes_again_until_the_limit(
 
 
 @pytest.mark.skipif(chosen() == "kafka", reason="Kafka decodes each batch before it appends it")
-def test_batches_that_cannot_be_read_are_rejected_and_stop_nobody(
+def test_unreadable_batches_are_rejected_and_do_not_stop_the_query(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     produce(bootstrap, topic, b"1", b"2", partition=0)
@@ -127,7 +127,7 @@ def test_batches_that_cannot_be_read_are_rejected_and_stop_nobody(
 
 
 @pytest.mark.skipif(chosen() == "kafka", reason="Kafka decodes each batch before it appends it")
-def test_batch_read_leaves_out_batches_that_cannot_be_read(
+def test_batch_read_leaves_out_unreadable_batches(
     spark: SparkSession, bootstrap: str, topic: str
 ) -> None:
     produce_batches(bootstrap, topic, cut_off(), untrue())

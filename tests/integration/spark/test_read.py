@@ -30,7 +30,7 @@ def test_every_record_is_read_once(spark, bootstrap, topic, group, tmp_path):
     assert [row["value"] for row in collected(frame, tmp_path / "checkpoint")] == [b"later"]
 
 
-def test_all_columns_are_there_when_asked_for(spark, bootstrap, topic, group, tmp_path):
+def test_optional_columns_are_included_on_request(spark, bootstrap, topic, group, tmp_path):
     async def send():
         async with Producer(bootstrap_servers=bootstrap) as producer:
             await producer.send(
@@ -59,7 +59,7 @@ def test_all_columns_are_there_when_asked_for(spark, bootstrap, topic, group, tm
     }
 
 
-def test_batches_and_tasks_have_the_sizes_asked_for(spark, bootstrap, group, tmp_path):
+def test_batches_and_tasks_have_the_requested_sizes(spark, bootstrap, group, tmp_path):
     topic = create_topic(bootstrap, partitions=1)
     produce(bootstrap, topic, *(b"%d" % number for number in range(60)), partition=0)
     sizes, tasks = [], []
@@ -94,7 +94,7 @@ def test_task_that_fails_reads_the_same_again(spark, bootstrap, topic, group, tm
     assert sorted(found) == list(range(20))
 
 
-def test_batch_can_be_looked_at_before_it_is_read(spark, bootstrap, topic, group, tmp_path):
+def test_batch_can_be_inspected_before_it_is_read(spark, bootstrap, topic, group, tmp_path):
     produce(bootstrap, topic, *(b"%d" % number for number in range(2_000)))
     found = []
 

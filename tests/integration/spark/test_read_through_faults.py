@@ -56,7 +56,7 @@ def offsets_in(batches):
     ]
 
 
-def test_broker_that_dies_and_comes_back_is_read_on(broker):
+def test_reading_continues_after_the_broker_restarts(broker):
     topic_id = filled(broker.bootstrap_servers, partitions=1)
     part = PartitionRuns("orders", topic_id, 0, (AcquiredRecords.of_range(0, RECORDS, 1),))
     batches = reading(broker.bootstrap_servers, [part])
@@ -77,7 +77,7 @@ def test_partitions_take_turns_when_an_answer_is_full(broker):
     assert sorted(found) == [(number, offset) for number in range(24) for offset in range(10)]
 
 
-def test_broker_that_stays_away_is_an_error_that_names_the_place(broker):
+def test_error_of_an_unreachable_broker_names_partition_and_offset(broker):
     topic_id = filled(broker.bootstrap_servers, partitions=1)
     broker.kill9()
     part = PartitionRuns("orders", topic_id, 0, (AcquiredRecords.of_range(7, RECORDS, 1),))
@@ -86,7 +86,7 @@ def test_broker_that_stays_away_is_an_error_that_names_the_place(broker):
         list(reading(broker.bootstrap_servers, [part], **limit))
 
 
-def test_batch_that_is_damaged_on_the_brokers_disk_is_left_out_with_a_line(broker, caplog):
+def test_batch_damaged_on_disk_is_left_out_with_a_log_line(broker, caplog):
     topic_id = filled(broker.bootstrap_servers, partitions=1)
     (log,) = (path for path in broker.data.rglob("0*.log") if path.stat().st_size > VALUE_BYTES)
     octets = bytearray(log.read_bytes())

@@ -60,7 +60,7 @@ def reported(query: StreamingQuery) -> dict[str, int]:
     return json.loads(said) if said and said != "null" else {}
 
 
-def test_a_default_trigger_delivers_and_settles_as_records_come(
+def test_default_trigger_delivers_and_settles_new_records(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     sink = Sink()
@@ -130,7 +130,7 @@ def test_a_failed_batch_is_run_again_with_the_same_rows(
     assert sink.rows == sorted([(0, offset) for offset in range(27)] + [(1, o) for o in range(25)])
 
 
-def test_a_killed_reader_ends_the_query_and_the_next_start_goes_on(
+def test_killed_reader_ends_the_query_and_the_next_start_continues(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     sink = Sink()

@@ -86,7 +86,9 @@ def test_sink_takes_batches_of_a_stream_too(spark, bootstrap, topic, group, tmp_
         ("select 'v' as value", {"topic": "T", "subscribe": "x"}, "this is an option of reads"),
     ],
 )
-def test_what_cannot_be_written_is_named(spark, bootstrap, topic, query, options, message):
+def test_error_names_the_value_that_cannot_be_written(
+    spark, bootstrap, topic, query, options, message
+):
     filled = {name: text.replace("T", topic) for name, text in options.items()}
     with pytest.raises(PySparkException) as caught:
         write(spark.sql(query), bootstrap, **filled)

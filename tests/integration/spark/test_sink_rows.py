@@ -70,7 +70,7 @@ def test_types_that_spark_may_send_are_taken(bootstrap, topic):
     assert row["offset"] == 0
 
 
-def test_topic_option_counts_for_more_than_the_column(bootstrap, topic):
+def test_topic_option_overrides_the_column(bootstrap, topic):
     batch = pa.record_batch({"value": ["v"], "topic": ["another"]})
     write_rows(options_for(bootstrap, topic=topic), iter([batch]))
     assert len(written(bootstrap, topic)) == 1
@@ -91,7 +91,7 @@ def test_record_that_is_too_large_names_its_topic(bootstrap, topic):
         write_rows(options_for(bootstrap, topic=topic), iter([batch]))
 
 
-def test_record_that_the_broker_refuses_fails_the_task_even_if_later_ones_are_taken(bootstrap):
+def test_refused_record_fails_the_task_even_if_later_ones_are_accepted(bootstrap):
     topic = f"topic{next(_names)}"
 
     async def create():
@@ -111,7 +111,7 @@ def test_nothing_to_write_is_written_at_once(bootstrap, topic):
     assert write_rows(options_for(bootstrap, topic=topic), iter([])) == 0
 
 
-def test_broker_that_is_not_there_is_an_error():
+def test_unreachable_broker_is_an_error():
     batch = pa.record_batch({"value": ["v"]})
     options = options_for("127.0.0.1:1", topic="t", **{"kafka.max.block.ms": "300"})
     with pytest.raises(RequestTimedOut, match="metadata of topic 't'"):

@@ -172,7 +172,7 @@ def numbers(first: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, end)]
 
 
-def test_a_batch_is_accepted_by_the_question_after_it(
+def test_batch_is_accepted_when_spark_requests_the_next_offset(
     query: Query, bootstrap: str, topic: str, group: str
 ) -> None:
     produce(bootstrap, topic, *numbers(0, 100), partition=0)
@@ -233,10 +233,10 @@ def test_a_batch_that_died_after_its_end_is_not_shown_again(
         wait_for_lag(query, reader, bootstrap, group)
 
 
-def test_acquired_and_never_logged_comes_again(
+def test_acquired_records_without_a_logged_offset_are_redelivered(
     query: Query, bootstrap: str, topic: str, group: str
 ) -> None:
-    """Spark has logged nothing of it, so it is new to the query, and so is the member's name."""
+    """Spark has logged no offset, so the records and the member id are new to the query."""
     set_group_config(bootstrap, group, "share.session.timeout.ms", "1500")
     produce(bootstrap, topic, *numbers(0, 50), partition=0)
     with query.reader(dies=True) as reader:
@@ -249,10 +249,10 @@ def test_acquired_and_never_logged_comes_again(
         assert sorted(seen) == sorted(numbers(0, 50))
 
 
-def test_locks_outlive_a_batch_that_takes_longer_than_them(
+def test_locks_are_renewed_during_a_long_batch(
     query: Query, bootstrap: str, topic: str, group: str
 ) -> None:
-    """For three times the lock another member asks for records, and gets none."""
+    """For three lock durations another member fetches records and gets none."""
     set_group_config(bootstrap, group, "share.record.lock.duration.ms", str(LOCK_MS))
     produce(bootstrap, topic, *numbers(0, 20), partition=0)
     with query.reader() as reader:
@@ -281,7 +281,7 @@ def consumed(bootstrap: str, topic: str, group: str, *, seconds: float) -> list[
     return asyncio.run(consume())
 
 
-def test_stop_gives_back_what_is_held_at_once(
+def test_stop_releases_held_records_immediately(
     query: Query, bootstrap: str, topic: str, group: str
 ) -> None:
     produce(bootstrap, topic, *numbers(0, 20), partition=0)
@@ -372,7 +372,7 @@ def test_a_batch_during_which_the_broker_restarts_is_not_shown_again(
         assert query.batch(reader) == [b"after"]
 
 
-def test_rows_on_the_drivers_machine_need_no_broker_once_they_are_acquired(
+def test_acquired_rows_on_the_drivers_machine_need_no_broker(
     broker: Broker, query: Query, topic: str
 ) -> None:
     produce(broker.bootstrap_servers, topic, *numbers(0, 50), partition=0)
@@ -387,10 +387,8 @@ def test_rows_on_the_drivers_machine_need_no_broker_once_they_are_acquired(
             broker.start()
 
 
-def test_a_topic_that_is_made_again_is_another_one(
-    query: Query, bootstrap: str, topic: str
-) -> None:
-    """The same offsets of the same name are new records; what was in doubt is forgotten."""
+def test_recreated_topic_is_another_topic(query: Query, bootstrap: str, topic: str) -> None:
+    """Equal offsets of the same name are new records; offsets in doubt are forgotten."""
     produce(bootstrap, topic, *numbers(0, 5), partition=0)
     with query.reader() as reader:
         assert query.batch(reader) == numbers(0, 5)

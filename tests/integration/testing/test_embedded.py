@@ -42,7 +42,7 @@ def test_wrong_setting_is_raised_where_the_broker_is_started() -> None:
         pass
 
 
-def test_data_directory_is_kept_and_found_again(tmp_path: object) -> None:
+def test_data_directory_is_kept_for_the_next_broker(tmp_path: object) -> None:
     async def run() -> None:
         data = str(tmp_path)
         async with (
@@ -105,7 +105,7 @@ async def group_with_a_record(bootstrap: str) -> None:
 
 
 def test_lock_of_thirty_seconds_expires_at_once_on_a_manual_clock() -> None:
-    """One member holds a record and says nothing; the clock is moved; another one gets it."""
+    """One member holds a record; the clock is moved; another member gets the record."""
 
     async def run() -> None:
         clock = ManualClock()

@@ -67,7 +67,7 @@ async def blocked_and_mended(bootstrap: str, group: str, topic: str, dead: str) 
     assert [letter.value for letter in await lying_in(bootstrap, dead)] == [b"bad"]
 
 
-def test_a_letter_that_can_not_be_written_is_kept_under_its_lock_and_stops_nobody(
+def test_unwritable_dead_letter_keeps_its_lock_and_blocks_no_other_record(
     strict: str, group: str, topic: str
 ) -> None:
     work = blocked_and_mended(strict, group, topic, f"{group}.dead")

@@ -8,7 +8,7 @@ from tests.integration.worker.test_running import Together, app_of, run, send, u
 
 
 @run
-async def test_a_worker_takes_no_more_bytes_than_it_may_and_others_get_the_rest(
+async def test_worker_takes_at_most_its_byte_limit_and_others_get_the_rest(
     bootstrap: str, group: str, topic: str
 ) -> None:
     full, _ = app_of(bootstrap)
@@ -36,7 +36,7 @@ async def test_a_worker_takes_no_more_bytes_than_it_may_and_others_get_the_rest(
 
 
 @run
-async def test_concurrency_grows_by_itself_where_handlers_take_no_longer_for_it(
+async def test_concurrency_grows_while_handlers_do_not_become_slower(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, _ = app_of(bootstrap)

@@ -36,7 +36,9 @@ async def redrive(bootstrap: str, dead: str, **options: object) -> dict[str, int
 
 
 @on_a_loop
-async def test_records_go_back_after_a_bug_is_fixed(bootstrap: str, group: str, topic: str) -> None:
+async def test_redriven_records_are_handled_after_a_bug_is_fixed(
+    bootstrap: str, group: str, topic: str
+) -> None:
     app, runs = app_of(bootstrap), Collected()
     is_fixed = False
 
@@ -107,7 +109,7 @@ async def test_redriven_record_that_fails_again_has_both_histories(
 
 
 @on_a_loop
-async def test_group_that_works_on_dead_letters_has_attempts_of_its_own(
+async def test_group_that_handles_dead_letters_has_separate_attempts(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, runs = app_of(bootstrap), Collected()
@@ -161,7 +163,7 @@ async def test_record_sent_back_to_its_topic_is_a_new_one_for_others(
 
 
 @on_a_loop
-async def test_largest_record_of_a_topic_finds_its_way_there_and_back(
+async def test_largest_record_can_be_dead_lettered_and_redriven(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, runs = app_of(bootstrap), Collected()
@@ -187,7 +189,7 @@ async def test_largest_record_of_a_topic_finds_its_way_there_and_back(
 
 
 @on_a_loop
-async def test_broker_writes_the_letters_of_a_group_that_says_so(
+async def test_broker_writes_the_letters_of_a_group_with_broker_dead_letter(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, runs = app_of(bootstrap), Collected()

@@ -63,10 +63,10 @@ async def make_again(bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [b"0", b"1", b"2", b"7", b"%d" % (2**63 - 1), b"9" * 19])
-def test_reading_of_a_record_at_or_behind_its_logs_end_ends(
+def test_reading_a_letters_record_beyond_the_log_end_terminates(
     bootstrap: str, group: str, topic: str, run: Run, offset: bytes
 ) -> None:
-    """The topic was made again after the letter: its log is shorter than it was."""
+    """The topic was recreated after the letter, so its log is shorter than before."""
     dead = set_up(bootstrap, group)
     asyncio.run(make_topics(bootstrap, topic))
     asyncio.run(write(bootstrap, dead, of_a_broker(topic, offset, group)))
@@ -85,7 +85,7 @@ def test_reading_of_a_record_at_or_behind_its_logs_end_ends(
     assert sum(redriven.rows["sent"].values()) + sum(redriven.rows["left"].values()) == 1
 
 
-def test_span_that_begins_behind_the_logs_end_is_empty(bootstrap: str, topic: str) -> None:
+def test_range_that_begins_beyond_the_log_end_is_empty(bootstrap: str, topic: str) -> None:
     asyncio.run(make_topics(bootstrap, topic))
     asyncio.run(write(bootstrap, topic, []))
 
@@ -134,7 +134,7 @@ def test_letters_that_cannot_be_sent_do_not_end_a_redrive(
     assert run(f"redrive {dead} --json").rows["sent"] == {f"{without}.retry": 1}
 
 
-def test_letters_that_cannot_be_sent_are_told_in_a_table(
+def test_letters_that_cannot_be_sent_are_listed_in_a_table(
     bootstrap: str, group: str, run: Run
 ) -> None:
     dead = set_up(bootstrap, group, letters=1)
@@ -151,9 +151,7 @@ def test_letters_that_cannot_be_sent_are_told_in_a_table(
     ]
 
 
-def test_letter_that_is_too_large_for_its_target_stays(
-    bootstrap: str, group: str, run: Run
-) -> None:
+def test_letter_too_large_for_its_target_is_not_sent(bootstrap: str, group: str, run: Run) -> None:
     dead, target = f"{group}.dead", f"{group}.retry"
     asyncio.run(make_topics(bootstrap, dead))
     asyncio.run(make_topics(bootstrap, target, max_message_bytes="3000"))
@@ -168,7 +166,9 @@ def test_letter_that_is_too_large_for_its_target_stays(
     assert values(bootstrap, target) == [b"x", b"xx"]
 
 
-def test_original_topics_that_are_gone_are_told(bootstrap: str, group: str, run: Run) -> None:
+def test_letters_with_missing_original_topics_are_reported(
+    bootstrap: str, group: str, run: Run
+) -> None:
     dead = set_up(bootstrap, group)
     gone = of_a_worker(group.encode(), origin_topic=b"no-such-topic")
     bad = of_a_worker(group.encode(), origin_topic=b"../etc")
@@ -188,7 +188,7 @@ def test_original_topics_that_are_gone_are_told(bootstrap: str, group: str, run:
 
 
 @pytest.mark.skipif(IS_KAFKA, reason="Kafka decodes each batch before it appends it")
-def test_batch_that_cannot_be_decoded_is_told_and_the_others_are_sent(
+def test_undecodable_batch_is_reported_and_other_letters_are_sent(
     bootstrap: str, group: str, run: Run
 ) -> None:
     dead = set_up(bootstrap, group, letters=1)
@@ -209,7 +209,7 @@ def test_batch_that_cannot_be_decoded_is_told_and_the_others_are_sent(
         asyncio.run(lying_in(bootstrap, dead))
 
 
-def test_topic_that_is_made_again_midway_ends_the_reading(bootstrap: str, group: str) -> None:
+def test_topic_recreated_midway_ends_the_reading(bootstrap: str, group: str) -> None:
     asyncio.run(made_again_midway(bootstrap, group))
 
 

@@ -90,7 +90,9 @@ def doubled(records: list[DecodedRecord]) -> list[bytes]:
     return [value for value, count in counts.items() if count == 2]
 
 
-def test_kill_9_loses_nothing_and_doubles_what_was_under_way(bootstrap: str, group: str) -> None:
+def test_kill_9_loses_no_letter_and_repeats_only_letters_in_flight(
+    bootstrap: str, group: str
+) -> None:
     dead = asyncio.run(set_up(bootstrap, group))
     in_the_middle(bootstrap, group, dead, signal.SIGKILL)
     before = len(copies(bootstrap, group))
@@ -108,7 +110,7 @@ def test_kill_9_loses_nothing_and_doubles_what_was_under_way(bootstrap: str, gro
     assert (code, json.loads(out)["left"]) == (0, {"redriven-before": LETTERS})
 
 
-def test_signal_ends_it_after_what_is_under_way(bootstrap: str, group: str) -> None:
+def test_signal_ends_a_redrive_after_the_letters_in_flight(bootstrap: str, group: str) -> None:
     dead = asyncio.run(set_up(bootstrap, group))
     code, out = in_the_middle(bootstrap, group, dead, signal.SIGINT)
     assert code == 130
@@ -134,7 +136,7 @@ def test_broker_that_starts_again_is_waited_for(tmp_path: Path) -> None:
         assert doubled(copies(broker.bootstrap_servers, "billing")) == []
 
 
-def test_broker_that_stays_away_ends_it_with_what_was_done(tmp_path: Path) -> None:
+def test_redrive_ends_with_a_report_if_the_broker_does_not_return(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "data") as broker:
         dead = asyncio.run(set_up(broker.bootstrap_servers, "billing"))
         process = start(broker.bootstrap_servers, dead, "--rate", str(RATE), "--timeout", "3000")

@@ -73,7 +73,7 @@ def values(bootstrap: str, topic: str) -> list[bytes | None]:
     return [record.value for record in asyncio.run(lying_in(bootstrap, topic))]
 
 
-def test_letter_keeps_every_byte_and_says_what_happened(bootstrap: str, group: str) -> None:
+def test_letter_keeps_all_bytes_and_describes_the_failure(bootstrap: str, group: str) -> None:
     dead = set_up(bootstrap, group)
     given = Given(
         "orders", offset=7, partition=2, key=b"\x00key", value=b"\xfe\xff", headers=HEADERS,
@@ -105,7 +105,9 @@ def test_letter_keeps_every_byte_and_says_what_happened(bootstrap: str, group: s
     assert letter.redrive_id == f"{group}/orders/2/7/1"
 
 
-def test_redriven_record_is_as_it_was_and_begins_anew(bootstrap: str, group: str, run: Run) -> None:
+def test_redriven_record_is_unchanged_and_has_no_failures(
+    bootstrap: str, group: str, run: Run
+) -> None:
     dead = set_up(bootstrap, group)
     given = Given("orders", offset=7, key=b"k", value=b"v", headers=HEADERS)
     story = Story(failures=5, attempts=(ATTEMPT,))
@@ -122,7 +124,7 @@ def test_redriven_record_is_as_it_was_and_begins_anew(bootstrap: str, group: str
     )  # fmt: skip
 
 
-def test_second_redrive_sends_only_what_came_since(bootstrap: str, group: str, run: Run) -> None:
+def test_second_redrive_sends_only_new_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=3)
     assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 3}
     again = run(f"redrive {dead}")
@@ -167,7 +169,7 @@ def test_dry_run_changes_nothing(bootstrap: str, group: str, run: Run) -> None:
     assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 2}
 
 
-def test_what_was_sent_back_so_often_stays(bootstrap: str, group: str, run: Run) -> None:
+def test_letters_beyond_max_redrives_are_not_sent(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group)
     burials = [
         (Given("orders", offset=n, value=b"%d" % n), failed(NoAnswer("x"), Story(redrives=n)))
@@ -181,7 +183,7 @@ def test_what_was_sent_back_so_often_stays(bootstrap: str, group: str, run: Run)
     assert values(bootstrap, f"{group}.retry") == [b"0", b"1"]
 
 
-def test_limit_and_rate_are_kept(bootstrap: str, group: str, run: Run) -> None:
+def test_redrive_observes_limit_and_rate(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=40)
     began = time.monotonic()
     printed = run(f"redrive {dead} --json --limit 30 --rate 50")
@@ -212,7 +214,7 @@ def test_original_topic_gets_the_record_in_its_partition(
     assert asyncio.run(ends()) == [0, 1, 1]
 
 
-def test_group_without_a_topic_of_its_own_is_named(bootstrap: str, group: str, run: Run) -> None:
+def test_missing_retry_topic_of_the_group_is_reported(bootstrap: str, group: str, run: Run) -> None:
     dead = f"{group}.dead"
     asyncio.run(make_topics(bootstrap, dead))
     asyncio.run(bury(bootstrap, dead, group, (Given("orders"), failed(NoAnswer("x")))))
@@ -222,7 +224,7 @@ def test_group_without_a_topic_of_its_own_is_named(bootstrap: str, group: str, r
     assert run(f"list {dead} --json").rows[0]["redriven"] == 0
 
 
-def test_topic_that_was_made_again_has_new_letters(bootstrap: str, group: str, run: Run) -> None:
+def test_recreated_topic_has_new_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
     run(f"redrive {dead}")
 
@@ -241,7 +243,7 @@ def test_topic_that_was_made_again_has_new_letters(bootstrap: str, group: str, r
     assert len(values(bootstrap, f"{dead}.redriven")) == 1
 
 
-def test_ledger_forgets_letters_that_are_gone(bootstrap: str, group: str, run: Run) -> None:
+def test_ledger_forgets_purged_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=3)
     run(f"redrive {dead} --limit 1")
     run(f"redrive {dead} --limit 1")
@@ -252,7 +254,7 @@ def test_ledger_forgets_letters_that_are_gone(bootstrap: str, group: str, run: R
     assert json.loads(left.value or b"")["ranges"] == [[2, 3]]
 
 
-def test_single_letters_are_read_out_of_the_middle_of_a_batch(
+def test_single_letters_are_read_from_the_middle_of_a_batch(
     bootstrap: str, group: str, topic: str
 ) -> None:
     async def read_some() -> list[bytes | None]:
@@ -300,7 +302,7 @@ def test_letters_are_found_by_the_time_of_their_burial(
     assert count("--since", moment.isoformat()) == 1
 
 
-def test_list_counts_by_what_went_wrong(bootstrap: str, group: str, run: Run) -> None:
+def test_list_counts_letters_by_failure(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
     burials = (
         Given("orders", offset=2),
@@ -320,7 +322,7 @@ def test_list_counts_by_what_went_wrong(bootstrap: str, group: str, run: Run) ->
     assert run(f"list {dead} --json --error-class NoAnswer --not-redriven").rows[0]["letters"] == 1
 
 
-def test_show_prints_all_there_is_to_know(bootstrap: str, group: str, run: Run) -> None:
+def test_show_prints_all_fields_of_a_letter(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group)
     try:
         raise NoAnswer("no answer in 3 s")  # noqa: TRY301  For its traceback.
@@ -362,7 +364,7 @@ def test_export_is_read_back_byte_for_byte(
     assert (copy.key, copy.value, copy.headers) == (letter.key, letter.value, letter.headers)
 
 
-def test_purge_deletes_up_to_the_first_that_is_not_meant(
+def test_purge_deletes_up_to_the_first_letter_that_does_not_match(
     bootstrap: str, group: str, run: Run
 ) -> None:
     dead = set_up(bootstrap, group, letters=6)
@@ -382,7 +384,7 @@ def test_purge_deletes_up_to_the_first_that_is_not_meant(
     assert run(f"list {dead}").out == "There are no dead letters.\n"
 
 
-def test_purge_of_what_was_sent_back(bootstrap: str, group: str, run: Run) -> None:
+def test_purge_deletes_redriven_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=4)
     run(f"redrive {dead} --limit 3")
     assert run(f"purge {dead} --redriven --execute --json").rows[0]["deleted"] == 3
@@ -416,7 +418,7 @@ def brokers_letters(bootstrap: str, topic: str, group: str, *, copies: bool) -> 
 
 
 @pytest.mark.parametrize("copies", [True, False], ids=["copied", "not-copied"])
-def test_brokers_letters_go_back_whole(
+def test_letters_of_the_broker_are_redriven_with_headers(
     bootstrap: str, topic: str, group: str, run: Run, copies: bool
 ) -> None:
     dead = brokers_letters(bootstrap, topic, group, copies=copies)
@@ -439,7 +441,7 @@ def test_brokers_letters_go_back_whole(
 
 
 @pytest.mark.parametrize("copies", [True, False], ids=["copied", "not-copied"])
-def test_records_that_are_gone_are_said_to_be(
+def test_letters_whose_records_were_deleted_are_reported(
     bootstrap: str, topic: str, group: str, run: Run, copies: bool
 ) -> None:
     dead = brokers_letters(bootstrap, topic, group, copies=copies)
@@ -466,7 +468,7 @@ def test_records_that_are_gone_are_said_to_be(
 @pytest.mark.parametrize(
     ("copies", "timestamp_ms"), [(True, 1), (False, None)], ids=["copied", "not-copied"]
 )
-def test_record_of_a_topic_that_was_made_again_is_not_the_letters(
+def test_record_of_a_recreated_topic_is_not_that_of_the_letter(
     bootstrap: str, topic: str, group: str, run: Run, copies: bool, timestamp_ms: int | None
 ) -> None:
     dead = brokers_letters(bootstrap, topic, group, copies=copies)
@@ -491,7 +493,7 @@ def test_record_of_a_topic_that_was_made_again_is_not_the_letters(
         assert (printed.rows["sent"], printed.rows["left"]) == ({}, {"record-gone": 2})
 
 
-def test_what_is_no_letter_is_left(bootstrap: str, group: str, run: Run) -> None:
+def test_record_that_is_no_letter_is_not_sent(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=1)
 
     async def produce() -> None:
@@ -506,7 +508,7 @@ def test_what_is_no_letter_is_left(bootstrap: str, group: str, run: Run) -> None
     assert run(f"list {dead} --json --reason unknown").rows[0]["letters"] == 1
 
 
-def test_ledger_that_somebody_else_wrote_to_is_named(bootstrap: str, group: str, run: Run) -> None:
+def test_foreign_record_in_the_ledger_is_reported(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
     run(f"redrive {dead} --limit 1")
 
@@ -544,13 +546,13 @@ def test_misuse_is_named(run: Run, words: str, said: str) -> None:
     assert said in printed.err
 
 
-def test_topic_that_does_not_exist_is_named(run: Run) -> None:
+def test_error_names_the_missing_topic(run: Run) -> None:
     printed = run("list no-such-topic")
     assert printed.code == 1
     assert "topic 'no-such-topic' does not exist" in printed.err
 
 
-def test_show_tells_that_there_is_more_than_it_shows(bootstrap: str, group: str, run: Run) -> None:
+def test_show_reports_that_more_letters_match(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
     first, both = run(f"show {dead}"), run(f"show {dead} --limit 2")
     assert first.out.count("attempts-exhausted") == 1

@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "retry-and-dead-letters.md").read_t
 COMMANDS = re.findall(r"^\$ sharegroup (.+)$", PAGE, re.MULTILINE)
 
 
-def test_examples_declare_what_they_say() -> None:
+def test_examples_declare_the_documented_dead_letters() -> None:
     names: dict[str, object] = {}
     for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(example, "docs/retry-and-dead-letters.md", "exec"), names)
@@ -27,7 +27,7 @@ def test_examples_declare_what_they_say() -> None:
     assert letters["audit"] == BrokerDeadLetter("dlq.audit")
 
 
-def test_there_are_commands() -> None:
+def test_document_contains_commands() -> None:
     assert len(COMMANDS) >= 7
 
 

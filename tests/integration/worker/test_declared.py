@@ -31,7 +31,7 @@ class Model(pydantic.BaseModel):
 
 
 @on_a_loop
-async def test_every_kind_of_handler_gets_what_its_sender_sends(
+async def test_every_kind_of_handler_gets_the_records_of_its_sender(
     bootstrap: str, topic: str, group: str
 ) -> None:
     app = App("kinds", bootstrap_servers=bootstrap)
@@ -143,9 +143,7 @@ async def test_process_that_only_sends_handles_nothing(
 
 
 @on_a_loop
-async def test_unreadable_bytes_are_kept_among_the_dead_letters(
-    bootstrap: str, topic: str, group: str
-) -> None:
+async def test_unreadable_bytes_become_dead_letters(bootstrap: str, topic: str, group: str) -> None:
     app = App("unreadable", bootstrap_servers=bootstrap)
     got = Collected()
     app.on("record.dead_lettered", lambda event: got.add("buried", event.offset))
@@ -168,7 +166,7 @@ async def test_unreadable_bytes_are_kept_among_the_dead_letters(
 
 
 @on_a_loop
-async def test_decision_by_hand_wins_over_what_the_handler_does_then(
+async def test_explicit_decision_overrides_the_later_outcome_of_the_handler(
     bootstrap: str, topic: str, group: str
 ) -> None:
     app = App("by-hand", bootstrap_servers=bootstrap)

@@ -86,7 +86,7 @@ def test_status_is_json() -> None:
     asyncio.run(ask())
 
 
-def test_what_is_no_page_is_told_which_there_are() -> None:
+def test_unknown_path_gets_a_list_of_paths() -> None:
     async def ask() -> None:
         async with serving() as endpoint:
             assert await get(endpoint, "/") == (
@@ -112,7 +112,7 @@ def test_head_has_no_body() -> None:
     asyncio.run(ask())
 
 
-def test_what_is_no_http_is_refused() -> None:
+def test_request_that_is_no_http_is_refused() -> None:
     async def ask() -> None:
         async with serving() as endpoint:
             assert (await say(endpoint, b"\x00\x01\x02\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
@@ -122,7 +122,7 @@ def test_what_is_no_http_is_refused() -> None:
     asyncio.run(ask())
 
 
-def test_who_asks_and_says_nothing_is_cut_off() -> None:
+def test_silent_connection_is_closed_after_a_timeout() -> None:
     async def ask() -> None:
         async with serving(request_seconds_max=0.05) as endpoint:
             reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)

@@ -90,7 +90,7 @@ def send(broker: ServeProcess, topic: str, *payloads: dict[str, object]) -> None
     produce(broker.bootstrap_servers, topic, [json.dumps(payload).encode() for payload in payloads])
 
 
-def test_web_application_answers_before_the_mail_goes_out(
+def test_web_application_responds_before_the_mail_is_sent(
     broker: ServeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOOTSTRAP", broker.bootstrap_servers)
@@ -202,7 +202,7 @@ def test_changes_of_a_customer_are_applied_in_their_order(
         wait_until(lambda: balances() == dict.fromkeys(customers, (10, 55)), balances)
 
 
-def test_what_a_bug_left_behind_goes_back_when_it_is_fixed(
+def test_dead_letters_of_a_bug_are_redriven_after_the_fix(
     broker: ServeProcess, tmp_path: Path
 ) -> None:
     shares = tmp_path / "shares.csv"

@@ -53,7 +53,7 @@ def wait_until(condition: Callable[[], bool], log: Path) -> None:
         time.sleep(0.05)
 
 
-def test_first_steps_can_be_followed_word_for_word(tmp_path: Path) -> None:
+def test_first_steps_work_as_documented(tmp_path: Path) -> None:
     (worker,) = re.findall(r"    (sharegroup worker .*)\n", STEPS)
     (tmp_path / "orders.py").write_text(CODE)
     log = tmp_path / "worker.log"

@@ -42,7 +42,7 @@ def looked(
 
 
 @WHERE
-def test_its_deadline_moves_while_the_worker_renews_it(
+def test_deadline_advances_while_the_worker_renews_the_lock(
     bootstrap: str, group: str, topic: str, processes: int
 ) -> None:
     first, then, left = looked(
@@ -53,9 +53,7 @@ def test_its_deadline_moves_while_the_worker_renews_it(
 
 
 @WHERE
-def test_it_is_renewed_when_the_handler_asks(
-    bootstrap: str, group: str, topic: str, processes: int
-) -> None:
+def test_handler_can_renew_its_lock(bootstrap: str, group: str, topic: str, processes: int) -> None:
     first, then, left = looked(bootstrap, group, topic, b"renew", processes=processes)
     assert first < then
     assert 20 < left <= 30

@@ -103,7 +103,7 @@ def test_a_plan_that_was_applied_leaves_nothing_to_plan(
     asyncio.run(work())
 
 
-def test_drift_is_found_mended_and_what_nobody_declared_is_left_alone(
+def test_drift_is_corrected_and_undeclared_settings_are_kept(
     bootstrap: str, group: str, topic: str
 ) -> None:
     async def work() -> None:
@@ -134,7 +134,7 @@ def test_drift_is_found_mended_and_what_nobody_declared_is_left_alone(
     asyncio.run(work())
 
 
-def test_nothing_is_deleted_without_prune_and_then_only_what_was_the_groups(
+def test_only_prune_deletes_topics_and_only_those_of_the_group(
     bootstrap: str, group: str, topic: str
 ) -> None:
     async def work() -> None:
@@ -191,7 +191,9 @@ def test_a_topic_that_the_application_declares_is_made_and_grows(
     asyncio.run(work())
 
 
-def test_the_brokers_own_dead_letters_are_settings(bootstrap: str, group: str, topic: str) -> None:
+def test_broker_dead_letters_are_applied_as_group_settings(
+    bootstrap: str, group: str, topic: str
+) -> None:
     async def work() -> None:
         dead = f"{topic}.dead"
         app = application(bootstrap, group, topic, dead_letter=BrokerDeadLetter(dead))
@@ -205,7 +207,7 @@ def test_the_brokers_own_dead_letters_are_settings(bootstrap: str, group: str, t
     asyncio.run(work())
 
 
-def test_a_start_makes_what_is_missing_and_only_tells_of_what_differs(
+def test_start_creates_missing_topics_and_only_reports_drift(
     bootstrap: str, group: str, topic: str
 ) -> None:
     async def work() -> None:
@@ -232,9 +234,7 @@ def test_a_start_makes_what_is_missing_and_only_tells_of_what_differs(
     asyncio.run(work())
 
 
-def test_many_workers_that_start_at_one_moment_make_everything_once(
-    bootstrap: str, group: str, topic: str
-) -> None:
+def test_concurrent_starts_create_each_topic_once(bootstrap: str, group: str, topic: str) -> None:
     async def work() -> None:
         app = application(bootstrap, group, topic, dead_letter=DeadLetter())
         admins = [AdminClient(bootstrap_servers=bootstrap) for _ in range(6)]
@@ -248,7 +248,7 @@ def test_many_workers_that_start_at_one_moment_make_everything_once(
     asyncio.run(work())
 
 
-def test_a_setting_that_can_not_be_made_is_told_of_and_stops_nobody(
+def test_refused_setting_is_reported_and_does_not_stop_the_start(
     bootstrap: str, group: str, topic: str
 ) -> None:
     async def work() -> None:
@@ -342,7 +342,7 @@ class Blind(LeastPrivileged):
         return {name: TopicAuthorizationFailed(f"{name} needs DESCRIBE") for name in names}
 
 
-def test_least_privilege_is_enough_where_everything_exists_and_is_told_once(
+def test_least_privileges_suffice_for_existing_infrastructure(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     async def work() -> None:

@@ -80,7 +80,7 @@ def get(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_sigterm_lets_handlers_finish_and_says_what_was_done(
+def test_sigterm_lets_handlers_finish_and_prints_a_report(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     with WorkerProcess(tmp_path, application(bootstrap, group, topic)) as worker:
@@ -99,7 +99,7 @@ def test_sigterm_lets_handlers_finish_and_says_what_was_done(
     assert lag(bootstrap, group, topic) == 0
 
 
-def test_what_does_not_fit_in_grace_is_given_back_without_a_delivery_lost(
+def test_records_beyond_the_grace_period_are_released_and_redelivered(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     text = application(bootstrap, group, topic, grace="300ms")
@@ -132,7 +132,7 @@ def test_a_second_sigterm_hurries(bootstrap: str, group: str, topic: str, tmp_pa
         assert worker.stopped()["released"] == "1"
 
 
-def test_quiet_finishes_what_it_has_and_takes_nothing_until_it_is_resumed(
+def test_quiet_worker_finishes_its_records_and_takes_none_until_resumed(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     text = application(bootstrap, group, topic)
@@ -228,8 +228,8 @@ def test_a_port_in_use_ends_the_start(
             assert worker.noted() == []
 
 
-def test_a_stop_during_the_start_ends_it(group: str, topic: str, tmp_path: Path) -> None:
-    """Nobody listens on the port, so the start would wait for a broker."""
+def test_sigterm_during_the_start_ends_the_worker(group: str, topic: str, tmp_path: Path) -> None:
+    """No broker listens on the port, so the start would wait for one."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         nowhere = f"127.0.0.1:{free.getsockname()[1]}"
         text = application(nowhere, group, topic)
@@ -241,7 +241,7 @@ def test_a_stop_during_the_start_ends_it(group: str, topic: str, tmp_path: Path)
             assert worker.printed() == ""
 
 
-def test_only_the_groups_that_were_asked_for_run(
+def test_only_the_selected_groups_run(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     text = application(bootstrap, group, topic) + (
@@ -259,7 +259,7 @@ def test_only_the_groups_that_were_asked_for_run(
         assert not any(line.startswith("other") for line in worker.noted())
 
 
-def test_a_group_that_there_is_not_is_named(
+def test_error_names_an_unknown_group_and_the_existing_ones(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     with WorkerProcess(tmp_path, application(bootstrap, group, topic), "-g", "nope") as worker:
@@ -291,7 +291,7 @@ def test_the_commands_are_for_every_process_of_an_application(
         assert list((runtime / "sharegroup").iterdir()) == []
 
 
-def test_a_handler_in_a_process_of_its_own_logs_as_all_others_do(
+def test_handler_in_a_separate_process_uses_the_same_log_format(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     text = (
@@ -314,7 +314,7 @@ def test_a_handler_in_a_process_of_its_own_logs_as_all_others_do(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_logs_say_which_record_they_are_about(
+def test_log_lines_name_the_position_of_their_record(
     bootstrap: str, group: str, topic: str, tmp_path: Path, form: str
 ) -> None:
     text = application(bootstrap, group, topic).replace(

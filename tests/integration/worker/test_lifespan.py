@@ -47,9 +47,7 @@ async def serving(web: Starlette) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def test_a_web_application_sends_jobs_and_handles_them_itself(
-    bootstrap: str, group: str, topic: str
-) -> None:
+def test_web_application_can_send_and_handle_jobs(bootstrap: str, group: str, topic: str) -> None:
     async def work() -> None:
         done: asyncio.Queue[str] = asyncio.Queue()
         app = application(bootstrap, group, topic, done)
@@ -71,7 +69,9 @@ def test_a_web_application_sends_jobs_and_handles_them_itself(
     asyncio.run(work())
 
 
-def test_a_lifespan_of_ones_own_starts_and_stops_it(bootstrap: str, group: str, topic: str) -> None:
+def test_custom_lifespan_starts_and_stops_the_worker(
+    bootstrap: str, group: str, topic: str
+) -> None:
     async def work() -> None:
         done: asyncio.Queue[str] = asyncio.Queue()
         app = application(bootstrap, group, topic, done)
@@ -93,9 +93,7 @@ def test_a_lifespan_of_ones_own_starts_and_stops_it(bootstrap: str, group: str, 
     asyncio.run(work())
 
 
-def test_a_start_that_fails_leaves_nothing_behind_and_may_be_tried_again(
-    bootstrap: str, group: str, topic: str
-) -> None:
+def test_failed_start_cleans_up_and_can_be_repeated(bootstrap: str, group: str, topic: str) -> None:
     async def work() -> None:
         done: asyncio.Queue[str] = asyncio.Queue()
         app = application(bootstrap, group, topic, done)

@@ -28,7 +28,7 @@ EXAMPLES = [
 ]
 ROWS_OF_A_REAL_WORKER = {
     "18": "test_a_crash_of_the_interpreter_fails_its_record_and_no_other",
-    "20": "test_a_stop_finishes_what_fits_and_gives_back_the_rest",
+    "20": "test_stop_finishes_records_in_the_grace_period_and_releases_the_rest",
 }
 """Rows that virtual time has no use for, and their tests in `test_running`."""
 
@@ -75,7 +75,7 @@ def test_every_row_of_outcomes_has_a_test() -> None:
     ] == []
 
 
-def test_rows_beside_the_rules_are_those_of_the_page() -> None:
+def test_row_numbers_in_the_code_agree_with_the_document() -> None:
     from sharegroup.worker.decisions import decide
 
     noted = {
@@ -86,7 +86,7 @@ def test_rows_beside_the_rules_are_those_of_the_page() -> None:
     assert noted == set(range(1, 14))
 
 
-def test_options_of_other_worlds_are_those_of_the_code() -> None:
+def test_documented_options_of_other_libraries_agree_with_the_code() -> None:
     assert [tuple(row) for row in rows("Options of other frameworks")[1:]] == [
         (f"`{name}`", text) for name, text in ELSEWHERE.items()
     ]

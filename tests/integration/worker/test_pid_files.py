@@ -71,13 +71,13 @@ def test_a_worker_that_ended_well_leaves_no_file(
     assert list(own_folder.iterdir()) == []
 
 
-def test_what_a_killed_worker_left_is_removed_and_signals_nobody(
+def test_pid_file_of_a_killed_worker_is_removed_and_gets_no_signal(
     process: subprocess.Popen[str], own_folder: Path
 ) -> None:
     [found] = workers("orders")
     process.kill()
     process.wait()
-    # The process id now is ours, as if the system had given it away again.
+    # The file names this process, as if the system had reused the process id.
     found.path.write_text(f"{os.getpid()}\n{{}}\n")
     stranger = pid_files.WorkerProcess(os.getpid(), found.path)
     assert not stranger.send(signal.SIGKILL)
@@ -85,7 +85,7 @@ def test_what_a_killed_worker_left_is_removed_and_signals_nobody(
     assert list(own_folder.iterdir()) == []
 
 
-def test_a_process_that_is_gone_is_not_signalled(process: subprocess.Popen[str]) -> None:
+def test_ended_process_is_not_signalled(process: subprocess.Popen[str]) -> None:
     [found] = workers("orders")
     process.kill()
     process.wait()
@@ -135,7 +135,7 @@ def test_a_folder_that_others_may_write_to_is_refused(own_folder: Path) -> None:
         workers("orders")
 
 
-def test_names_of_applications_may_hold_what_file_names_do_not(
+def test_pid_file_name_escapes_the_application_name(
     process: subprocess.Popen[str], own_folder: Path
 ) -> None:
     file = PidFile.of("a/b c")
@@ -143,7 +143,7 @@ def test_names_of_applications_may_hold_what_file_names_do_not(
     file.close()
 
 
-def test_folder_that_cannot_be_made_says_which_variable_names_another(
+def test_error_for_an_impossible_folder_names_the_variable_to_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

@@ -49,7 +49,7 @@ def test_a_process_that_began_while_the_worker_stopped_is_ended() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_processes_answer_until_they_are_closed() -> None:
+def test_processes_return_results_until_they_are_closed() -> None:
     async def test() -> None:
         processes = HandlerProcesses(shape_of(double), 2)
         await processes.start()
@@ -72,7 +72,7 @@ def test_a_process_whose_worker_was_killed_ends_without_an_error() -> None:
     assert process.exitcode == 0
 
 
-def test_a_call_that_is_over_before_its_process_has_it_is_not_made(tmp_path: Path) -> None:
+def test_call_cancelled_before_its_process_has_it_is_not_made(tmp_path: Path) -> None:
     async def test() -> None:
         processes = HandlerProcesses(shape_of(touch), 1)
         await processes.start()
@@ -88,8 +88,8 @@ def test_a_call_that_is_over_before_its_process_has_it_is_not_made(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["called after it"]
 
 
-def test_of_a_batch_the_records_that_failed_are_known_whatever_their_errors_are() -> None:
-    """What can't be sent from process to process was taken for a batch that is done."""
+def test_failed_records_of_a_batch_are_reported_with_unpicklable_errors() -> None:
+    """Such an error must not turn the batch into a successful one."""
 
     async def test() -> None:
         processes = HandlerProcesses(shape_of(load), 1)

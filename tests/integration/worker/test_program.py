@@ -40,7 +40,7 @@ sys.exit(run(App()))
 """
 
 
-def test_a_handler_that_ignores_being_cancelled_does_not_keep_the_process(tmp_path: Path) -> None:
+def test_handler_that_ignores_its_cancellation_does_not_block_the_exit(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-c", STUBBORN],
@@ -70,7 +70,7 @@ App("orders").run()
 """
 
 
-def test_a_process_that_only_imports_the_program_does_not_become_one_more_worker(
+def test_process_that_only_imports_the_program_starts_no_worker(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "orders.py").write_text(UNGUARDED)

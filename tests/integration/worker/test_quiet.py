@@ -18,7 +18,7 @@ def quieted(app: App) -> None:
 
 
 @run
-async def test_what_is_held_for_a_retry_is_retried_by_others(
+async def test_held_retries_of_a_quiet_worker_are_done_by_others(
     bootstrap: str, group: str, topic: str
 ) -> None:
     quiet, events = app_of(bootstrap)
@@ -52,7 +52,7 @@ async def test_what_is_held_for_a_retry_is_retried_by_others(
 
 
 @run
-async def test_what_waits_behind_its_key_goes_to_others(
+async def test_records_waiting_for_their_key_are_redelivered_to_others(
     bootstrap: str, group: str, topic: str
 ) -> None:
     quiet, _ = app_of(bootstrap)

@@ -44,7 +44,7 @@ def test_a_change_restarts_the_worker_and_a_syntax_error_waits_for_the_next_one(
         assert worker.printed().splitlines()[-1].startswith(f"stopped app={group} ")
 
 
-def test_a_worker_whose_watcher_was_killed_stops(
+def test_worker_whose_watcher_was_killed_stops(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     text = APP.format(bootstrap=bootstrap, group=group, topic=topic, word="only")

@@ -107,7 +107,7 @@ async def test_record_that_fails_to_the_end_takes_its_whole_history_to_the_dead_
 
 
 @on_a_loop
-async def test_record_that_is_sent_with_a_delay_runs_after_it(
+async def test_record_sent_with_a_delay_runs_after_it(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, runs = app_of(bootstrap), Collected()
@@ -156,7 +156,7 @@ async def bill(text: str, record: Record) -> None:
 """
 
 
-def test_record_that_waits_outlives_the_worker_where_it_failed(
+def test_waiting_retry_survives_the_end_of_its_worker(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     text = WAITING.format(bootstrap=bootstrap, group=group, topic=topic)

@@ -81,7 +81,7 @@ async def leaders_elected(bootstrap: str, topic: str) -> None:
                 return
 
 
-def test_delays_are_kept(bootstrap: str, group: str) -> None:
+def test_records_are_moved_after_their_delays(bootstrap: str, group: str) -> None:
     delays_ms = [50, 150, 200, 450, 1_000, 1_300, 2_500, 3_000]
 
     async def run() -> None:
@@ -118,9 +118,7 @@ def test_odd_delay_walks_down_three_tiers_and_arrives_with_its_story(
     asyncio.run(run())
 
 
-def test_two_groups_of_one_topic_do_not_see_each_others_retries(
-    bootstrap: str, group: str, topic: str
-) -> None:
+def test_groups_of_one_topic_have_separate_retries(bootstrap: str, group: str, topic: str) -> None:
     async def run() -> None:
         group_one, other = f"{group}.one", f"{group}.other"
         await make_topics(bootstrap, topic)
@@ -138,9 +136,7 @@ def test_two_groups_of_one_topic_do_not_see_each_others_retries(
     asyncio.run(run())
 
 
-def test_members_that_come_and_go_double_nothing_and_delay_little(
-    bootstrap: str, group: str
-) -> None:
+def test_rebalances_repeat_no_record_and_delay_little(bootstrap: str, group: str) -> None:
     delays_ms = list(range(500, 3_500, 10))
 
     async def run() -> None:
@@ -160,7 +156,7 @@ def test_members_that_come_and_go_double_nothing_and_delay_little(
     asyncio.run(run())
 
 
-def test_what_a_killed_process_owned_is_moved_within_the_session_timeout(
+def test_records_of_a_killed_process_are_moved_within_the_session_timeout(
     bootstrap: str, group: str
 ) -> None:
     delays_ms = [1_000 + number for number in range(40)]
@@ -206,7 +202,7 @@ def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group:
         asyncio.run(after())
 
 
-def test_broker_that_goes_and_comes_back_is_found_again(tmp_path: Path, group: str) -> None:
+def test_scheduler_reconnects_to_a_restarted_broker(tmp_path: Path, group: str) -> None:
     broker = own_broker(tmp_path)
 
     async def run() -> None:

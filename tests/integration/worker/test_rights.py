@@ -156,10 +156,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_a_worker_that_may_not_work_ends_with_one_line_and_never_says_ready(
+def test_worker_without_permissions_ends_with_one_line_and_no_ready(
     broker: Secured, tmp_path: Path
 ) -> None:
-    """All cases at a time: most of it is waiting for interpreters to start."""
+    """All cases run concurrently, because most of the time interpreters start."""
     running = {name: worker(broker, tmp_path, name, **how) for name, (how, _) in CASES.items()}
     try:
         for process in running.values():

@@ -156,7 +156,7 @@ async def test_a_process_that_hangs_is_killed_at_its_time_limit(
 
 
 @run
-async def test_what_is_decided_by_hand_in_another_process_is_carried_out(
+async def test_explicit_decision_in_another_process_is_applied(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, events = app_of(bootstrap)
@@ -170,7 +170,7 @@ async def test_what_is_decided_by_hand_in_another_process_is_carried_out(
 
 
 @run
-async def test_records_of_one_key_never_overlap_and_others_go_on(
+async def test_records_of_one_key_never_overlap_and_other_keys_continue(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, _ = app_of(bootstrap)
@@ -285,10 +285,10 @@ async def test_a_handler_past_its_time_is_cancelled_and_has_failed(
 
 
 @run
-async def test_a_busy_handler_takes_no_more_than_it_can_begin(
+async def test_busy_handler_takes_no_more_records_than_it_can_start(
     bootstrap: str, group: str, topic: str
 ) -> None:
-    """One worker hangs in its first record; another one gets all others of the same log batch."""
+    """A worker hangs in its first record; another one gets all others of the same log batch."""
     first, _ = app_of(bootstrap)
     second, _ = app_of(bootstrap)
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -312,7 +312,7 @@ async def test_a_busy_handler_takes_no_more_than_it_can_begin(
 
 
 @run
-async def test_a_route_without_room_leaves_the_others_theirs(
+async def test_route_without_room_does_not_reduce_the_room_of_others(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, _ = app_of(bootstrap)
@@ -362,7 +362,9 @@ async def test_a_batch_handler_gets_many_and_ends_each(
 
 
 @run
-async def test_a_rate_limit_is_kept_and_used(bootstrap: str, group: str, topic: str) -> None:
+async def test_rate_limit_is_observed_and_fully_used(
+    bootstrap: str, group: str, topic: str
+) -> None:
     app, _ = app_of(bootstrap)
     times: list[float] = []
 
@@ -378,7 +380,7 @@ async def test_a_rate_limit_is_kept_and_used(bootstrap: str, group: str, topic: 
 
 
 @run
-async def test_a_stop_finishes_what_fits_and_gives_back_the_rest(
+async def test_stop_finishes_records_in_the_grace_period_and_releases_the_rest(
     bootstrap: str, group: str, topic: str
 ) -> None:
     first, events = app_of(bootstrap)
@@ -468,7 +470,7 @@ async def test_a_quiet_worker_finishes_under_its_locks_and_others_get_the_rest(
 
 
 @run
-async def test_what_was_delivered_too_often_is_buried_and_not_run(
+async def test_record_at_the_delivery_limit_is_buried_and_not_run(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, events = app_of(bootstrap)
@@ -488,7 +490,7 @@ async def test_what_was_delivered_too_often_is_buried_and_not_run(
 
 
 @pytest.mark.parametrize("raised", [asyncio.CancelledError, SystemExit, BaseExceptionGroup])
-def test_whatever_a_handler_raises_ends_its_run_alone(
+def test_any_exception_of_a_handler_ends_only_its_run(
     bootstrap: str, group: str, topic: str, raised: type[BaseException]
 ) -> None:
     async def test(bootstrap: str, group: str, topic: str) -> None:
@@ -511,10 +513,10 @@ def test_whatever_a_handler_raises_ends_its_run_alone(
 
 
 @run
-async def test_a_record_that_is_held_does_not_stop_its_partition(
+async def test_held_record_does_not_stop_its_partition(
     bootstrap: str, group: str, topic: str
 ) -> None:
-    """Apache Kafka reads a partition only so far beyond its oldest record that is not settled."""
+    """Apache Kafka reads a partition only up to a limit beyond its oldest unsettled record."""
     app, events = app_of(bootstrap)
     done: list[tuple[bytes, float]] = []
 
@@ -547,7 +549,7 @@ async def test_a_record_that_is_held_does_not_stop_its_partition(
 
 
 @run
-async def test_concurrency_finds_its_level_from_what_handlers_take(
+async def test_automatic_concurrency_follows_the_duration_of_handlers(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, _ = app_of(bootstrap)
@@ -566,7 +568,9 @@ async def test_concurrency_finds_its_level_from_what_handlers_take(
 
 
 @run
-async def test_a_stop_ends_what_runs_in_processes(bootstrap: str, group: str, topic: str) -> None:
+async def test_stop_interrupts_handlers_in_processes(
+    bootstrap: str, group: str, topic: str
+) -> None:
     app, events = app_of(bootstrap)
     app.share_group(group, topics=topic, handler=handlers.pid_of, processes=2)
     await app.start()

@@ -54,7 +54,7 @@ def test_lag_and_retries_that_wait_are_counted_and_unknown_is_not_zero(
     asyncio.run(work())
 
 
-def test_a_cluster_that_is_away_makes_everything_unknown(group: str) -> None:
+def test_unreachable_cluster_makes_the_backlog_unknown(group: str) -> None:
     async def work() -> None:
         async with AdminClient(bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=50) as admin:
             waiting = GroupBacklog(admin, RealTimeClock(), (group,))
@@ -78,7 +78,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_program_of_ones_own_runs_an_application(
+def test_custom_program_can_run_an_application(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     text = PROGRAM.format(group=group, bootstrap=bootstrap, topic=topic)

@@ -39,8 +39,8 @@ asyncio.run(main())
 """
 
 
-def test_a_program_under_a_profiler_goes_on_whatever_becomes_of_its_threads() -> None:
-    """CPython 3.11: while an exception waits for some thread, a traced call never begins."""
+def test_interrupted_threads_do_not_block_a_program_under_a_profiler() -> None:
+    """In CPython 3.11 a traced call never begins while an exception is pending for some thread."""
     done = subprocess.run(
         [sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=30, check=False
     )

@@ -68,7 +68,7 @@ def test_connections_at_work_are_not_closed_for_a_new_one(idle_since_ms: int | N
     assert (admission.count, admission.refused_count) == (3, 1)
 
 
-def test_connection_without_a_place_takes_none_away() -> None:
+def test_leave_of_a_refused_connection_does_not_change_the_count() -> None:
     admission = filled(Peer(1), connections_max=1)
     admission.leave(Peer(2))
     assert admission.count == 1

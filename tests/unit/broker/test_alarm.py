@@ -6,7 +6,7 @@ from sharegroup.broker.clock import Alarm
 from sharegroup.testing import ManualClock
 
 
-def test_alarm_rings_once_at_the_earliest_moment_it_was_set_to() -> None:
+def test_alarm_rings_once_at_its_earliest_time() -> None:
     clock = ManualClock()
     rung: list[int] = []
     alarm = Alarm(clock, lambda: rung.append(clock.now_ms()))
@@ -20,7 +20,7 @@ def test_alarm_rings_once_at_the_earliest_moment_it_was_set_to() -> None:
     assert rung == [1_001_000]
 
 
-def test_alarm_that_is_set_while_it_rings_rings_again() -> None:
+def test_alarm_set_by_its_callback_rings_again() -> None:
     clock = ManualClock()
     rung: list[int] = []
 

@@ -97,13 +97,13 @@ def test_the_answer_that_is_written_next_has_room_beside_its_followers() -> None
 
 
 @in_loop
-def test_room_is_what_connection_and_total_leave() -> None:
+def test_room_is_limited_by_the_connection_and_the_total() -> None:
     answers = Answers()
     _, first = answers.peer(3 * MIB)
     assert first.room(1) == MIB
     answers.peer(3 * MIB)
     _, third = answers.peer()
-    assert third.room(1) == 2 * MIB  # The reserve of 1 MiB is for those that hold nothing.
+    assert third.room(1) == 2 * MIB  # The reserve of 1 MiB is for connections that hold nothing.
     third.reserve(1, 10)
     assert third.room(1) == MIB - 10
 
@@ -125,7 +125,7 @@ def test_reserved_bytes_count_until_the_answer_is_settled() -> None:
 
 
 @in_loop
-def test_a_large_answer_counts_whole_until_its_last_byte_is_sent() -> None:
+def test_large_response_counts_in_full_until_its_last_byte_is_sent() -> None:
     answers = Answers()
     peer, account = answers.peer(3 * MIB)
     peer.unsent = 1
@@ -157,7 +157,7 @@ def test_peers_that_take_nothing_are_closed_largest_first_when_others_need_room(
 
 
 @in_loop
-def test_a_peer_that_reads_at_a_fair_rate_stays() -> None:
+def test_peer_that_reads_at_a_fair_rate_is_not_closed() -> None:
     answers = Answers()
     reading, account = answers.peer(4 * MIB)
     stalled, _ = answers.peer(4 * MIB)
@@ -172,10 +172,10 @@ def test_a_peer_that_reads_at_a_fair_rate_stays() -> None:
 
 
 @in_loop
-def test_peers_are_not_closed_while_nobody_needs_room() -> None:
+def test_slow_peers_are_not_closed_while_no_request_needs_room() -> None:
     answers = Answers()
     peer, account = answers.peer(4 * MIB)
-    assert not account.may_answer()  # It holds all that it may; the total has room.
+    assert not account.may_answer()  # The connection is at its limit; the total has room.
     answers.check(8)
     assert not peer.closed
     assert peer.went_on
@@ -183,7 +183,7 @@ def test_peers_are_not_closed_while_nobody_needs_room() -> None:
     assert account.may_answer()
 
 
-def test_a_wait_ends_as_soon_as_there_is_room() -> None:
+def test_waiting_fetch_continues_when_room_becomes_free() -> None:
     async def run() -> None:
         answers = Answers()
         peer, account = answers.peer(4 * MIB)
@@ -228,7 +228,7 @@ class Requests:
 
 
 @in_loop
-def test_a_large_frame_gets_room_for_all_of_it_or_waits() -> None:
+def test_large_frame_gets_room_for_its_whole_size_or_waits() -> None:
     requests = Requests()
     assert requests.half(100, 4 * MIB)[1]
     assert not requests.half(100, 4 * MIB)[1]  # An eighth of 8 MiB is the reserve.
@@ -262,7 +262,7 @@ def test_halves_without_progress_are_closed_when_others_need_room() -> None:
 
 
 @in_loop
-def test_halves_without_progress_stay_while_nobody_needs_room() -> None:
+def test_stalled_frames_are_not_closed_while_no_request_needs_room() -> None:
     requests = Requests()
     peer, _ = requests.half(3 * MIB, 4 * MIB)
     requests.check(8)
@@ -270,7 +270,7 @@ def test_halves_without_progress_stay_while_nobody_needs_room() -> None:
 
 
 @in_loop
-def test_those_that_want_least_are_offered_room_first() -> None:
+def test_smallest_waiting_frames_get_room_first() -> None:
     requests = Requests()
     stalled, _ = requests.half(3 * MIB, 4 * MIB)
     requests.half(100, 3 * MIB)
@@ -303,7 +303,7 @@ def test_a_request_that_waits_for_a_disk_is_no_reason_to_close() -> None:
 
 
 @in_loop
-def test_what_came_without_a_grant_is_dropped_beyond_the_limit() -> None:
+def test_connections_without_a_grant_are_closed_beyond_the_limit() -> None:
     requests = Requests()
     peers = [requests.half(MIB // 4, 4 * MIB)[0] for _ in range(40)]
     assert requests.budget.used_bytes <= 8 * MIB

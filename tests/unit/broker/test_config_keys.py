@@ -138,7 +138,7 @@ def test_broker_key_is_as_in_kafka(row: Row) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_own_key_is_as_in_kafka(row: Row, part: type) -> None:
+def test_configuration_key_agrees_with_kafka(row: Row, part: type) -> None:
     assert shown(by_name(part)[row[0].rstrip("*")]) == row
 
 

@@ -136,7 +136,7 @@ def test_a_journal_from_before_partitions_were_added_is_refused(tmp_path: Path) 
     refused(tmp_path, match=r"1 folders belong to partitions that are not in.*-2\)")
 
 
-def test_a_journal_whose_last_event_is_damaged_costs_no_records(tmp_path: Path) -> None:
+def test_damaged_journal_is_refused_before_records_are_removed(tmp_path: Path) -> None:
     asyncio.run(make_topic(tmp_path))
     damaged = bytearray((tmp_path / JOURNAL).read_bytes())
     damaged[-1] ^= 1
@@ -191,7 +191,7 @@ async def set_retention(path: Path, ms: str) -> None:
         await topics.alter(lambda: event)
 
 
-def test_an_older_journal_that_lacks_only_a_setting_is_refused_until_it_is_accepted(
+def test_older_journal_is_refused_until_it_is_accepted(
     tmp_path: Path,
 ) -> None:
     asyncio.run(make_topic(tmp_path))
@@ -234,7 +234,7 @@ def test_a_missing_folder_of_an_internal_topic_is_refused(tmp_path: Path) -> Non
     asyncio.run(start())
 
 
-def test_an_older_journal_hands_no_producer_id_out_twice(tmp_path: Path) -> None:
+def test_older_journal_never_repeats_a_producer_id(tmp_path: Path) -> None:
     async def run() -> None:
         await make_topic(tmp_path)
         older = (tmp_path / JOURNAL).read_bytes()
@@ -247,7 +247,9 @@ def test_an_older_journal_hands_no_producer_id_out_twice(tmp_path: Path) -> None
             )
             await topics.named(ORDERS, 0)[1].append(batch, now_ms=1)
         (tmp_path / JOURNAL).write_bytes(older)
-        (tmp_path / ".kafka_cleanshutdown").unlink()  # After a crash nobody knows it for older.
+        (
+            tmp_path / ".kafka_cleanshutdown"
+        ).unlink()  # After a crash an older journal is not recognized.
         async with opened(tmp_path) as topics:
             assert await ProducerIds(topics).take() == taken + 1
 

@@ -31,7 +31,9 @@ def soft_limit(count: int) -> Iterator[None]:
         (1_048_576, Descriptors(1_048_576, 2_000, 512, 10_000)),
     ],
 )
-def test_connections_and_files_share_what_is_free(limit: int, expected: Descriptors) -> None:
+def test_connections_and_files_share_the_free_descriptors(
+    limit: int, expected: Descriptors
+) -> None:
     assert division(limit, in_use=40, connections_max=2_000) == expected
 
 

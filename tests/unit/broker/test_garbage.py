@@ -37,7 +37,7 @@ class FakeCollector:
         pass
 
 
-def test_a_collection_looks_at_new_objects_only() -> None:
+def test_garbage_collection_examines_only_new_objects() -> None:
     collector = FakeCollector()
     GarbagePolicy(collector, lambda: 0).start()
     for _ in range(3):

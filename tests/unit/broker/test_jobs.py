@@ -16,7 +16,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_job_that_fails_begins_again_and_the_others_go_on(
+def test_failed_job_is_restarted_and_the_others_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

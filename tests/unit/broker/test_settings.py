@@ -25,7 +25,7 @@ from sharegroup.errors import InvalidConfig, InvalidRequest
 from sharegroup.protocol_enums import ConfigOperation, ConfigSource
 
 
-def test_own_value_comes_before_the_brokers_and_the_default() -> None:
+def test_value_of_the_group_overrides_the_broker_and_the_default() -> None:
     config = LiveConfig(Config.parse({"group.share.record.lock.duration.ms": "20000"}))
     own = {"share.record.lock.duration.ms": "15000"}
     setting = next(
@@ -41,7 +41,7 @@ def test_own_value_comes_before_the_brokers_and_the_default() -> None:
     )
 
 
-def test_value_set_at_run_time_wins_over_what_the_broker_was_started_with() -> None:
+def test_value_set_at_run_time_overrides_the_start_configuration() -> None:
     live = LiveConfig(Config.parse({"message.max.bytes": "5000"}))
     live.apply({"message.max.bytes": "6000", "group.share.max.size": "7"}, {})
     assert (live.log.message_bytes_max, live.share_group.members_max) == (6000, 7)
@@ -66,7 +66,7 @@ def test_fixed_and_wrong_settings_of_the_broker_are_refused() -> None:
         LiveConfig(Config()).check({"group.share.session.timeout.ms": "5000"}, {})
 
 
-def test_value_that_nobody_set_is_the_default() -> None:
+def test_unset_value_is_the_default() -> None:
     found = {setting_.name: setting_ for setting_ in describe_topic(LiveConfig(Config()), {})}
     assert (found["segment.bytes"].value, found["segment.bytes"].source) == (
         "1073741824",
@@ -137,7 +137,7 @@ def test_alteration_sets_and_deletes_keys() -> None:
     assert own == {"retention.ms": "1", "segment.ms": "2"}
 
 
-def test_key_named_twice_and_lists_of_what_is_none_are_refused() -> None:
+def test_repeated_key_and_list_operation_on_a_scalar_are_refused() -> None:
     twice = (SettingChange("retention.ms", 0, "1"), SettingChange("retention.ms", 0, "2"))
     with pytest.raises(InvalidRequest, match="twice"):
         changed_topic(LIVE, {}, twice)
@@ -149,8 +149,8 @@ def test_key_named_twice_and_lists_of_what_is_none_are_refused() -> None:
         )
 
 
-def test_list_grows_from_what_holds_and_shrinks() -> None:
-    """Nobody set the policy: `delete` holds, and `compact` is added to that."""
+def test_append_and_subtract_change_the_effective_list() -> None:
+    """The policy was never set, so `compact` is appended to the default, `delete`."""
     outcome = changed_topic(
         LIVE, {}, (SettingChange("cleanup.policy", ConfigOperation.APPEND, "compact"),)
     )
@@ -209,7 +209,7 @@ def test_broker_settings_that_contradict_each_other_are_refused(
         Config.parse(values)
 
 
-def test_setting_of_one_broker_stands_above_that_of_all_brokers() -> None:
+def test_setting_of_one_broker_overrides_that_of_all_brokers() -> None:
     live = LiveConfig(Config())
     name = "group.share.assignment.interval.ms"
     live.apply({name: "700"}, {name: "500", "log.cleaner.backoff.ms": "1000"})
@@ -262,7 +262,7 @@ def test_retention_holds_in_the_finest_unit_that_is_set(
     assert live.log.effective_retention_ms == int(expected_ms)
 
 
-def test_keys_of_kafkas_own_workings_are_not_listed() -> None:
+def test_keys_of_kafkas_internals_are_not_listed() -> None:
     names = {setting_.name for setting_ in describe_broker(LIVE)}
     assert "group.share.persister.class.name" not in names
     assert "group.share.max.share.sessions" in names

@@ -41,11 +41,11 @@ RECORDS: list[ShareStateRecord] = [
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_what_was_stored_is_what_was_said(record: ShareStateRecord) -> None:
+def test_share_state_records_survive_a_round_trip(record: ShareStateRecord) -> None:
     assert decode(*encode(record)) == record
 
 
-def test_a_type_that_is_not_known_is_passed_over() -> None:
+def test_unknown_record_type_is_skipped() -> None:
     key, value = encode(RECORDS[0])
     assert decode(b"\0\7" + key[2:], value) is None
 
@@ -102,14 +102,14 @@ def known(stored: Iterable[KeyedRecord]) -> dict[SharePartitionKey, Any]:
 
 
 @given(commands, st.integers(1, 12))
-def test_a_start_knows_from_what_is_needed_all_that_the_whole_log_says(
+def test_needed_records_give_the_same_state_as_the_whole_log(
     said: list[tuple[SharePartitionKey, str, int, RecordState]], held_max: int
 ) -> None:
     log = log_of(said)
     assert known(needed(log, held_max=held_max)) == known(log)
 
 
-def test_what_a_snapshot_makes_superfluous_is_passed_over() -> None:
+def test_records_before_the_newest_snapshot_are_skipped() -> None:
     key = KEYS[0]
     said = [(key, "initialize", 0, RecordState.AVAILABLE)]
     said += [(key, "write", number, RecordState.ACKNOWLEDGED) for number in range(9)]
@@ -117,7 +117,7 @@ def test_what_a_snapshot_makes_superfluous_is_passed_over() -> None:
     assert offsets == [8, 9], "snapshots are at 0, 4 and 8"
 
 
-def test_what_was_forgotten_comes_as_its_tombstone_alone() -> None:
+def test_deleted_share_partition_is_read_as_its_tombstone() -> None:
     key = KEYS[0]
     said = [(key, "initialize", 0, RecordState.AVAILABLE)]
     said += [(key, "write", 1, RecordState.ACKNOWLEDGED), (key, "delete", 0, RecordState.AVAILABLE)]

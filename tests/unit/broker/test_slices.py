@@ -112,7 +112,7 @@ def test_work_is_dropped_with_its_owner() -> None:
     assert not scene.under_way
 
 
-def test_error_of_work_reaches_who_waits() -> None:
+def test_exception_in_sliced_work_is_raised_to_the_waiting_caller() -> None:
     async def scenario(scene: Scene) -> None:
         def failing() -> Steps[None]:
             yield from scene.work("first", LARGE)()
@@ -159,7 +159,7 @@ def test_steps_that_are_made_later_are_counted_by_slice() -> None:
     run(scenario)
 
 
-def test_large_work_rests_while_requests_of_others_are_answered() -> None:
+def test_large_work_pauses_while_other_requests_are_answered() -> None:
     async def scenario(scene: Scene) -> None:
         loop = asyncio.get_running_loop()
         for others, rests_ms in ((count().__next__, RESTS * 4 * LARGE), (int, 0)):
@@ -171,7 +171,7 @@ def test_large_work_rests_while_requests_of_others_are_answered() -> None:
     run(scenario)
 
 
-def test_what_is_small_is_done_at_once_while_large_work_rests() -> None:
+def test_small_work_is_done_immediately_while_large_work_pauses() -> None:
     async def scenario(scene: Scene) -> None:
         scene.slices = Slices(scene.clock, count().__next__)
         work = scene.slices.later(scene.work("large", LARGE), owner=1)

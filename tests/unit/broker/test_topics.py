@@ -40,7 +40,7 @@ def folders(path: Path) -> list[str]:
     return sorted(path_.name for path_ in path.iterdir() if path_.is_dir())
 
 
-def test_topic_and_its_records_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as topics:
             topic = await topics.create(ORDERS, partitions=2, settings={})
@@ -64,14 +64,14 @@ def test_partition_without_records_has_no_folder(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_folders_of_a_topic_that_is_gone_are_removed_at_start(tmp_path: Path) -> None:
+def test_folders_of_a_deleted_topic_are_removed_at_start(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as topics:
             topic = await topics.create(ORDERS, partitions=1, settings={})
             await topics.log_of(topic, 0).append(
                 encode_batch([SimpleRecord(None, b"1", 1)]), now_ms=1
             )
-        # As if the crash came between the journal's word and the removal of the files.
+        # As after a crash between the journal's event and the removal of the files.
         async with opened(tmp_path) as topics:
             await topics.alter(lambda: {"event": "topic_deleted", "id": topic.topic_id.hex})
             assert len(folders(tmp_path)) == 1
@@ -82,7 +82,7 @@ def test_folders_of_a_topic_that_is_gone_are_removed_at_start(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_unknown_partition_is_named_with_what_there_is(tmp_path: Path) -> None:
+def test_error_for_an_unknown_partition_names_the_existing_ones(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as topics:
             await topics.create(ORDERS, partitions=2, settings={})
@@ -106,7 +106,7 @@ def test_partitions_only_grow_and_only_to_the_limit(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+def test_producer_ids_are_never_repeated(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as topics:
             ids = ProducerIds(topics)
@@ -150,7 +150,7 @@ def test_silent_producers_of_many_partitions_are_forgotten_in_steps(tmp_path: Pa
     asyncio.run(run())
 
 
-def test_topic_id_that_nobody_has_is_not_found(tmp_path: Path) -> None:
+def test_unknown_topic_id_is_not_found(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as topics:
             assert topics.catalog.by_id(TopicId(UUID(int=9))) is None

@@ -39,7 +39,7 @@ async def woken_request_is_answered() -> None:
     assert len(waiting) == 0
 
 
-def test_woken_request_is_answered_when_there_is_something() -> None:
+def test_woken_request_is_answered_if_its_attempt_succeeds() -> None:
     asyncio.run(woken_request_is_answered())
 
 
@@ -54,7 +54,7 @@ async def deadline() -> None:
     assert answer.result() == "nothing"
 
 
-def test_deadline_answers_whatever_there_is() -> None:
+def test_request_is_answered_at_its_deadline() -> None:
     asyncio.run(deadline())
 
 
@@ -127,8 +127,8 @@ def test_cancelled_request_is_forgotten() -> None:
     asyncio.run(cancelled())
 
 
-def test_who_was_woken_is_served_before_who_comes_now() -> None:
-    """Served at once, and not a second time in its own turn; other keys disturb nobody."""
+def test_woken_requests_are_served_before_new_ones() -> None:
+    """A request served early is not tried again in its turn, and other keys do not affect it."""
 
     async def run() -> None:
         clock, waiting = room()
@@ -190,7 +190,7 @@ def test_many_woken_requests_are_tried_in_slices_and_in_order() -> None:
     asyncio.run(run())
 
 
-def test_a_newcomer_is_told_that_woken_requests_still_wait_for_their_try() -> None:
+def test_serve_woken_reports_that_woken_requests_are_left() -> None:
     async def run() -> None:
         slow = Slow(20)
         slow.waiting.wake("t")
@@ -213,7 +213,7 @@ def test_requests_with_one_deadline_are_answered_in_slices() -> None:
     asyncio.run(run())
 
 
-def test_a_request_is_told_which_of_its_keys_were_woken() -> None:
+def test_request_gets_the_keys_for_which_it_was_woken() -> None:
     async def run() -> None:
         clock, waiting = room()
         told: list[object] = []
@@ -232,7 +232,7 @@ def test_a_request_is_told_which_of_its_keys_were_woken() -> None:
     asyncio.run(run())
 
 
-def test_a_request_that_parks_behind_a_wake_is_not_tried_for_it() -> None:
+def test_request_parked_after_a_wake_is_not_tried_for_it() -> None:
     async def run() -> None:
         slow = Slow(1)
         slow.waiting.wake("t")

@@ -64,7 +64,7 @@ def test_names_of_librdkafka_mean_the_same() -> None:
     }
 
 
-def test_token_is_read_anew_each_time(tmp_path: Path) -> None:
+def test_token_file_is_read_for_each_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     found, _ = options({"sasl.oauthbearer.token.endpoint.url": f"file://{file}"})
     for token in ("first", "second"):
@@ -136,7 +136,9 @@ def test_group_config_among_consumer_properties_is_left_to_the_client_to_refuse(
         ),
     ],
 )
-def test_what_would_not_work_as_meant_is_refused(properties: dict[str, str], says: str) -> None:
+def test_property_that_would_have_no_effect_is_refused(
+    properties: dict[str, str], says: str
+) -> None:
     with pytest.raises(click.UsageError, match=says):
         options(properties)
 

@@ -45,7 +45,7 @@ def test_template_is_literals_and_verbs_in_order() -> None:
     )
 
 
-def test_headers_have_a_template_of_their_own() -> None:
+def test_headers_have_a_nested_template() -> None:
     (headers,) = parse_template("%h{%k=%v{base64},}")
     assert headers == Verb("h", "", (Verb("k"), b"=", Verb("v", "base64"), b","))
 
@@ -97,7 +97,7 @@ def test_each_verb_writes_its_part(form: str, expected: bytes) -> None:
     assert written(form) == expected
 
 
-def test_bytes_are_written_as_they_are() -> None:
+def test_bytes_are_written_unchanged() -> None:
     assert written("%v|", BINARY) == b"\xff\x00\n|"
 
 
@@ -118,14 +118,14 @@ def test_null_is_the_marker_and_has_length_minus_one() -> None:
         ("%o{big8}", b"", "300 does not fit into big8"),
     ],
 )
-def test_record_without_such_a_form_is_an_error_of_its_own(
+def test_value_without_the_requested_form_is_a_record_format_error(
     form: str, value: bytes, problem: str
 ) -> None:
     with pytest.raises(RecordFormatError, match=problem):
         written(form, ROW._replace(value=value))
 
 
-def test_timestamp_that_is_no_date_is_an_error_of_its_own() -> None:
+def test_timestamp_that_is_no_date_is_a_record_format_error() -> None:
     with pytest.raises(RecordFormatError, match="is not a valid date"):
         written("%d{rfc3339}", ROW._replace(timestamp_ms=2**62))
 
@@ -176,18 +176,18 @@ def test_separators_are_typed_with_escapes() -> None:
         ({"print.value": "false"}, b""),
     ],
 )
-def test_kafkas_properties_print_what_kafkas_formatter_prints(
+def test_kafkas_properties_give_the_output_of_kafkas_formatter(
     properties: dict[str, str], expected: bytes
 ) -> None:
     assert kafka_writer(properties)(ROW) == expected
 
 
-def test_record_without_headers_says_so_as_in_kafka() -> None:
+def test_record_without_headers_is_printed_like_in_kafka() -> None:
     write = kafka_writer({"print.headers": "true", "print.key": "true"})
     assert write(BINARY._replace(headers=())) == b"NO_HEADERS\tnull\t\xff\x00\n\n"
 
 
-def test_property_that_means_nothing_here_names_what_does() -> None:
+def test_error_for_an_unsupported_property_names_the_replacement() -> None:
     with pytest.raises(FormatError, match=r"print\.timestamp: use --format '%d"):
         kafka_writer({"print.timestamp": "true"})
     with pytest.raises(FormatError, match=r"no formatter property print\.kye; known: print\.part"):

@@ -97,7 +97,7 @@ def test_tombstone_has_a_value_of_null() -> None:
     assert found["value"] is None
 
 
-def test_what_is_not_known_here_stays_readable() -> None:
+def test_unknown_records_are_printed_as_base64() -> None:
     assert coordinator_json(SHARE_GROUP_RECORDS, b"\x00\x01\xff", b"\x00\x04\xfe") == {
         "unknown": "record type 1",
         "key": {"type": 1, "data": "/w=="},

@@ -29,7 +29,7 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
-def test_help_of_a_verb_begins_as_the_list_of_verbs_says(
+def test_help_of_a_verb_begins_like_the_list_of_verbs(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert outcome(f"{verb} --help") == 0
@@ -67,7 +67,7 @@ def commands(command: click.Command, context: click.Context) -> Iterator[click.C
             yield from commands(inner, context)
 
 
-def test_every_verb_that_asks_a_cluster_takes_kafkas_option_and_its_short_form() -> None:
+def test_every_cluster_verb_accepts_bootstrap_server_and_its_short_form() -> None:
     options = [
         parameter.opts
         for command in commands(cli, click.Context(cli, info_name="sharegroup"))

@@ -31,7 +31,7 @@ def test_json_has_every_key_of_a_row() -> None:
     ]
 
 
-def test_colour_marks_heads_and_states_and_nothing_else() -> None:
+def test_only_heads_and_states_are_coloured() -> None:
     head, stable, empty = LISTING.text(coloured=True).splitlines()
     assert head.startswith("\x1b[1mGROUP")
     assert stable == "billing  \x1b[32mStable\x1b[0m  2"
@@ -43,7 +43,7 @@ def test_nothing_is_a_sentence_for_people_and_an_array_for_programs() -> None:
     assert (nothing.text(), nothing.json()) == ("There are no groups.", "[]")
 
 
-def test_unknown_is_a_dash_and_partitions_are_written_as_kafka_writes_them() -> None:
+def test_none_is_a_dash_and_partitions_are_in_kafkas_form() -> None:
     listing = Listing(
         [{"lag": None, "assignment": {"a": [0], "b": [0, 1]}}], ("lag", "assignment"), ""
     )

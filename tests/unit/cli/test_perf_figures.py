@@ -48,7 +48,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-def test_percentiles_are_those_of_the_sorted_durations() -> None:
+def test_percentiles_agree_with_the_sorted_durations() -> None:
     chance = random.Random(5)
     durations = [chance.randrange(50) ** 2 for _ in range(999)]
     latencies = Latencies()
@@ -80,7 +80,7 @@ def test_line_of_a_producer_at_work_is_kafkas(flow: Flow) -> None:
     )
 
 
-def test_columns_of_a_consumer_are_kafkas_and_then_ours(flow: Flow) -> None:
+def test_consumer_columns_begin_with_those_of_kafka(flow: Flow) -> None:
     assert CONSUMER_HEADER.startswith(
         "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, "
         "fetch.time.ms"
@@ -108,7 +108,7 @@ def test_flows_add_up(flow: Flow) -> None:
     assert len(total.latencies) == 2_001
 
 
-def test_no_time_at_all_divides_nothing_by_zero() -> None:
+def test_duration_zero_causes_no_division_by_zero() -> None:
     assert as_json(Flow(), 0)["records_per_second"] == 0.0
     assert re.match(r"\S+ 22:13:20:007, ", consumed_line(Flow(), START_MS, START_MS))
     assert clock(0) == "1970-01-01 00:00:00:000"
@@ -133,7 +133,7 @@ def test_values_are_the_same_for_the_same_seed() -> None:
     assert random_values(0, count=1, seed=0)(0) == b""
 
 
-def test_values_come_from_a_file(tmp_path: Path) -> None:
+def test_values_are_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "values").write_bytes(b"a;b;;c")
     values = values_from_file(tmp_path / "values", delimiter=b";", seed=0)
     assert sorted(values(number) for number in range(3)) == [b"a", b"b", b"c"]

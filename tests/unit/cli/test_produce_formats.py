@@ -46,13 +46,13 @@ def test_each_line_is_a_value_also_an_empty_one_and_one_without_an_end() -> None
     ]
 
 
-def test_a_line_is_read_however_its_bytes_come() -> None:
+def test_line_is_read_for_any_division_of_its_bytes() -> None:
     form = LineForm(parse_key=True, key_separator=b"::")
     expected = [NewRecord(b"k", b"v:1"), NewRecord(b"", b"")]
     assert read(LineReader(form.parse), *in_bytes(b"k::v:1\n::\n")) == expected
 
 
-def test_headers_key_and_value_stand_behind_one_another() -> None:
+def test_headers_key_and_value_are_read_in_this_order() -> None:
     form = line_form({"parse.key": "true", "parse.headers": "TRUE", "null.marker": "NULL"})
     assert lines(form, b"a:1,b:NULL\tk\tv\tw\nNULL\tNULL\tNULL\n") == [
         NewRecord(b"k", b"v\tw", (("a", b"1"), ("b", None))),
@@ -60,7 +60,7 @@ def test_headers_key_and_value_stand_behind_one_another() -> None:
     ]
 
 
-def test_separators_are_what_the_properties_say() -> None:
+def test_separators_are_configurable() -> None:
     form = line_form(
         {
             "parse.key": "true",
@@ -120,14 +120,14 @@ def test_properties_that_contradict_each_other_are_refused(
         line_form(properties)
 
 
-def test_json_lines_are_read_as_consume_writes_them() -> None:
+def test_json_output_of_consume_can_be_read() -> None:
     row = Row("t", 1, 7, 1_700, b"\xff", b"text", (("h", b"\xfe"), ("n", None)), 2, 30_000)
     assert read(LineReader(json_record), json_writer()(row)) == [
         NewRecord(b"\xff", b"text", (("h", b"\xfe"), ("n", None)), 1, 1_700)
     ]
 
 
-def test_json_that_is_no_text_is_kept_as_json() -> None:
+def test_json_value_that_is_no_string_is_kept_as_json() -> None:
     line = b'{"key":5,"value":{"b":[true,null],"a":"\xc3\xa9"}}'
     assert read(LineReader(json_record), line) == [
         NewRecord(b"5", b'{"b":[true,null],"a":"\xc3\xa9"}')
@@ -160,7 +160,7 @@ def test_json_that_is_no_record_is_refused_with_its_line(line: bytes, problem: s
         read(LineReader(json_record), line + b"\n")
 
 
-def test_parts_go_up_to_the_text_behind_them() -> None:
+def test_template_fields_end_at_the_following_text() -> None:
     expected = [
         NewRecord(b"k1", b"v1", (), 3, 17),
         NewRecord(None, b"v:2", (), 0, 18),
@@ -186,7 +186,7 @@ def test_value_at_the_end_takes_the_whole_input() -> None:
         ("%V{hex} %v", b"a 0123456789", b"0123456789"),
     ],
 )
-def test_modifiers_decode_what_they_encode(form: str, text: bytes, value: bytes) -> None:
+def test_template_modifiers_decode_their_encoding(form: str, text: bytes, value: bytes) -> None:
     assert by_template(form, text) == [NewRecord(None, value)]
 
 
@@ -244,7 +244,7 @@ records = st.builds(
 
 
 @given(st.lists(records, max_size=5), st.integers(1, 7))
-def test_lengths_carry_any_bytes_there_and_back(found: list[NewRecord], step: int) -> None:
+def test_length_prefixed_bytes_survive_a_round_trip(found: list[NewRecord], step: int) -> None:
     form = parse_template(
         "%p{big32}%d{little64}%K{big32}%k%V{big16}%v%H{big8}%h{%K{big8}%k%V{little32}%v}"
     )
@@ -257,7 +257,7 @@ def test_lengths_carry_any_bytes_there_and_back(found: list[NewRecord], step: in
 
 
 @given(st.lists(records, max_size=5))
-def test_json_carries_any_bytes_there_and_back(found: list[NewRecord]) -> None:
+def test_json_records_survive_a_round_trip(found: list[NewRecord]) -> None:
     write = json_writer()
     data = b"".join(
         write(Row("t", row.partition or 0, 0, row.timestamp_ms or 0, *row[:3])) for row in found

@@ -30,14 +30,12 @@ from sharegroup.cli.properties import parse_properties, read_properties
         ("a=1\na=2", [("a", "1"), ("a", "2")]),
     ],
 )
-def test_text_is_read_as_java_reads_it(text: str, pairs: list[tuple[str, str]]) -> None:
+def test_properties_are_parsed_like_in_java(text: str, pairs: list[tuple[str, str]]) -> None:
     assert list(parse_properties(text)) == pairs
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
-def test_file_is_read_in_what_people_write_and_in_what_java_reads(
-    encoding: str, tmp_path: Path
-) -> None:
+def test_property_file_may_be_utf_8_or_latin_1(encoding: str, tmp_path: Path) -> None:
     file = tmp_path / "some.properties"
     file.write_bytes("name=Zoë\n".encode(encoding))
     assert read_properties(file) == [("name", "Zoë")]

@@ -57,13 +57,13 @@ def test_later_failures_are_shown_and_the_next_answer_is_waited_for(
     ]
 
 
-def test_failures_beside_rows_are_told_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_reported_together_with_rows(capsys: pytest.CaptureFixture[str]) -> None:
     watched(Listing([{"n": 1}], ("n",), "", [NetworkException("gone")]))
     line = json.loads(capsys.readouterr().out)
     assert (line["rows"], line["error"]) == ([{"n": 1}], "NetworkException: gone")
 
 
-def test_failure_of_the_first_answer_ends_it() -> None:
+def test_failure_of_the_first_request_ends_the_watch() -> None:
     with pytest.raises(NetworkException):
         asyncio.run(watch(Answers(NetworkException("gone")).take, 1, as_json=False))
 
@@ -73,7 +73,7 @@ def test_line_of_json_is_appended_at_once(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["error"] == "broken"
 
 
-def test_screen_draws_over_what_it_drew_before(
+def test_screen_overwrites_its_previous_output(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LINES", "24")

@@ -73,7 +73,9 @@ def test_an_application_inside_of_something_is_found(project: Path) -> None:
         ("orders.py", "'orders.py' is a file; expected MODULE:NAME, for example orders:app"),
     ],
 )
-def test_a_name_that_is_none_is_told_what_there_is(project: Path, name: str, message: str) -> None:
+def test_error_for_an_invalid_application_name_lists_the_existing_ones(
+    project: Path, name: str, message: str
+) -> None:
     write(project, "orders.py", APP.format(group="billing"))
     write(project, "other.py", "")
     with pytest.raises(click.BadParameter) as refused:
@@ -89,7 +91,7 @@ def test_a_name_that_is_none_is_told_what_there_is(project: Path, name: str, mes
         ("def", "SyntaxError: invalid syntax (broken.py, line 3)"),
     ],
 )
-def test_what_goes_wrong_inside_of_the_application_is_shown_from_its_first_line_on(
+def test_import_error_shows_the_traceback_of_the_application(
     project: Path, capsys: pytest.CaptureFixture[str], line: str, error: str
 ) -> None:
     write(project, "broken.py", f"x = 1\n\n{line}\n")
@@ -104,7 +106,7 @@ def test_what_goes_wrong_inside_of_the_application_is_shown_from_its_first_line_
     assert "worker_app.py" not in shown
 
 
-def test_the_command_line_says_where_the_cluster_is_and_how_to_get_in(project: Path) -> None:
+def test_command_line_overrides_bootstrap_servers_and_authentication(project: Path) -> None:
     write(
         project,
         "client.properties",
@@ -128,17 +130,19 @@ def test_the_command_line_says_where_the_cluster_is_and_how_to_get_in(project: P
 
 
 @pytest.mark.parametrize(("text", "length"), [("10", 10.0), ("0.5", 0.5), ("1m30s", 90.0)])
-def test_a_length_is_seconds_unless_it_says_so(text: str, length: float) -> None:
+def test_duration_without_a_unit_is_in_seconds(text: str, length: float) -> None:
     assert Length().convert(text, None, None) == length
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan"])
-def test_a_length_that_is_none_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="a duration"):
         Length().convert(text, None, None)
 
 
-def test_a_verb_for_processes_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verb_for_processes_needs_an_application_or_a_pid_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit) as end:
         main(["worker", "status"])
     assert end.value.code == 2

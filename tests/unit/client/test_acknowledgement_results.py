@@ -18,7 +18,7 @@ def outcomes() -> AcknowledgementResults:
     return AcknowledgementResults("g", "m")
 
 
-def test_a_callback_hears_of_each_and_a_commit_only_of_its_own() -> None:
+def test_callback_gets_every_result_and_a_commit_only_the_results_of_its_request() -> None:
     told = outcomes()
     heard: list[AcknowledgementResult] = []
     told.callback = heard.append
@@ -29,7 +29,7 @@ def test_a_callback_hears_of_each_and_a_commit_only_of_its_own() -> None:
     assert told.for_commit([result(OTHER, DOUBT)]) == {OTHER: DOUBT}
 
 
-def test_what_a_callback_raises_comes_out_and_the_rest_is_told_later() -> None:
+def test_exception_of_the_callback_is_raised_and_the_other_results_are_kept() -> None:
     told = outcomes()
     heard: list[AcknowledgementResult] = []
 
@@ -46,7 +46,7 @@ def test_what_a_callback_raises_comes_out_and_the_rest_is_told_later() -> None:
     assert heard == [result(ONE), result(OTHER)]
 
 
-def test_without_a_callback_the_next_commit_tells_errors_first(
+def test_without_a_callback_the_next_commit_returns_an_error_before_a_success(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = outcomes()
@@ -57,7 +57,7 @@ def test_without_a_callback_the_next_commit_tells_errors_first(
     assert caplog.records == []
 
 
-def test_an_older_failure_is_not_taken_for_the_commits_own(
+def test_older_failure_is_logged_and_not_returned_by_a_later_commit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = outcomes()
@@ -70,8 +70,10 @@ def test_an_older_failure_is_not_taken_for_the_commits_own(
     )
 
 
-def test_a_commits_own_failure_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The same result comes by way of the node and by way of the commit's ticket."""
+def test_failure_of_a_commit_is_returned_once_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The same result is reported by the node and by the commit's request."""
     told = outcomes()
     told.add([result(ONE, REFUSED)])
     told.run_callback()
@@ -80,7 +82,7 @@ def test_a_commits_own_failure_is_told_once(caplog: pytest.LogCaptureFixture) ->
     assert caplog.records == []
 
 
-def test_what_nobody_was_told_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreported_failure_is_logged_once_on_close(caplog: pytest.LogCaptureFixture) -> None:
     told = outcomes()
     told.add([result(ONE, REFUSED), result(OTHER)])
     told.run_callback()

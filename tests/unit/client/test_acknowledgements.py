@@ -22,7 +22,7 @@ def test_a_hole_or_another_type_ends_a_run() -> None:
     assert runs == [AckRun(5, 7, ACCEPT), AckRun(8, 9, ACCEPT), AckRun(9, 10, RELEASE)]
 
 
-def test_nothing_is_no_run() -> None:
+def test_no_offsets_give_no_run() -> None:
     assert list(runs_of([], [])) == []
     assert batches_of([]) == ()
 
@@ -37,7 +37,7 @@ def test_short_runs_share_a_batch_with_a_type_for_each() -> None:
     assert batches_of(runs) == (AcknowledgementBatch(10, 14, (1, 1, 2, 1, 1)),)
 
 
-def test_a_run_above_ten_has_a_batch_of_its_own() -> None:
+def test_run_of_more_than_ten_offsets_has_a_separate_batch() -> None:
     runs = [AckRun(0, 1, RELEASE), AckRun(1, 12, ACCEPT), AckRun(12, 14, REJECT)]
     assert batches_of(runs) == (
         AcknowledgementBatch(0, 0, (RELEASE,)),
@@ -46,7 +46,7 @@ def test_a_run_above_ten_has_a_batch_of_its_own() -> None:
     )
 
 
-def test_ten_are_not_above_ten() -> None:
+def test_run_of_ten_offsets_shares_a_batch() -> None:
     runs = [AckRun(0, 1, RELEASE), AckRun(1, 11, ACCEPT)]
     assert batches_of(runs) == (AcknowledgementBatch(0, 10, (2, *[1] * 10)),)
 
@@ -59,7 +59,7 @@ def test_a_hole_ends_a_batch() -> None:
     )
 
 
-def test_gaps_come_in_any_order_and_of_any_length() -> None:
+def test_gaps_may_be_in_any_order_and_of_any_length() -> None:
     runs = [AckRun(5, 6, ACCEPT), AckRun(6, 10**12, GAP), AckRun(2, 5, GAP)]
     assert batches_of(runs) == (
         AcknowledgementBatch(2, 5, (0, 0, 0, 1)),
@@ -68,7 +68,7 @@ def test_gaps_come_in_any_order_and_of_any_length() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 80), st.sampled_from([ACCEPT, RELEASE, REJECT])))
-def test_batches_say_what_was_chosen_and_nothing_else(chosen: dict[int, int]) -> None:
+def test_batches_contain_exactly_the_chosen_types(chosen: dict[int, int]) -> None:
     offsets = sorted(chosen)
     said: dict[int, int] = {}
     last_before = -1

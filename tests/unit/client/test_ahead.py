@@ -7,7 +7,7 @@ PARKED = FetchLimits(max_records=500, max_bytes=1_000, max_wait_ms=500)
 AHEAD = FetchLimits(max_records=500, max_bytes=1_000, max_wait_ms=0)
 
 
-def test_a_broker_that_had_all_that_was_asked_for_has_more() -> None:
+def test_broker_that_filled_the_last_fetch_may_have_more_records() -> None:
     ahead = AheadOf()
     assert not ahead.may_help(1)
     ahead.fetched(1, 500, PARKED)
@@ -18,7 +18,7 @@ def test_a_broker_that_had_all_that_was_asked_for_has_more() -> None:
     assert not ahead.may_help(1)
 
 
-def test_where_all_locks_are_in_use_it_is_not_tried_again_for_a_while() -> None:
+def test_fetching_ahead_pauses_after_a_fetch_without_records() -> None:
     ahead = AheadOf()
     ahead.fetched(1, 500, PARKED)
     ahead.fetched(1, 0, AHEAD)

@@ -81,7 +81,7 @@ def test_partition_without_a_leader_keeps_no_other_from_being_fetched() -> None:
     play(metadata, scenario)
 
 
-def test_metadata_is_asked_while_a_leader_is_in_doubt() -> None:
+def test_metadata_is_refreshed_while_a_leader_is_in_doubt() -> None:
     """The broker may be dead, and its successor elected any moment."""
     metadata = Metadata(1, 2)
     metadata.doubtful = {2}
@@ -112,7 +112,7 @@ def test_leader_of_a_partition_without_records_is_looked_up_again() -> None:
     assert metadata.refreshed_at == [LEADER_CHECK_SECONDS]
 
 
-def test_leaders_are_not_looked_up_while_every_partition_brings_records() -> None:
+def test_leaders_are_not_looked_up_while_every_partition_returns_records() -> None:
     metadata = Metadata(1, 2)
 
     async def scenario(assigned: AssignedPartitions, look: Look) -> None:

@@ -97,9 +97,7 @@ def connection() -> Connection:
     return Connection()
 
 
-def test_ids_that_a_topic_had_are_forgotten_one_day(connection: Connection) -> None:
-    """A thousand former ids are kept."""
-
+def test_only_the_newest_thousand_former_topic_ids_are_kept(connection: Connection) -> None:
     async def run() -> list[str | None]:
         cluster = connection.cluster()
         for number in range(1_007):
@@ -110,7 +108,7 @@ def test_ids_that_a_topic_had_are_forgotten_one_day(connection: Connection) -> N
     assert asyncio.run(run()) == [None] * 6 + ["often made again"] * 1_001 + ["kept"]
 
 
-def test_topics_that_nobody_asked_for_are_not_remembered(connection: Connection) -> None:
+def test_topics_that_were_not_requested_are_not_kept(connection: Connection) -> None:
     async def run() -> None:
         cluster = connection.cluster()
         connection.topics = tuple(described(f"t{number}", number) for number in range(5))
@@ -124,7 +122,7 @@ def test_topics_that_nobody_asked_for_are_not_remembered(connection: Connection)
     asyncio.run(run())
 
 
-def test_topic_that_is_gone_is_forgotten(connection: Connection) -> None:
+def test_deleted_topic_is_forgotten(connection: Connection) -> None:
     async def run() -> KafkaError | Any:
         cluster = connection.cluster()
         connection.topics = (described("t", 1),)
@@ -137,7 +135,7 @@ def test_topic_that_is_gone_is_forgotten(connection: Connection) -> None:
     assert repr(asyncio.run(run())) == repr(UnknownTopicOrPartition("topic 't' does not exist"))
 
 
-def test_addresses_of_brokers_that_are_gone_are_forgotten(connection: Connection) -> None:
+def test_former_addresses_of_a_broker_are_forgotten(connection: Connection) -> None:
     """A broker that names another port each time must not fill the memory of its clients."""
 
     async def run() -> int:
@@ -208,7 +206,7 @@ def test_topic_is_known_while_some_of_its_partitions_have_no_leader(
     asyncio.run(run())
 
 
-def test_leader_that_turned_out_wrong_makes_its_partition_alone_unknown(
+def test_outdated_leader_makes_only_its_partition_leaderless(
     connection: Connection,
 ) -> None:
     async def run() -> None:
@@ -232,10 +230,10 @@ def test_leader_that_turned_out_wrong_makes_its_partition_alone_unknown(
     [(1, 6, 2), (1, 7, 3), (1, 8, 3), (1, -1, 3), (2, 0, 3)],
     ids=["earlier", "same", "later", "no epochs", "created anew"],
 )
-def test_broker_with_an_earlier_leader_epoch_is_not_believed(
+def test_leader_of_an_earlier_leader_epoch_is_ignored(
     connection: Connection, number: int, epoch: int, leader: int
 ) -> None:
-    """One that is cut off from the controllers goes on calling itself the leader."""
+    """A broker that is cut off from the controllers still reports itself as the leader."""
 
     async def run() -> None:
         cluster = connection.cluster()
@@ -250,7 +248,7 @@ def test_broker_with_an_earlier_leader_epoch_is_not_believed(
     asyncio.run(run())
 
 
-def test_leader_of_an_earlier_epoch_does_not_come_back_after_a_refusal(
+def test_leader_of_an_earlier_epoch_is_not_used_again_after_a_refusal(
     connection: Connection,
 ) -> None:
     async def run() -> None:
@@ -272,7 +270,7 @@ def test_leader_of_an_earlier_epoch_does_not_come_back_after_a_refusal(
     asyncio.run(run())
 
 
-def test_topic_that_is_being_made_does_not_exist_yet(connection: Connection) -> None:
+def test_topic_without_partitions_yet_is_leader_not_available(connection: Connection) -> None:
     async def run() -> None:
         cluster = connection.cluster()
         connection.topics = (described("t", 1, error=5, leaders=()),)
@@ -362,8 +360,8 @@ def test_broker_that_is_cut_off_does_not_name_the_coordinator_for_ever(
     assert asyncio.run(run()) == {1, 2}
 
 
-def test_metadata_is_asked_of_another_broker_than_the_last_time() -> None:
-    """One broker may lag behind the cluster, or be cut off from it, and answer all the same."""
+def test_consecutive_metadata_requests_go_to_different_brokers() -> None:
+    """A single broker may lag behind the cluster or be cut off from it, and still answer."""
     brokers = Brokers()
 
     async def run() -> None:
@@ -375,7 +373,7 @@ def test_metadata_is_asked_of_another_broker_than_the_last_time() -> None:
     assert all(asked != following for asked, following in pairwise(brokers.asked))
 
 
-def test_broker_in_doubt_is_asked_last_until_a_new_connection_to_it_works() -> None:
+def test_doubtful_broker_gets_no_metadata_requests_until_a_connection_succeeds() -> None:
     brokers = Brokers()
 
     async def run() -> None:

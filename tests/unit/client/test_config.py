@@ -50,12 +50,14 @@ PLAIN = {
     ],
     ids=["client", "producer", "share_consumer"],
 )
-def test_options_and_configs_name_the_same_things(options: type[Any], config: type[Any]) -> None:
+def test_options_and_configuration_classes_have_the_same_fields(
+    options: type[Any], config: type[Any]
+) -> None:
     assert set(get_type_hints(options)) == {field.name for field in fields(config)}
 
 
 @pytest.mark.parametrize("name", sorted(GROUP_CONFIGS))
-def test_what_lives_on_the_broker_is_refused_with_a_hint(name: str) -> None:
+def test_broker_setting_is_refused_with_a_hint(name: str) -> None:
     with pytest.raises(InvalidConfig, match=f"{name} is not an option of this client; use"):
         config_from(ShareConsumerConfig, {"group_id": "g", name: 1})
 
@@ -145,7 +147,7 @@ def test_values_out_of_range_are_refused(
         config_from(kind, options)
 
 
-def test_bootstrap_servers_come_as_text_or_list() -> None:
+def test_bootstrap_servers_may_be_a_string_or_a_list() -> None:
     expected = (("a", 1), ("b", 2))
     assert addresses_of("a:1, b:2") == expected
     assert addresses_of(["a:1", "b:2"]) == expected
@@ -182,7 +184,7 @@ def test_secrets_are_not_shown() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_option_is_given_as_a_member_of_its_enum_or_as_a_string(
+def test_enum_option_accepts_a_member_or_a_string(
     kind: type[ClientConfig], name: str, given: str, member: StrEnum
 ) -> None:
     others = {"group_id": "g"} if kind is ShareConsumerConfig else {}
@@ -194,6 +196,6 @@ def test_option_is_given_as_a_member_of_its_enum_or_as_a_string(
 
 
 @pytest.mark.parametrize("topic", ["", " ", ["orders"], b"orders", None])
-def test_subscription_to_what_is_no_name_is_refused(topic: Any) -> None:
+def test_subscription_to_an_invalid_topic_name_is_refused(topic: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="expected the name of a topic"):
         ShareConsumer(topic, group_id="g")

@@ -86,7 +86,7 @@ def test_acquired_records_may_span_batches() -> None:
     assert offsets(read(table(), records, (11, 14))) == [11, 12, 13]
 
 
-def test_each_record_of_a_batch_is_under_the_lock_that_covers_it() -> None:
+def test_each_record_refers_to_the_lock_that_covers_its_offset() -> None:
     held = table()
     batches = batch(10, b"a", b"b", b"c", b"d") + batch(14, b"e")
     under = locks(held, (10, 11), (11, 13), (13, 15))
@@ -99,7 +99,7 @@ def test_each_record_of_a_batch_is_under_the_lock_that_covers_it() -> None:
     assert covers == [[(10, 0)], [(11, 1), (12, 1)], [(13, 2), (14, 2)]]
 
 
-def test_a_record_carries_what_is_known_of_its_delivery() -> None:
+def test_record_has_its_delivery_count_and_lock_deadline() -> None:
     (delivery,) = read(table(), batch(10, b"a"), (10, 11))
     (record,) = delivery.records
     assert (record.topic, record.partition, record.offset) == ("t", 0, 10)
@@ -122,15 +122,15 @@ def test_a_gap_may_begin_and_end_an_acquired_range() -> None:
     assert settled(held) == (AckRun(10, 12, 0), AckRun(13, 15, 0))
 
 
-def test_what_lies_behind_a_batch_that_was_cut_off_is_given_back() -> None:
-    # A gap there would archive records that nobody has seen.
+def test_offsets_of_a_truncated_batch_are_released() -> None:
+    # Acknowledging a gap here would archive records that were never delivered.
     held = table()
     records = batch(10, b"a", b"b") + batch(12, b"c", b"d")[:-5]
     assert offsets(read(held, records, (10, 14))) == [10, 11]
     assert settled(held) == (AckRun(12, 14, 2),)
 
 
-def test_an_answer_without_records_gives_everything_back() -> None:
+def test_acquired_range_without_records_is_released() -> None:
     held = table()
     assert read(held, b"", (10, 14)) == []
     assert settled(held) == (AckRun(10, 14, 2),)
@@ -149,7 +149,7 @@ def test_a_corrupt_batch_is_rejected_and_reported_and_the_others_are_read() -> N
     assert settled(held) == (AckRun(11, 13, 3),)
 
 
-def test_a_batch_that_comes_in_pieces_is_reported_once() -> None:
+def test_corrupt_batch_in_several_acquired_ranges_is_reported_once() -> None:
     held = table()
     bad = bytearray(batch(11, b"b", b"c", b"d"))
     bad[-1] ^= 1
@@ -164,7 +164,7 @@ def test_a_batch_that_comes_in_pieces_is_reported_once() -> None:
     ]
 
 
-def test_after_what_is_no_batch_at_all_the_rest_is_given_back_and_reported() -> None:
+def test_bytes_that_are_no_batch_are_reported_and_the_rest_is_released() -> None:
     held = table()
     decoded = read(held, batch(10, b"a") + b"\xff" * 100, (10, 13))
     assert offsets(decoded) == [10]
@@ -188,7 +188,7 @@ def test_values_are_deserialized() -> None:
     assert [record.value for decoded_ in decoded for record in decoded_.records] == [1, 2]
 
 
-def test_a_value_that_cant_be_read_is_released_reported_and_never_accepted() -> None:
+def test_value_that_fails_to_deserialize_is_released_and_raised() -> None:
     held = table(explicit=False)
     inbox = filled(held, batch(10, b"1", b"x", b"3"), (10, 13), config=decimal_values())
     assert [record.value for record in inbox.take(500, now=0.0)] == [1]
@@ -200,7 +200,7 @@ def test_a_value_that_cant_be_read_is_released_reported_and_never_accepted() -> 
     assert settled(held) == (AckRun(10, 11, 1), AckRun(11, 12, 2), AckRun(12, 13, 1))
 
 
-def test_explicit_mode_may_reject_what_cant_be_read() -> None:
+def test_explicit_mode_may_reject_a_record_that_fails_to_deserialize() -> None:
     held = table()
     inbox = filled(held, batch(10, b"x"), (10, 11), config=decimal_values())
     with pytest.raises(DeserializationError) as caught:
@@ -209,7 +209,7 @@ def test_explicit_mode_may_reject_what_cant_be_read() -> None:
     assert settled(held) == (AckRun(10, 11, 3),)
 
 
-def test_what_cant_be_read_is_rejected_and_logged_when_told_so(
+def test_on_deserialization_error_reject_rejects_and_logs_the_record(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     held = table(explicit=False)
@@ -221,7 +221,7 @@ def test_what_cant_be_read_is_rejected_and_logged_when_told_so(
     assert "topic 't' partition 0 offset 11: the value can't be deserialized" in caplog.text
 
 
-def test_what_cant_be_read_is_handed_out_as_bytes_when_told_so() -> None:
+def test_on_deserialization_error_raw_delivers_the_bytes() -> None:
     held = table()
     config = ShareConsumerConfig(
         group_id="g",
@@ -237,7 +237,7 @@ def test_what_cant_be_read_is_handed_out_as_bytes_when_told_so() -> None:
     assert settled(held) == (AckRun(11, 12, 3),)
 
 
-def test_the_inbox_hands_out_as_many_as_asked_for_in_order() -> None:
+def test_inbox_returns_the_requested_number_of_records_in_order() -> None:
     held = table()
     inbox = filled(held, batch(10, b"a", b"b", b"c"), (10, 12), (12, 13))
     assert inbox.waiting == 3
@@ -248,14 +248,14 @@ def test_the_inbox_hands_out_as_many_as_asked_for_in_order() -> None:
     assert (held.open_count, inbox.waiting) == (3, 0)
 
 
-def test_the_inbox_hands_out_nothing_whose_lock_has_ended() -> None:
+def test_inbox_drops_records_whose_lock_has_ended() -> None:
     held = table()
     inbox = filled(held, batch(10, b"a"), (10, 11))
     assert inbox.take(5, now=LOCK_DEADLINE) == []
     assert (held.open_count, inbox.waiting) == (0, 0)
 
 
-def test_of_two_locks_the_one_that_stands_is_handed_out() -> None:
+def test_inbox_returns_only_the_records_of_the_valid_lock() -> None:
     held = table()
     first, second = locks(held, (10, 11), (11, 12))
     second.renewed(None, LOCK_DEADLINE + 1)
@@ -276,7 +276,7 @@ def test_a_failure_waits_until_the_records_before_it_are_handed_out() -> None:
     assert inbox.take(5, now=0.0) == []
 
 
-def test_the_inbox_drops_what_a_lost_session_brought() -> None:
+def test_inbox_drops_the_records_of_a_lost_session() -> None:
     kept, lost = table(), table()
     inbox = filled(kept, batch(10, b"a"), (10, 11))
     inbox.add([Parcel(lost, batch(20, b"b", b"c"), locks(lost, (20, 22)))])

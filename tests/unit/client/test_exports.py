@@ -7,7 +7,7 @@ import pytest
 import sharegroup.client
 
 
-def test_every_name_is_there_and_is_shown() -> None:
+def test_every_exported_name_exists_and_is_listed_by_dir() -> None:
     assert [getattr(sharegroup.client, name).__name__ for name in sharegroup.client.__all__] == [
         *sharegroup.client.__all__
     ]

@@ -7,7 +7,7 @@ from tests.unit.client.test_membership import answer, exchange, member, said
 from tests.unit.client.test_window import Flight
 
 
-def test_the_next_fetch_is_as_strict_and_as_patient_as_the_window_says() -> None:
+def test_next_fetch_uses_the_limits_and_acquire_mode_of_the_window() -> None:
     flight = Flight(in_flight_max=100)
     flight.window.in_flight_max = 7
     flight.window.acquire_mode = AcquireMode.RECORD_LIMIT
@@ -16,7 +16,7 @@ def test_the_next_fetch_is_as_strict_and_as_patient_as_the_window_says() -> None
     assert (limits.max_records, limits.acquire_mode) == (7, "record_limit")
 
 
-def test_a_quiet_member_asks_for_no_partitions_and_does_not_join() -> None:
+def test_quiet_member_subscribes_to_no_topic_and_does_not_rejoin() -> None:
     quiet = member("orders")
     exchange(quiet, answer(epoch=3, partitions=(0,)))
     quiet.quiet = True
@@ -29,7 +29,7 @@ def test_a_quiet_member_asks_for_no_partitions_and_does_not_join() -> None:
     assert (said(quiet), quiet.wants_heartbeat) == ((0, "rack-1", ("orders",)), True)
 
 
-def test_what_waits_goes_back_but_for_what_was_delivered_too_often() -> None:
+def test_waiting_records_are_released_unless_delivered_too_often() -> None:
     flight = Flight(in_flight_max=100)
     held, inbox = flight.held, Inbox(flight.config)
     locks = [
@@ -40,7 +40,7 @@ def test_what_waits_goes_back_but_for_what_was_delivered_too_often() -> None:
     ]
     for lock in locks:
         held.acquired(lock)
-    locks[0].waiting_from = 105  # Its first half is in somebody's hands.
+    locks[0].waiting_from = 105  # The application holds its first half.
     inbox.add([Parcel(held, b"", locks)])
     inbox.release_waiting(delivered_below=4)
     (unit,) = held.take()

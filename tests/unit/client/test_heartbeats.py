@@ -113,12 +113,12 @@ def test_a_member_joins_and_stays_at_its_interval() -> None:
     play(0, 0, 0, then=scenario)
 
 
-def test_a_coordinator_that_moved_is_looked_for() -> None:
+def test_moved_coordinator_is_looked_up_again() -> None:
     coordinator = play(16, 15, 0, then=nothing)
     assert coordinator.look_ups == 3
 
 
-def test_a_coordinator_that_loads_is_asked_again() -> None:
+def test_loading_coordinator_is_retried_without_a_look_up() -> None:
     coordinator = play(14, 0, then=nothing)
     assert coordinator.look_ups == 1
 
@@ -175,18 +175,18 @@ def test_a_topic_that_may_not_be_read_is_reported_and_the_member_stays() -> None
     play(0, 29, then=scenario)
 
 
-def test_leaving_says_minus_one_once() -> None:
+def test_leaving_sends_epoch_minus_one_once() -> None:
     async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
         coordinator.answers = [0]
         await beats.leave()
         assert coordinator.epochs[-1] == -1
-        await beats.leave()  # No member any more: nothing to say.
+        await beats.leave()  # It is not a member any more, so nothing is sent.
         assert coordinator.epochs == [0, -1]
 
     play(0, then=scenario)
 
 
-def test_a_member_that_left_does_not_join_again_by_itself() -> None:
+def test_member_that_left_joins_again_only_after_wake() -> None:
     async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
         coordinator.answers = [0, 0]
         await beats.leave()
@@ -221,7 +221,9 @@ def test_leaving_waits_for_the_join_that_is_under_way() -> None:
     virtual_time.run(run())
 
 
-def test_a_long_silence_is_told_once_and_a_short_one_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_a_long_outage_of_the_coordinator_is_logged_and_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def nothing(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
         return
 

@@ -108,7 +108,7 @@ def test_confirmed_ranges_are_no_longer_held() -> None:
     play(scenario, (0, 100))
 
 
-def test_the_one_record_whose_lock_is_over_is_found() -> None:
+def test_single_record_whose_lock_has_ended_is_found() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.over = OffsetSet(((731, 732),))
         confirmed = await held.acknowledge(accepts((0, 1_000)))
@@ -139,7 +139,7 @@ def test_halving_keeps_the_types_and_the_holes() -> None:
 
 
 def test_when_nearly_all_locks_are_over_the_search_ends() -> None:
-    """What is still together then counts as refused, though one record of it was not."""
+    """Ranges not yet divided then count as refused, although one record of them was not."""
 
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.over = OffsetSet(((0, 5_000), (5_001, 10_000)))
@@ -150,7 +150,7 @@ def test_when_nearly_all_locks_are_over_the_search_ends() -> None:
     play(scenario, (0, 10_000))
 
 
-def test_a_busy_coordinator_is_asked_again() -> None:
+def test_acknowledgement_is_retried_after_a_storage_error() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.answers = [KafkaStorageError("disk full"), KafkaStorageError("disk full")]
         assert await held.acknowledge(accepts((0, 10))) == {KEY: OffsetSet(((0, 10),))}
@@ -159,7 +159,7 @@ def test_a_busy_coordinator_is_asked_again() -> None:
     play(scenario, (0, 10))
 
 
-def test_a_moved_leader_is_not_asked_again() -> None:
+def test_acknowledgement_is_not_retried_after_the_leader_moved() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.answers = [NotLeaderOrFollower("moved")]
         assert await held.acknowledge(accepts((0, 10))) == {KEY: EMPTY}
@@ -169,7 +169,7 @@ def test_a_moved_leader_is_not_asked_again() -> None:
     play(scenario, (0, 10))
 
 
-def test_a_lost_session_takes_all_that_was_held_with_it() -> None:
+def test_lost_session_empties_the_held_ranges() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.lost = NetworkException("the connection broke")
         assert await held.acknowledge(accepts((0, 5))) == {KEY: EMPTY}
@@ -178,7 +178,7 @@ def test_a_lost_session_takes_all_that_was_held_with_it() -> None:
     play(scenario, (0, 10))
 
 
-def test_what_is_not_held_is_not_sent() -> None:
+def test_offsets_that_are_not_held_are_not_sent() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         confirmed = await held.acknowledge(
             {KEY: (AckRun(5, 15, ACCEPT),), OTHER: (AckRun(0, 3, ACCEPT),)}
@@ -212,10 +212,10 @@ def test_a_group_that_forbids_renewal_keeps_its_locks_until_they_end() -> None:
     play(scenario, (0, 4))
 
 
-def test_a_group_that_forbids_renewal_is_asked_once_for_each_renewal(
+def test_group_that_forbids_renewal_gets_one_request_per_renewal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The text says that no renewal can succeed, so no ended lock is looked for."""
+    """The error text says that no renewal can succeed, so the client searches for no ended lock."""
 
     async def scenario(held: HeldRanges, session: Session) -> None:
         for _ in range(2):
@@ -228,11 +228,9 @@ def test_a_group_that_forbids_renewal_is_asked_once_for_each_renewal(
     assert [text.split()[0] for text in caplog.messages] == ["event=locks.not_renewed"]
 
 
-def test_a_renewal_that_is_refused_for_now_says_nothing_about_renewal(
+def test_renewal_after_a_transient_refusal_still_finds_the_ended_lock(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The next renewal finds the lock that has ended as if there had been no refusal."""
-
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.answers = [CoordinatorNotAvailable("away")]
         await held.renew()
@@ -245,7 +243,7 @@ def test_a_renewal_that_is_refused_for_now_says_nothing_about_renewal(
 
 
 @pytest.mark.parametrize("request_kind", ["acknowledge", "renew", "fetch"])
-def test_a_leader_that_moved_took_all_locks_of_the_partition_with_it(request_kind: str) -> None:
+def test_moved_leader_ends_all_locks_of_the_partition(request_kind: str) -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         moved = NotLeaderOrFollower("moved")
         session.answers = [moved]
@@ -265,7 +263,7 @@ def test_a_leader_that_moved_took_all_locks_of_the_partition_with_it(request_kin
     play(scenario, (0, 10))
 
 
-def test_every_error_that_may_pass_is_asked_again() -> None:
+def test_acknowledgement_is_retried_after_a_transient_error() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.answers = [LeaderNotAvailable("electing")]
         assert await held.acknowledge(accepts((0, 10))) == {KEY: OffsetSet(((0, 10),))}
@@ -323,7 +321,7 @@ def test_a_range_without_any_record_is_settled_and_not_reported() -> None:
     play(scenario)
 
 
-def test_what_was_cut_off_at_the_end_of_an_answer_is_no_gap() -> None:
+def test_truncated_batch_at_the_end_of_a_response_is_no_gap() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         await held.acknowledge(accepts((0, 10)))
         assert session.sent == [[(0, 10, ACCEPT)]]
@@ -347,7 +345,7 @@ def test_bytes_that_are_no_batch_hide_no_record() -> None:
     play(scenario, (0, 10), records=b"\xff" * 100)
 
 
-def test_a_session_that_was_gone_before_keeps_what_the_new_one_brings() -> None:
+def test_records_of_a_new_session_are_kept_when_the_old_one_was_lost() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         async def fetch(*_: Any) -> SessionAnswer:
             gone = ShareSessionNotFound("gone")

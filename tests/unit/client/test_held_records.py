@@ -59,7 +59,7 @@ def test_open_records_stay() -> None:
     assert taken(held).runs == (AckRun(7, 8, 1), AckRun(9, 10, 1))
 
 
-def test_a_type_may_change_until_it_is_taken() -> None:
+def test_acknowledge_type_may_change_until_the_request_is_built() -> None:
     held, lock = table(7, 8)
     held.settle(lock, 7, ACCEPT)
     held.settle(lock, 7, RELEASE)
@@ -81,7 +81,7 @@ def test_implicit_mode_refuses_a_choice() -> None:
         held.settle(lock, 7, ACCEPT)
 
 
-def test_implicit_mode_accepts_what_is_open_and_keeps_what_was_chosen() -> None:
+def test_implicit_mode_accepts_open_records_and_keeps_chosen_types() -> None:
     held, lock = table(7, 10, explicit=False)
     held.choose(8, RELEASE)  # As the consumer does for a record that can't be read.
     held.accept_open()
@@ -89,7 +89,7 @@ def test_implicit_mode_accepts_what_is_open_and_keeps_what_was_chosen() -> None:
     assert lock.open == 0
 
 
-def test_gaps_go_along_and_are_no_ones_records() -> None:
+def test_gaps_are_sent_and_not_reported_as_records() -> None:
     held, lock = table(7, 8)
     gap = locked(held, 8, 10**9, handed_out=False)
     held.settle_unseen(gap, 8, 10**9, AcknowledgeType.GAP)
@@ -101,7 +101,7 @@ def test_gaps_go_along_and_are_no_ones_records() -> None:
     assert lock.open == 1
 
 
-def test_what_nobody_was_handed_is_sent_and_not_reported() -> None:
+def test_records_never_delivered_to_the_application_are_sent_and_not_reported() -> None:
     held, lock = table(7, 8)
     unread = locked(held, 8, 2**62, handed_out=False)
     held.settle_unseen(unread, 8, 2**62, RELEASE)
@@ -111,7 +111,7 @@ def test_what_nobody_was_handed_is_sent_and_not_reported() -> None:
     assert list(request.report(None).offsets) == [7]
 
 
-def test_what_is_settled_after_the_loss_carries_its_error() -> None:
+def test_records_settled_after_the_session_was_lost_have_its_error() -> None:
     held, lock = table(7, 9)
     held.settle_unseen(locked(held, 9, 12, handed_out=False), 9, 12, AcknowledgeType.GAP)
     held.settle(lock, 7, ACCEPT)
@@ -124,10 +124,10 @@ def test_what_is_settled_after_the_loss_carries_its_error() -> None:
     assert list(held.locks()) == []
 
 
-def test_a_record_that_came_again_is_settled_by_its_second_delivery_alone() -> None:
+def test_redelivered_record_is_settled_only_by_its_second_delivery() -> None:
     held, first = table(7, 9)
     second = locked(held, 7, 9)
-    assert held.open_count == 4, "both deliveries are in somebody's hands"
+    assert held.open_count == 4, "the application holds both deliveries"
     held.settle(first, 7, ACCEPT)
     held.settle(second, 8, ACCEPT)
     good, stale = held.take()
@@ -141,7 +141,7 @@ def test_a_record_that_came_again_is_settled_by_its_second_delivery_alone() -> N
     assert taken(held).runs == (AckRun(7, 8, 3),)
 
 
-def test_a_renewal_is_asked_for_and_the_record_stays_open() -> None:
+def test_renewal_is_requested_and_the_record_stays_open() -> None:
     held, lock = table(7, 10)
     held.settle(lock, 8, AcknowledgeType.RENEW)
     held.settle(lock, 9, AcknowledgeType.RENEW)
@@ -153,15 +153,15 @@ def test_a_renewal_is_asked_for_and_the_record_stays_open() -> None:
     assert list(held.take_renewals()) == []
 
 
-def test_what_is_settled_cant_be_renewed() -> None:
+def test_settled_record_cannot_be_renewed() -> None:
     held, lock = table(7, 8)
     held.settle(lock, 7, ACCEPT)
     with pytest.raises(IllegalStateError, match="offset 7 can't be renewed: it is settled"):
         held.settle(lock, 7, AcknowledgeType.RENEW)
 
 
-def test_a_lock_is_renewed_with_all_that_is_open_or_waiting_under_it() -> None:
-    """Open are 10 and 13, settled 11, gaps 12 and 15; 14 and 16 to 19 wait."""
+def test_lock_renewal_covers_all_its_open_and_waiting_offsets() -> None:
+    """10 and 13 are open, 11 is settled, 12 and 15 are gaps; 14 and 16 to 19 wait."""
     held = HeldRecords(KEY, TopicPartition("orders", 3), explicit=True)
     lock = locked(held, 10, 20, handed_out=False)
     held.settle_unseen(lock, 12, 13, AcknowledgeType.GAP)
@@ -206,7 +206,7 @@ def test_locks_that_are_done_with_are_forgotten() -> None:
 
 
 def test_a_window_of_a_hundred_thousand_records_is_settled_one_by_one() -> None:
-    """What a settled record costs does not depend on how many others are open, else: minutes."""
+    """The cost of a settled record must not depend on the number of open ones."""
     held, lock = table(0, 100_000)
     for offset in range(0, 100_000, 100):
         held.settle(lock, offset, ACCEPT)

@@ -47,7 +47,7 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="sharegroup.client.group.idleness")
 
 
-def test_member_without_fetches_is_told_once_and_so_is_the_end(
+def test_idle_member_is_logged_once_and_again_when_it_resumes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     watched = Watched(KEY)

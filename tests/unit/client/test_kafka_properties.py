@@ -32,11 +32,11 @@ def test_names_of_kafka_and_of_librdkafka_are_understood():
 
 
 @pytest.mark.parametrize(("text", "acks"), [("all", "all"), ("-1", -1), ("0", 0)])
-def test_acks_is_a_word_or_a_number(text, acks):
+def test_acks_is_all_or_a_number(text, acks):
     assert client_options({"acks": text}, ProducerConfig) == {"acks": acks}
 
 
-def test_token_is_read_anew_each_time(tmp_path):
+def test_token_file_is_read_for_each_token(tmp_path):
     path = tmp_path / "token"
     url = f"file://{path}"
     options = client_options({"sasl.oauthbearer.token.endpoint.url": url}, ClientConfig)
@@ -76,7 +76,7 @@ def test_every_option_is_of_a_type_that_a_text_can_give(kind):
         ("ssl.check.hostname", "1", "ssl.check.hostname=1: expected true or false"),
     ],
 )
-def test_what_means_nothing_is_refused(name, text, message):
+def test_invalid_property_is_refused(name, text, message):
     with pytest.raises(InvalidConfig) as caught:
         client_options({name: text}, ClientConfig)
     assert message in str(caught.value)

@@ -51,11 +51,11 @@ def said(membership: Membership) -> tuple[int, Any, Any]:
     return request.member_epoch, request.rack_id, request.subscribed_topic_names
 
 
-def test_joining_says_everything() -> None:
+def test_join_sends_epoch_rack_and_subscription() -> None:
     assert said(member("a", "b")) == (0, "rack-1", ("a", "b"))
 
 
-def test_a_member_says_only_its_epoch() -> None:
+def test_regular_heartbeat_sends_only_the_epoch() -> None:
     membership = member()
     assert exchange(membership, answer(epoch=3, partitions=(0, 1))) is Reaction.CONTINUE
     assert said(membership) == (3, None, None)
@@ -66,7 +66,7 @@ def test_a_member_says_only_its_epoch() -> None:
     }
 
 
-def test_an_answer_without_assignment_leaves_it_as_it_is() -> None:
+def test_response_without_assignment_keeps_the_assignment() -> None:
     membership = member()
     exchange(membership, answer(partitions=(0,)))
     exchange(membership, answer(epoch=4))
@@ -74,7 +74,7 @@ def test_an_answer_without_assignment_leaves_it_as_it_is() -> None:
     assert len(membership.assignment) == 1
 
 
-def test_a_changed_subscription_is_said_until_it_is_answered() -> None:
+def test_changed_subscription_is_sent_until_it_is_answered() -> None:
     membership = member("a")
     exchange(membership, answer())
     membership.subscribe(("a", "b"))
@@ -85,7 +85,7 @@ def test_a_changed_subscription_is_said_until_it_is_answered() -> None:
     assert said(membership) == (3, None, None)
 
 
-def test_after_a_lost_answer_everything_is_said_again() -> None:
+def test_after_a_lost_response_the_subscription_is_sent_again() -> None:
     membership = member("a")
     exchange(membership, answer())
     membership.unanswered()
@@ -93,8 +93,8 @@ def test_after_a_lost_answer_everything_is_said_again() -> None:
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 29])
-def test_after_an_error_everything_is_said_again(code: int) -> None:
-    """The coordinator may have applied the heartbeat; it repeats the assignment when told all."""
+def test_after_an_error_the_subscription_is_sent_again(code: int) -> None:
+    """The coordinator may have applied the heartbeat; a full request gets the whole assignment."""
     membership = member("a")
     exchange(membership, answer())
     exchange(membership, answer(error=code))
@@ -156,13 +156,13 @@ def test_each_error_has_its_reaction_and_keeps_the_assignment(
     assert (membership.epoch, len(membership.assignment)) == (3, 1)
 
 
-def test_leaving_says_minus_one() -> None:
+def test_leave_request_has_epoch_minus_one() -> None:
     membership = member()
     exchange(membership, answer())
     assert membership.leave_request().member_epoch == -1
 
 
-def test_a_broker_can_not_ask_for_heartbeats_without_a_pause() -> None:
+def test_heartbeat_interval_of_the_broker_has_a_minimum() -> None:
     membership = member()
     exchange(membership, answer())
     values = answer()

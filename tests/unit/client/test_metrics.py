@@ -50,7 +50,7 @@ def test_rate_of_the_first_moment_is_not_blown_up(metrics: Metrics, clock: Clock
     assert counter.per_second() == 2.0
 
 
-def test_rate_forgets_what_is_older_than_two_windows(metrics: Metrics, clock: Clock) -> None:
+def test_rate_ignores_events_older_than_two_windows(metrics: Metrics, clock: Clock) -> None:
     counter = metrics.counter("g", "fetch")
     counter.add(600)
     clock.now += 30
@@ -135,7 +135,7 @@ def test_share_consumer_has_the_names_of_kafka(metrics: Metrics) -> None:
     }
 
 
-def test_connection_count_is_what_was_made_and_not_lost(metrics: Metrics) -> None:
+def test_connection_count_is_created_minus_closed(metrics: Metrics) -> None:
     connections = ConnectionMetrics(metrics, "admin-client-metrics")
     connections.created.add(3)
     connections.closed.add(1)
@@ -175,7 +175,7 @@ def test_prometheus_sees_every_client_under_its_id() -> None:
     ]
 
 
-def test_prometheus_tells_clients_of_one_id_apart() -> None:
+def test_prometheus_numbers_clients_with_the_same_id() -> None:
     collector = ClientCollector()
     clients = [Client("same", 1), Client("same", 1)]
     for client in clients:
@@ -186,7 +186,7 @@ def test_prometheus_tells_clients_of_one_id_apart() -> None:
     ]
 
 
-def test_prometheus_forgets_a_client_that_is_gone() -> None:
+def test_prometheus_forgets_a_garbage_collected_client() -> None:
     collector = ClientCollector()
     client = Client("billing", 3)
     collector.add(client)

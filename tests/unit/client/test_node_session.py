@@ -34,9 +34,9 @@ def test_every_answer_raises_the_epoch() -> None:
     assert epochs == [1, 2, 3]
 
 
-def test_after_the_largest_epoch_comes_one() -> None:
+def test_epoch_after_the_largest_is_one() -> None:
     session = opened(A)
-    session._epoch = EPOCH_MAX  # Two thousand million requests would take a while.
+    session._epoch = EPOCH_MAX  # Sending two thousand million requests would take too long.
     session.answered()
     assert session.epoch == 1
 

@@ -21,7 +21,7 @@ def test_ranges_in_any_order_are_sorted_and_joined() -> None:
     assert OffsetSet.of([(9, 11), (3, 5), (5, 6), (4, 4)]).ranges == ((3, 6), (9, 11))
 
 
-def test_taking_away_cuts_a_range_in_pieces() -> None:
+def test_subtraction_cuts_a_range_in_pieces() -> None:
     whole = OffsetSet.of([(0, 10), (12, 20)])
     assert (whole - OffsetSet.of([(2, 4), (6, 7), (9, 14)])).ranges == (
         (0, 2),
@@ -31,23 +31,23 @@ def test_taking_away_cuts_a_range_in_pieces() -> None:
     )
 
 
-def test_what_lies_below_an_offset_is_dropped() -> None:
+def test_from_offset_drops_lower_offsets() -> None:
     assert OffsetSet.of([(0, 10), (12, 20)]).from_offset(5).ranges == ((5, 10), (12, 20))
     assert OffsetSet.of([(0, 10), (12, 20)]).from_offset(20) == EMPTY
 
 
-def test_an_empty_set_is_false_and_counts_nothing() -> None:
+def test_empty_set_is_false_and_has_count_zero() -> None:
     assert not EMPTY
     assert EMPTY.count == 0
     assert OffsetSet.of([(0, 10), (12, 20)]).count == 18
 
 
-def test_nothing_lies_between_an_offset_and_itself() -> None:
+def test_range_between_an_offset_and_itself_is_empty() -> None:
     assert of(1, 2, 3).between(2, 2) == of()
 
 
 @given(offsets, offsets, st.integers(0, 61))
-def test_operations_are_those_of_a_set(
+def test_operations_agree_with_those_of_a_set(
     left: frozenset[int], right: frozenset[int], offset: int
 ) -> None:
     first, other = of(*left), of(*right)

@@ -40,7 +40,7 @@ def filled() -> Brokers:
     return brokers
 
 
-def test_every_leader_is_asked_about_its_partitions_with_their_epochs() -> None:
+def test_each_leader_gets_one_request_with_the_epochs_of_its_partitions() -> None:
     brokers = filled()
     brokers.logs[1].epoch = 9
     listed = play(brokers, lambda cluster: list_offsets(cluster, {FIRST: -2, SECOND: -1}))
@@ -56,7 +56,7 @@ def test_every_leader_is_asked_about_its_partitions_with_their_epochs() -> None:
     assert asked == {1: [(0, 4, -2)], 2: [(1, 9, -1)]}
 
 
-def test_offsets_are_found_by_timestamp_and_minus_one_is_none() -> None:
+def test_offset_for_a_timestamp_without_records_is_minus_one() -> None:
     found = play(filled(), lambda cluster: offsets_of(cluster, [FIRST], 1_700_000_000_000))
     assert found == {FIRST: -1}
 
@@ -84,7 +84,7 @@ def test_retriable_error_is_retried_with_new_metadata(refusal: KafkaError) -> No
     assert play(brokers, lambda cluster: offsets_of(cluster, [FIRST], -1)) == {FIRST: 5}
 
 
-def test_one_attempt_raises_what_the_leader_says() -> None:
+def test_offset_of_raises_the_error_of_the_leader_without_a_retry() -> None:
     brokers = filled()
     brokers.refuse("ListOffsets", OffsetNotAvailable)
     with pytest.raises(OffsetNotAvailable, match="topic 'orders' partition 0"):
@@ -117,7 +117,7 @@ def test_error_that_lasts_until_the_deadline_hides_no_other_partition() -> None:
     assert "node 7 is not among the brokers" in str(listed[SECOND])
 
 
-def test_error_that_no_retry_changes_is_told_at_once() -> None:
+def test_permanent_error_is_reported_without_a_retry() -> None:
     brokers = filled()
     brokers.refuse("ListOffsets", TopicAuthorizationFailed, TopicAuthorizationFailed)
     listed = play(brokers, lambda cluster: list_offsets(cluster, {FIRST: -1}))

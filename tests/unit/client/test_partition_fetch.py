@@ -77,7 +77,7 @@ def test_leaders_get_one_request_each_with_the_epochs_of_their_partitions() -> N
     assert asked == {1: [(ID, 0, 4, 0), (ID, 2, 4, 1)], 2: [(ID, 1, 9, 2)]}
 
 
-def test_limits_are_in_the_request_and_what_does_not_fit_is_no_error() -> None:
+def test_request_has_the_limits_and_a_partition_that_does_not_fit_is_no_error() -> None:
     brokers = filled(partitions=2)
     size = len(brokers.logs[0].batches[0])
     outcomes = fetch(brokers, position(0, bytes_max=size), position(1), bytes_max=size)
@@ -91,7 +91,7 @@ def test_end_of_the_log_has_no_records() -> None:
     assert fetch(filled(), position(offset=3)) == [NoRecords(3)]
 
 
-def test_topic_of_any_id_can_be_asked_for() -> None:
+def test_topic_can_be_fetched_without_an_expected_id() -> None:
     (outcome,) = fetch(filled(), position(topic_id=None))
     assert isinstance(outcome, RecordBatches)
 
@@ -172,7 +172,7 @@ def test_broker_that_does_not_answer_is_doubted() -> None:
     assert play(brokers, scene)
 
 
-def test_topic_that_is_not_the_wanted_one_is_said() -> None:
+def test_missing_or_recreated_topic_is_named_in_the_error() -> None:
     brokers = filled()
     other = TopicId(ID.__class__(int=8))
     (outcome,) = fetch(brokers, position(topic_id=other))

@@ -59,27 +59,29 @@ def numbers(*batches: Batch) -> list[tuple[int, int, int]]:
     return [(*batch.identity, batch.sequence) for batch in batches]
 
 
-def test_numbers_count_records(loop: asyncio.AbstractEventLoop) -> None:
+def test_sequence_numbers_count_records(loop: asyncio.AbstractEventLoop) -> None:
     target = queue()
     add(target, loop, 3, 2, 1)
     taken = [target.take() for _ in range(3)]
     assert numbers(*taken) == [(77, 0, 0), (77, 0, 3), (77, 0, 5)]
 
 
-def test_numbers_go_around_at_their_end(loop: asyncio.AbstractEventLoop) -> None:
+def test_sequence_numbers_wrap_around(loop: asyncio.AbstractEventLoop) -> None:
     target = queue()
     target._next = SEQUENCE_MAX - 1
     add(target, loop, 3, 1)
     assert [target.take().sequence, target.take().sequence] == [SEQUENCE_MAX - 1, 1]
 
 
-def test_without_idempotence_there_are_no_numbers(loop: asyncio.AbstractEventLoop) -> None:
+def test_without_idempotence_batches_have_no_sequence_numbers(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     target = queue(idempotent=False)
     add(target, loop, 3)
     assert numbers(target.take()) == [(-1, -1, -1)]
 
 
-def test_so_many_batches_are_under_way_and_no_more(loop: asyncio.AbstractEventLoop) -> None:
+def test_number_of_batches_in_flight_is_limited(loop: asyncio.AbstractEventLoop) -> None:
     target = known_queue(loop, under_way_max=2)
     add(target, loop, 1, 1, 1)
     target.take()
@@ -90,7 +92,7 @@ def test_so_many_batches_are_under_way_and_no_more(loop: asyncio.AbstractEventLo
     assert target.is_ready(now=9.0, linger_seconds=0)
 
 
-def test_a_failed_batch_keeps_its_number_and_goes_before_what_follows(
+def test_failed_batch_keeps_its_sequence_and_is_sent_before_later_batches(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     target = queue()
@@ -105,7 +107,7 @@ def test_a_failed_batch_keeps_its_number_and_goes_before_what_follows(
     assert numbers(first, second, third) == [(77, 0, 0), (77, 0, 1), (77, 0, 2)]
 
 
-def test_nothing_new_leaves_while_something_has_to_come_back(
+def test_no_new_batch_is_sent_before_the_outcome_of_batches_behind_a_retry(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     target = queue()
@@ -119,7 +121,7 @@ def test_nothing_new_leaves_while_something_has_to_come_back(
     assert target.take() is first
 
 
-def test_the_oldest_outstanding_batch_is_known(loop: asyncio.AbstractEventLoop) -> None:
+def test_is_oldest_names_the_first_outstanding_batch(loop: asyncio.AbstractEventLoop) -> None:
     target = queue()
     first, second = add(target, loop, 1, 1)
     target.take()
@@ -127,7 +129,7 @@ def test_the_oldest_outstanding_batch_is_known(loop: asyncio.AbstractEventLoop) 
     assert target.is_oldest(first)
     assert not target.is_oldest(second)
     target.retry(first)
-    assert not target.is_oldest(second), "waiting for its retry it is outstanding still"
+    assert not target.is_oldest(second), "a batch that waits for its retry is still outstanding"
     target.retry(second)
     target.take()
     target.finish(first)
@@ -221,7 +223,7 @@ def test_an_acknowledgement_holds_for_lower_numbers(loop: asyncio.AbstractEventL
     assert not target.is_written(third), "the highest number counts, whatever came last"
 
 
-def test_an_acknowledgement_of_an_earlier_epoch_says_nothing(
+def test_acknowledgement_of_an_earlier_epoch_does_not_count(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     target = known_queue(loop)
@@ -236,7 +238,7 @@ def test_an_acknowledgement_of_an_earlier_epoch_says_nothing(
     assert not target.is_written(first)
 
 
-def test_numbers_go_around_and_an_acknowledgement_still_holds_for_lower_ones(
+def test_acknowledgement_covers_lower_numbers_across_a_wrap_around(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     target = known_queue(loop)
@@ -250,10 +252,10 @@ def test_numbers_go_around_and_an_acknowledgement_still_holds_for_lower_ones(
     assert target.is_written(first)
 
 
-def test_nothing_follows_the_first_batch_of_an_identity_before_it_is_acknowledged(
+def test_first_batch_of_a_producer_identity_is_sent_alone_until_acknowledged(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """A broker without any knowledge of a producer takes any number as the first one."""
+    """A broker that does not know the producer accepts any number as the first one."""
     target = queue()
     first, second = add(target, loop, 1, 1)
     assert target.is_ready(now=9.0, linger_seconds=0)
@@ -307,7 +309,7 @@ def test_old_batches_are_given_up_in_order(loop: asyncio.AbstractEventLoop) -> N
     assert list(target.waiting) == [young]
 
 
-def test_a_pause_holds_everything(loop: asyncio.AbstractEventLoop) -> None:
+def test_no_batch_is_ready_before_the_end_of_a_pause(loop: asyncio.AbstractEventLoop) -> None:
     target = queue()
     add(target, loop, 1)
     target.not_before = 3.0

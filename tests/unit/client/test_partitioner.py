@@ -26,7 +26,7 @@ def test_negative_hashes_lose_their_sign_bit_before_the_remainder() -> None:
     assert partition_for_key(b"21", 1) == 0
 
 
-def test_records_without_key_stay_until_they_are_told_to_move() -> None:
+def test_records_without_key_use_one_partition_until_move_on() -> None:
     leaders = (1, 2, 3, 4)
     sticky = StickyPartition(chance=lambda: 0.5)
     assert [sticky.current(leaders), sticky.current(leaders)] == [2, 2]
@@ -34,7 +34,7 @@ def test_records_without_key_stay_until_they_are_told_to_move() -> None:
     assert sticky.current(leaders) == 1  # The second of the others: 0, 1 and 3.
 
 
-def test_moving_on_never_stays() -> None:
+def test_move_on_always_changes_the_partition() -> None:
     for chance in (0.0, 0.3, 0.999):
         sticky = StickyPartition(chance=lambda chance=chance: chance)
         before = sticky.current((1, 1, 1))
@@ -42,7 +42,7 @@ def test_moving_on_never_stays() -> None:
         assert sticky.current((1, 1, 1)) != before
 
 
-def test_one_partition_is_all_there_is() -> None:
+def test_topic_with_one_partition_always_uses_it() -> None:
     sticky = StickyPartition(chance=lambda: 0.9)
     sticky.move_on((1,))
     assert sticky.current((1,)) == 0

@@ -174,8 +174,8 @@ def test_log_that_ends_before_the_range_is_reported(first: int) -> None:
     assert repr(missing.error) == repr(OffsetOutOfRange("the log ends at 4"))
 
 
-def test_new_leader_that_does_not_know_its_high_watermark_is_asked_again() -> None:
-    """It returns no records and no end, for the records might be there (KIP-207)."""
+def test_new_leader_without_a_high_watermark_is_retried() -> None:
+    """The new leader returns neither records nor an end offset until it knows both (KIP-207)."""
     brokers = filled(0, 2)
     log = brokers.logs[0]
     batches, log.batches, log.high_watermark = log.batches, log.batches[:1], 2
@@ -188,7 +188,7 @@ def test_new_leader_that_does_not_know_its_high_watermark_is_asked_again() -> No
     assert reading == Reading([(0, 2), (0, 3)], [])
 
 
-def test_leader_that_returns_nothing_below_its_high_watermark_is_asked_again() -> None:
+def test_leader_that_returns_no_records_below_its_high_watermark_is_retried() -> None:
     brokers = filled(0, 2)
     log = brokers.logs[0]
     batches, log.batches = log.batches, []
@@ -211,7 +211,7 @@ def test_unknown_topic_is_retried_unless_it_counts_as_missing() -> None:
     assert isinstance(missing.error, UnknownTopicOrPartition)
 
 
-def test_topic_made_again_is_missing_after_three_answers_that_say_so() -> None:
+def test_recreated_topic_is_missing_after_three_metadata_responses() -> None:
     brokers = filled(0)
     other = TopicId(ID.__class__(int=8))
     reading = play(brokers, lambda cluster: read(cluster, wanted((0, 2), topic_id=other)))

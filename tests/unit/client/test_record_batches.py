@@ -66,7 +66,7 @@ def settled(held: HeldRecords) -> list[tuple[int, int, int]]:
     return sorted(tuple(run) for taken in held.take() for run in taken.runs)  # type: ignore[misc]
 
 
-def test_a_batch_has_what_is_known_of_each_record() -> None:
+def test_batch_has_all_columns_of_each_record() -> None:
     held = table()
     handed = take(inbox(parcel(held, batch(10, b"a", None), (10, 11, 1), (11, 12, 3))))
     assert handed.batch.schema == record_batches.SCHEMA
@@ -102,7 +102,7 @@ def test_filtered_parts_are_settled_apart_and_change_until_sent() -> None:
         record_batches.settle(handed.batch, ACCEPT, [held], [handed])
 
 
-def test_a_selection_of_columns_and_a_table_will_do() -> None:
+def test_batch_may_be_settled_by_a_table_with_selected_columns() -> None:
     held = table()
     handed = take(inbox(parcel(held, batch(10, b"a", b"b"), (10, 12, 1))))
     chosen = pa.Table.from_batches([handed.batch]).select(["offset", "partition", "topic"])
@@ -132,7 +132,7 @@ def test_one_batch_holds_several_partitions() -> None:
     assert (settled(first), settled(other)) == ([(11, 12, 1)], [(5, 6, 1)])
 
 
-def test_batches_are_cut_to_what_was_asked_for() -> None:
+def test_batches_are_cut_to_the_requested_number_of_records() -> None:
     held = table()
     box = inbox(parcel(held, batch(10, b"a", b"b", b"c"), (10, 12, 1), (12, 13, 2)))
     assert take(box, 1).batch["offset"].to_pylist() == [10]
@@ -144,7 +144,7 @@ def test_batches_are_cut_to_what_was_asked_for() -> None:
     assert box.waiting == 0
 
 
-def test_gaps_are_settled_and_what_was_cut_off_is_given_back() -> None:
+def test_gaps_are_acknowledged_and_a_truncated_batch_is_released() -> None:
     held = table()
     records = batch(12, b"a", b"b") + batch(16, b"c") + batch(17, b"d")[:-3]
     handed = take(inbox(parcel(held, records, (10, 18, 1))))
@@ -152,7 +152,7 @@ def test_gaps_are_settled_and_what_was_cut_off_is_given_back() -> None:
     assert settled(held) == [(10, 12, 0), (14, 16, 0), (17, 18, 2)]
 
 
-def test_a_corrupt_batch_is_rejected_and_raised_after_what_can_be_read() -> None:
+def test_corrupt_batch_is_rejected_and_raised_after_the_readable_records() -> None:
     held = table()
     bad = bytearray(batch(11, b"b"))
     bad[-1] ^= 1
@@ -164,7 +164,7 @@ def test_a_corrupt_batch_is_rejected_and_raised_after_what_can_be_read() -> None
     assert settled(held) == [(11, 12, 3)]
 
 
-def test_records_and_columns_may_be_asked_for_in_turn() -> None:
+def test_records_and_columns_may_be_taken_alternately() -> None:
     held = table()
     box = inbox(parcel(held, batch(10, b"a", b"b", b"c", b"d"), (10, 14, 2)))
     (first,) = box.take(1, now=0.0)
@@ -192,7 +192,7 @@ def test_open_columns_are_renewed_with_their_locks() -> None:
     assert held.open_count == 2
 
 
-def test_columns_that_came_again_are_settled_by_their_second_delivery_alone() -> None:
+def test_redelivered_columns_are_settled_only_by_their_second_delivery() -> None:
     held = table()
     first = take(inbox(parcel(held, batch(10, b"a", b"b"), (10, 12, 1))))
     second = take(inbox(parcel(held, batch(10, b"a"), (10, 11, 2))))

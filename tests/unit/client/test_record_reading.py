@@ -47,7 +47,7 @@ def test_records_within_the_range_are_read_over_gaps_and_control_batches() -> No
     assert play(filled(), lambda cluster: values(cluster, wanted)) == [1, 2, 10]
 
 
-def test_ranges_of_a_topic_go_from_log_start_to_high_watermark() -> None:
+def test_ranges_of_a_topic_extend_from_log_start_to_high_watermark() -> None:
     brokers = filled()
     brokers.logs[0].start = 1
     assert play(brokers, lambda cluster: partition_ranges(cluster, "orders")) == [
@@ -86,13 +86,13 @@ def test_batch_that_cannot_be_decoded_is_an_error_or_reported() -> None:
     assert isinstance(error, CorruptMessage)
 
 
-def test_topic_that_was_made_again_is_an_error() -> None:
+def test_recreated_topic_is_an_error() -> None:
     wanted = PartitionRange(FIRST, 0, 12, TopicId(ID.__class__(int=8)))
     with pytest.raises(TopicMadeAgain, match=r"deleted and created again.* Start again"):
         play(filled(), lambda cluster: values(cluster, wanted))
 
 
-def test_topic_that_is_gone_is_an_error_at_the_deadline() -> None:
+def test_missing_topic_is_an_error_at_the_deadline() -> None:
     brokers = filled()
     brokers.is_there = False
     wanted = PartitionRange(FIRST, 0, 12, ID)

@@ -14,7 +14,7 @@ from sharegroup.errors import GroupIdNotFound, TopicAlreadyExists, UnknownErrorC
         "there is no topic 'a'; create it first",
     ],
 )
-def test_what_the_broker_names_is_not_said_again(text: str) -> None:
+def test_subject_named_by_the_broker_is_not_repeated(text: str) -> None:
     error = refused(TopicAlreadyExists.code, text, topic="a")
     assert type(error) is TopicAlreadyExists
     assert str(error) == text
@@ -31,7 +31,9 @@ def test_what_the_broker_names_is_not_said_again(text: str) -> None:
         ("topic 'a' partition 3 is full", "topic 'a' partition 3 is full"),
     ],
 )
-def test_what_the_broker_leaves_out_is_put_in_front(text: str | None, said: str) -> None:
+def test_subject_missing_from_the_brokers_message_is_put_in_front(
+    text: str | None, said: str
+) -> None:
     assert str(refused(GroupIdNotFound.code, text, topic="a", partition=3)) == said
 
 
@@ -60,6 +62,6 @@ def test_missing_right_is_named_with_the_user(
     assert all(repr(name) in str(error) for name in about.values())
 
 
-def test_user_without_a_name_of_its_own_is_called_the_user() -> None:
+def test_unnamed_user_is_called_the_user() -> None:
     error = refused(29, "Topic authorization failed.", operation="READ", topic="a")
     assert str(error) == "Topic authorization failed. (the user needs READ on topic 'a')"

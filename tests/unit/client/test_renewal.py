@@ -25,25 +25,25 @@ def names(now: float, held: AcquisitionLock) -> str:
     return "due" if due else "let go" if let_go else "-"
 
 
-def test_a_lock_is_due_when_a_third_of_its_time_is_gone_until_it_ends() -> None:
+def test_lock_is_due_for_renewal_after_a_third_of_its_duration() -> None:
     held = lock(acquired_at=0, deadline=30)
     assert [names(now, held) for now in (0, 9.9, 10, 20, 29.9, 30)] == [
         "-", "-", "due", "due", "due", "-",
     ]  # fmt: skip
 
 
-def test_a_lock_that_grew_too_old_is_let_go_once() -> None:
+def test_lock_past_its_maximum_age_is_let_go_once() -> None:
     held = lock(acquired_at=0, deadline=120)
     assert [names(now, held) for now in (89, 100, 101, 102)] == ["-", "due", "let go", "-"]
 
 
-def test_it_is_looked_often_enough_for_several_tries() -> None:
+def test_check_interval_allows_several_renewal_attempts() -> None:
     assert look_seconds(30_000) == 1.0
     assert look_seconds(1_200) == pytest.approx(0.1)
     assert look_seconds(1) == 0.02
 
 
-def test_what_is_let_go_is_one_line_for_each_partition(caplog: pytest.LogCaptureFixture) -> None:
+def test_locks_let_go_are_one_log_line_per_partition(caplog: pytest.LogCaptureFixture) -> None:
     say_let_go("g", [lock(acquired_at=0, deadline=1), lock(acquired_at=0, deadline=1)], 300_000)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(

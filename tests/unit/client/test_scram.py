@@ -35,18 +35,18 @@ def test_sha_512_gives_a_proof_of_64_bytes() -> None:
     assert len(final.partition(b",p=")[2]) == 88  # 64 bytes as base64.
 
 
-def test_name_may_hold_what_separates_attributes() -> None:
+def test_separators_in_the_user_name_are_escaped() -> None:
     assert exchange("a=b,c").first() == b"n,,n=a=3Db=2Cc,r=rOprNGfwEbeRWgbNEkqO"
 
 
-def test_server_that_does_not_know_the_password_is_found_out() -> None:
+def test_wrong_server_signature_is_refused() -> None:
     login = exchange()
     login.final(SERVER_FIRST)
     with pytest.raises(SaslAuthenticationFailed, match="signature is wrong"):
         login.verify(b"v=" + b"A" * 43 + b"=")
 
 
-def test_error_of_the_server_is_told() -> None:
+def test_error_of_the_server_is_in_the_message() -> None:
     login = exchange()
     login.final(SERVER_FIRST)
     with pytest.raises(SaslAuthenticationFailed, match="the server answered 'e=invalid-proof'"):

@@ -175,7 +175,7 @@ async def one_by_one(producer: Producer, count: int) -> list[int]:
     return [(await producer.send_and_wait("t", b"v")).offset for _ in range(count)]
 
 
-def test_numbers_go_on_from_batch_to_batch() -> None:
+def test_sequence_numbers_continue_from_batch_to_batch() -> None:
     async def scenario(producer: Producer) -> None:
         assert await one_by_one(producer, 3) == [0, 1, 2]
 
@@ -212,7 +212,7 @@ def test_batch_with_too_few_in_sync_replicas_is_sent_again_with_its_number(
     assert broker.outdated == []  # Only the leader answers so.
 
 
-def test_leader_that_refuses_or_is_silent_is_looked_for_again() -> None:
+def test_leader_that_refuses_or_does_not_answer_is_looked_up_again() -> None:
     async def scenario(producer: Producer) -> None:
         assert await one_by_one(producer, 1) == [0]
 
@@ -238,8 +238,8 @@ def test_partition_without_a_leader_stops_no_other_and_waits_for_one() -> None:
     play(scenario, broker=broker)
 
 
-def test_producer_id_that_a_broker_does_not_have_is_asked_of_another_one() -> None:
-    """A broker without ids in stock waits for a controller that may be silent."""
+def test_producer_id_is_requested_from_another_broker_after_no_answer() -> None:
+    """A broker without producer ids in stock waits for a controller that may not answer."""
 
     class WithoutIds(ScriptedBroker):
         async def request(self, message: Any) -> Any:
@@ -260,8 +260,8 @@ def test_producer_id_that_a_broker_does_not_have_is_asked_of_another_one() -> No
     assert broker.asked_in_turn == ["InitProducerId"] * 3
 
 
-def test_records_without_a_key_go_past_a_leader_in_doubt() -> None:
-    """Until the cluster has noticed the death of a broker, it still names it as the leader."""
+def test_records_without_a_key_avoid_a_doubtful_leader() -> None:
+    """The cluster names a dead broker as the leader until it notices the failure."""
     broker = ScriptedBroker()
     broker.leaders = (7, 8)
 
@@ -270,13 +270,13 @@ def test_records_without_a_key_go_past_a_leader_in_doubt() -> None:
         broker.silent = frozenset({broker.leaders[first]})
         other = 1 - first
         assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(9)} == {other}
-        broker.silent = frozenset({7, 8})  # No leader is better than another one.
+        broker.silent = frozenset({7, 8})  # If all leaders are doubtful, none is preferred.
         assert (await producer.send_and_wait("t", b"v")).partition == other
 
     play(scenario, broker=broker)
 
 
-def test_partition_that_gets_a_leader_is_found_though_nothing_waits_for_it() -> None:
+def test_new_leader_is_found_without_waiting_records() -> None:
     broker = ScriptedBroker()
     broker.leaders, broker.elected_after = (-1, 1), 1
 
@@ -299,7 +299,7 @@ def test_record_for_a_partition_that_gets_no_leader_fails_in_time() -> None:
     assert play(scenario, broker=broker, delivery_timeout_ms=60).seen == []
 
 
-def test_batch_that_never_has_enough_in_sync_replicas_is_given_up_in_time() -> None:
+def test_batch_without_enough_in_sync_replicas_fails_at_the_delivery_timeout() -> None:
     async def scenario(producer: Producer) -> None:
         with pytest.raises(RequestTimedOut, match="it may have been written; last error: NotEnou"):
             await one_by_one(producer, 1)
@@ -308,7 +308,7 @@ def test_batch_that_never_has_enough_in_sync_replicas_is_given_up_in_time() -> N
 
 
 @pytest.mark.parametrize("code", [45, 59, 47], ids=["out of order", "unknown id", "old epoch"])
-def test_a_broker_that_counts_otherwise_gets_new_numbers_in_a_new_epoch(
+def test_sequence_error_of_the_broker_restarts_numbers_in_a_new_epoch(
     code: int,
 ) -> None:
     async def scenario(producer: Producer) -> None:
@@ -330,7 +330,7 @@ def test_a_refused_batch_fails_alone() -> None:
     assert play(scenario, 29).numbers == [(41, 0, 0), (41, 1, 0)]
 
 
-def test_a_user_who_gets_no_producer_id_may_not_write_to_the_topic() -> None:
+def test_refused_producer_id_is_reported_as_a_missing_right_to_write() -> None:
     async def scenario(producer: Producer) -> None:
         with pytest.raises(TopicAuthorizationFailed, match="needs WRITE on topic 't'"):
             await one_by_one(producer, 1)
@@ -338,7 +338,7 @@ def test_a_user_who_gets_no_producer_id_may_not_write_to_the_topic() -> None:
     assert play(scenario, broker=ScriptedBroker(identity_error=31)).numbers == []
 
 
-def test_a_batch_is_given_up_in_time_and_says_that_it_is_in_doubt() -> None:
+def test_batch_that_times_out_is_reported_as_possibly_written() -> None:
     async def scenario(producer: Producer) -> None:
         with pytest.raises(RequestTimedOut, match="it may have been written; last error: Network"):
             await one_by_one(producer, 1)
@@ -357,7 +357,7 @@ def test_records_that_wait_together_leave_together() -> None:
     assert [header.record_count for header in broker.seen] == [10]
 
 
-def test_an_outcome_can_be_looked_at_without_being_raised() -> None:
+def test_outcome_can_be_read_without_raising_its_error() -> None:
     async def scenario(producer: Producer) -> None:
         refused = await producer.send("t", b"v")
         with pytest.raises(asyncio.InvalidStateError):
@@ -377,10 +377,10 @@ def slow_clock() -> Callable[[], float]:
     return lambda: next(milliseconds) / 1000
 
 
-def test_a_batch_leaves_though_its_time_comes_while_the_sender_looks() -> None:
+def test_batch_is_sent_if_its_linger_ends_during_a_check_of_the_sender() -> None:
     async def scenario(producer: Producer) -> None:
         for lingering_ms in range(1, 12):
-            # Whenever the batch was made, between two looks lies the end of its lingering.
+            # For each creation time, the end of the linger is between two checks.
             producer._sender._config = replace(producer._config, linger_ms=lingering_ms)
             async with asyncio.timeout(5):
                 await producer.send_and_wait("t", b"v")
@@ -421,7 +421,7 @@ def test_only_bytes_are_sent() -> None:
         ({"partition": "0"}, TypeError, "partition: expected int, got str"),
     ],
 )
-def test_what_cannot_be_encoded_is_refused_and_harms_no_other(
+def test_record_that_cannot_be_encoded_is_refused_and_later_ones_are_sent(
     options: dict[str, Any],
     error: type[Exception],
     message: str,
@@ -498,7 +498,7 @@ def test_partition_without_an_epoch_left_gets_the_next_id() -> None:
     assert broker.identities == 2
 
 
-def test_fault_in_the_background_is_raised_as_it_is() -> None:
+def test_background_exception_is_raised_unchanged() -> None:
     async def scenario(producer: Producer) -> None:
         future = await producer.send("t", b"v")
         with pytest.raises(NetworkException, match=r"the producer failed: ZeroDivisionError\(\)"):
@@ -526,7 +526,7 @@ def test_producer_counts_what_it_sends() -> None:
     assert values["buffer-available-bytes"] == values["buffer-total-bytes"] == 32 * 1024 * 1024
 
 
-def test_the_brokers_append_time_is_told() -> None:
+def test_append_time_of_the_broker_is_returned() -> None:
     from sharegroup.client.produce.produce_requests import answers
 
     values: dict[str, Any] = {

@@ -49,7 +49,7 @@ def after(sent: Settled, error: KafkaError) -> tuple[list[Runs], Runs | None]:
 
 
 @pytest.mark.parametrize("error", [CoordinatorNotAvailable(""), KafkaStorageError("")])
-def test_what_may_pass_is_tried_again_as_it_was_while_its_locks_live(error: KafkaError) -> None:
+def test_transient_error_is_retried_unchanged_while_the_locks_last(error: KafkaError) -> None:
     sent = unit((0, 3, 1), (5, 6, 2), locks=[(0, 10, 30.0)])
     assert after(sent, error) == ([[(0, 3, 1), (5, 6, 2)]], None)
     ended = unit((0, 3, 1), locks=[(0, 10, 9.0)])
@@ -68,25 +68,25 @@ def test_what_may_pass_is_tried_again_as_it_was_while_its_locks_live(error: Kafk
         GroupAuthorizationFailed,
     ],
 )
-def test_what_has_lost_its_locks_or_is_in_doubt_is_reported(kind: type[KafkaError]) -> None:
+def test_acknowledgement_without_locks_or_in_doubt_is_reported(kind: type[KafkaError]) -> None:
     assert after(unit((0, 3, 1), locks=[(0, 10, 30.0)]), kind("")) == ([], [(0, 3, 1)])
 
 
 @pytest.mark.parametrize("kind", [InvalidRecordState, InvalidRequest])
-def test_what_has_no_lock_any_more_is_reported_and_the_rest_goes_again(
+def test_offsets_with_ended_locks_are_reported_and_the_rest_is_retried(
     kind: type[KafkaError],
 ) -> None:
     sent = unit((0, 8, 1), (9, 12, 3), locks=[(0, 4, 30.0), (4, 10, 9.0), (10, 12, 30.0)])
     assert after(sent, kind("")) == ([[(0, 4, 1), (10, 12, 3)]], [(4, 8, 1), (9, 10, 3)])
 
 
-def test_when_all_locks_seem_to_live_the_halves_go_apart() -> None:
+def test_refused_request_with_valid_locks_is_divided_in_halves() -> None:
     locks = [(0, 2, 30.0), (2, 4, 30.0), (4, 6, 30.0), (90, 99, 30.0)]
     sent = unit((0, 6, 1), locks=locks)
     assert after(sent, InvalidRecordState("")) == ([[(0, 2, 1)], [(2, 6, 1)]], None)
 
 
-def test_one_lock_alone_is_the_guilty_one() -> None:
+def test_refused_request_with_one_lock_is_reported() -> None:
     sent = unit((0, 6, 1), locks=[(0, 6, 30.0), (90, 99, 30.0)])
     assert after(sent, InvalidRecordState("")) == ([], [(0, 6, 1)])
 
@@ -100,8 +100,8 @@ def test_one_lock_alone_is_the_guilty_one() -> None:
         UnsupportedVersion("the broker has no renewal"),
     ],
 )
-def test_a_refused_renewal_is_reported_as_it_was(error: KafkaError) -> None:
-    """The next look at the locks asks again, or the group allows no renewal."""
+def test_refused_renewal_is_reported_undivided(error: KafkaError) -> None:
+    """Either the next check of the locks renews again, or the group allows no renewal."""
     sent = unit((0, 4, 4), locks=[(0, 2, 30.0), (2, 4, 30.0)])
     sent.renewals = ((sent.locks[0], None), (sent.locks[1], None))
     assert after(sent, error) == ([], [(0, 4, 4)])
@@ -117,7 +117,7 @@ def test_a_lock_that_ended_does_not_end_the_renewal_of_others() -> None:
     assert (ended.runs, ended.renewals) == ((AckRun(2, 4, 4),), ((sent.locks[1], None),))
 
 
-def test_renewals_go_in_halves_until_the_ended_lock_is_alone() -> None:
+def test_refused_renewal_is_divided_in_halves_until_one_lock_is_left() -> None:
     sent = unit((0, 4, 4), locks=[(0, 2, 30.0), (2, 4, 30.0)])
     sent.renewals = ((sent.locks[0], None), (sent.locks[1], 2))
     (low, high), ended = after_refusal(sent, InvalidRecordState(""), NOW)
@@ -137,7 +137,7 @@ def test_a_renewal_that_is_divided_moves_no_deadline() -> None:
     assert low.is_renewal
 
 
-def test_a_renewed_lock_counts_by_its_latest_end() -> None:
+def test_renewed_lock_lasts_until_its_latest_deadline() -> None:
     sent = unit((0, 2, 1), locks=[(0, 2, 9.0)])
     sent.locks[0].renewed(1, 30.0)
     assert after(sent, CoordinatorNotAvailable("")) == ([[(0, 2, 1)]], None)
@@ -156,8 +156,8 @@ def test_a_ticket_is_done_when_every_piece_is_reported() -> None:
     asyncio.run(scenario())
 
 
-def test_many_locks_are_told_apart_quickly() -> None:
-    """Ten thousand runs under as many locks, half of them over: no product of the two."""
+def test_ended_locks_among_many_are_separated_in_linear_time() -> None:
+    """Ten thousand runs under as many locks, half of them ended: the time is not their product."""
     count = 10_000
     sent = unit(
         *((2 * n, 2 * n + 1, 1) for n in range(count)),
@@ -168,7 +168,7 @@ def test_many_locks_are_told_apart_quickly() -> None:
     assert (len(again[0].runs), len(over.runs)) == (count // 2, count // 2)
 
 
-def test_what_is_settled_later_goes_along_unless_it_settles_an_offset_again() -> None:
+def test_later_acknowledgements_are_merged_unless_they_repeat_an_offset() -> None:
     sent = unit((4, 6, 1), locks=[(0, 10, 30.0)])
     assert sent.absorb(unit((0, 2, 2), locks=[(0, 10, 30.0)]))
     assert not sent.absorb(unit((1, 2, 1), locks=[(0, 10, 30.0)]))

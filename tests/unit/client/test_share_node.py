@@ -92,7 +92,7 @@ def play(scenario: Callable[[Bench], Coroutine[Any, Any, None]], *answers: Any) 
     virtual_time.run(run())
 
 
-def test_acknowledgements_go_with_the_next_fetch() -> None:
+def test_acknowledgements_are_sent_with_the_next_fetch() -> None:
     async def scenario(bench: Bench) -> None:
         for record in await bench.fetch():
             record.accept()
@@ -118,8 +118,8 @@ def test_only_settled_records_are_acknowledged() -> None:
     play(scenario, fetched(b"a", b"b", b"c"), acknowledged(), acknowledged())
 
 
-def test_what_is_settled_after_a_fetch_was_asked_for_waits_for_the_next_call() -> None:
-    """When the request leaves is chance: a pause, a parked fetch before it."""
+def test_records_settled_after_a_fetch_call_are_sent_with_the_next_call() -> None:
+    """When the request is sent depends on chance: a pause, or a waiting fetch before it."""
 
     async def scenario(bench: Bench) -> None:
         first, second, third = await bench.fetch()
@@ -143,7 +143,7 @@ def test_what_is_settled_after_a_fetch_was_asked_for_waits_for_the_next_call() -
     )
 
 
-def test_a_lost_session_loses_what_was_held_and_reports_what_was_settled() -> None:
+def test_lost_session_fails_the_acknowledgements_of_its_records() -> None:
     async def scenario(bench: Bench) -> None:
         sent, late = await bench.fetch()
         sent.accept()
@@ -154,7 +154,7 @@ def test_a_lost_session_loses_what_was_held_and_reports_what_was_settled() -> No
     play(scenario, fetched(b"a", b"b"), NetworkException("cut"))
 
 
-def test_a_broker_that_cant_for_now_is_asked_again_after_a_pause() -> None:
+def test_transient_error_of_the_broker_is_retried_after_a_pause() -> None:
     async def scenario(bench: Bench) -> None:
         for record in await bench.fetch():
             record.accept()
@@ -172,7 +172,7 @@ def test_a_broker_that_cant_for_now_is_asked_again_after_a_pause() -> None:
     )
 
 
-def test_a_broker_that_answers_at_once_with_nothing_is_not_asked_without_end() -> None:
+def test_repeated_immediate_empty_responses_are_followed_by_a_pause() -> None:
     async def scenario(bench: Bench) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(4):
@@ -198,8 +198,8 @@ def test_nothing_is_tried_again_when_its_lock_has_ended() -> None:
     play(scenario, fetched(b"a"), acknowledged(error=CoordinatorNotAvailable.code))
 
 
-def test_a_lock_that_ended_does_not_fail_those_that_stand_with_it() -> None:
-    """Two ranges; of the first one the lock is over, as both sides know."""
+def test_ended_lock_does_not_fail_acknowledgements_under_other_locks() -> None:
+    """Two ranges; the lock of the first one has ended, as client and broker know."""
 
     async def scenario(bench: Bench) -> None:
         records = await bench.fetch()
@@ -217,7 +217,7 @@ def test_a_lock_that_ended_does_not_fail_those_that_stand_with_it() -> None:
     )
 
 
-def test_a_lock_that_only_the_broker_knows_to_be_over_is_found_by_halves() -> None:
+def test_lock_that_ended_only_on_the_broker_is_found_by_halving() -> None:
     async def scenario(bench: Bench) -> None:
         for record in await bench.fetch():
             record.accept()
@@ -242,7 +242,7 @@ def test_a_lock_that_only_the_broker_knows_to_be_over_is_found_by_halves() -> No
     )
 
 
-def test_what_is_tried_again_goes_alone() -> None:
+def test_retried_acknowledgement_is_sent_alone() -> None:
     async def scenario(bench: Bench) -> None:
         first, second = await bench.fetch()
         first.accept()
@@ -263,7 +263,7 @@ def test_what_is_tried_again_goes_alone() -> None:
     )
 
 
-def test_a_leader_that_moved_took_the_locks_with_it() -> None:
+def test_moved_leader_fails_the_acknowledgements_of_its_records() -> None:
     async def scenario(bench: Bench) -> None:
         first, second = await bench.fetch()
         first.accept()
@@ -277,7 +277,7 @@ def test_a_leader_that_moved_took_the_locks_with_it() -> None:
     play(scenario, fetched(b"a", b"b"), acknowledged(error=6))
 
 
-def test_a_fetch_refused_by_a_former_leader_drops_what_waits() -> None:
+def test_fetch_refused_by_a_former_leader_drops_waiting_records() -> None:
     async def scenario(bench: Bench) -> None:
         bench.node.fetch(LIMITS)
         await bench.outcomes.get()
@@ -289,7 +289,7 @@ def test_a_fetch_refused_by_a_former_leader_drops_what_waits() -> None:
     play(scenario, fetched(b"a"), fetched(error=6))
 
 
-def test_partitions_of_a_broker_that_cant_be_reached_are_looked_for_elsewhere() -> None:
+def test_partitions_of_an_unreachable_broker_are_marked_as_outdated() -> None:
     async def scenario(bench: Bench) -> None:
         bench.broker.refuses = True
         bench.node.fetch(LIMITS)
@@ -301,19 +301,19 @@ def test_partitions_of_a_broker_that_cant_be_reached_are_looked_for_elsewhere() 
 
 
 @pytest.mark.parametrize("error", [NoAnswer("silent"), NetworkException("cut")])
-def test_partitions_of_a_broker_that_did_not_answer_are_looked_for_elsewhere(
+def test_partitions_of_a_broker_that_did_not_answer_are_marked_as_outdated(
     error: KafkaError,
 ) -> None:
     async def scenario(bench: Bench) -> None:
         bench.node.fetch(LIMITS)
         assert (await bench.outcomes.get()).outdated == {KEY}
-        # One that is cut off may be back at once; to be silent takes longer.
+        # A lost connection may work again immediately; a silent broker is doubtful.
         assert bench.broker.doubted == ([1] if isinstance(error, NoAnswer) else [])
 
     play(scenario, error)
 
 
-def test_partitions_of_a_broker_that_lost_the_session_stay_there() -> None:
+def test_partitions_are_not_outdated_when_the_broker_lost_the_session() -> None:
     async def scenario(bench: Bench) -> None:
         bench.node.fetch(LIMITS)
         assert (await bench.outcomes.get()).outdated == set()
@@ -395,7 +395,7 @@ def test_a_lock_that_ended_does_not_end_the_renewal_of_others() -> None:
     )
 
 
-def test_closing_sends_what_is_settled_and_ends_the_session() -> None:
+def test_close_sends_the_settled_records_and_ends_the_session() -> None:
     async def scenario(bench: Bench) -> None:
         first, _ = await bench.fetch()
         first.accept()
@@ -407,7 +407,7 @@ def test_closing_sends_what_is_settled_and_ends_the_session() -> None:
     play(scenario, fetched(b"a", b"b"), acknowledged())
 
 
-def test_a_node_that_leads_nothing_any_more_ends_its_session_when_all_is_settled() -> None:
+def test_node_without_partitions_ends_its_session_when_all_records_are_settled() -> None:
     async def scenario(bench: Bench) -> None:
         first, second = await bench.fetch()
         bench.node.wanted = ()
@@ -439,7 +439,7 @@ def test_a_close_that_a_silent_broker_holds_up_ends_with_the_node() -> None:
     play(scenario, fetched(b"a"))
 
 
-def test_what_a_stopped_node_did_not_send_is_reported() -> None:
+def test_acknowledgements_that_a_stopped_node_did_not_send_are_reported() -> None:
     async def scenario(bench: Bench) -> None:
         (record,) = await bench.fetch()
         record.accept()

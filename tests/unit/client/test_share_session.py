@@ -80,7 +80,7 @@ def test_a_fetch_opens_the_session_and_the_next_one_carries_acknowledgements() -
     play(scenario, fetched(b"a", b"b"), fetched(b"c", first=2, ack_error=0))
 
 
-def test_what_is_given_before_there_is_a_session_was_never_sent() -> None:
+def test_acknowledgements_before_the_session_is_open_are_not_sent() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         answer = await fetch(session, ONE)
         assert kinds(answer) == [ShareSessionNotFound]
@@ -90,7 +90,7 @@ def test_what_is_given_before_there_is_a_session_was_never_sent() -> None:
     play(scenario, fetched())
 
 
-def test_a_refused_partition_is_told_and_the_session_goes_on() -> None:
+def test_refused_partition_is_reported_and_the_session_continues() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
         answer = await session.acknowledge(ONE)
@@ -126,7 +126,7 @@ def test_an_acknowledgement_refused_in_a_fetch_leaves_its_records_alone() -> Non
     play(scenario, fetched(b"a"), fetched(b"b", first=1, ack_error=121))
 
 
-def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
+def test_partition_missing_from_a_response_is_a_failure() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
         assert kinds(await fetch(session, ONE)) == [InvalidRecordState]
@@ -135,7 +135,7 @@ def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
     play(scenario, fetched(b"a"), fetched(), acknowledged(silent=True))
 
 
-def test_a_fetch_after_the_connection_ended_opens_a_new_session_and_says_so() -> None:
+def test_fetch_after_the_connection_ended_opens_and_reports_a_new_session() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
         broker.connections[0].is_open = False
@@ -168,10 +168,10 @@ def test_a_lost_answer_leaves_acknowledgements_in_doubt() -> None:
     play(scenario, fetched(b"a", b"b"), NetworkException("cut"))
 
 
-def test_what_was_never_sent_is_not_in_doubt() -> None:
+def test_acknowledgement_on_a_closed_connection_is_not_sent() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
-        broker.connections[0].is_open = False  # The broker went away while nobody looked.
+        broker.connections[0].is_open = False  # The connection was lost between the two requests.
         answer = await session.acknowledge(ONE)
         assert kinds(answer) == [ShareSessionNotFound]
         assert answer.lost is not None
@@ -181,7 +181,7 @@ def test_what_was_never_sent_is_not_in_doubt() -> None:
 
 
 @pytest.mark.parametrize("code", [122, 123, 133])
-def test_a_session_that_the_broker_lost_fails_what_was_sent_and_opens_again(code: int) -> None:
+def test_session_lost_by_the_broker_fails_the_request_and_opens_again(code: int) -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
         answer = await session.acknowledge(ONE)
@@ -196,7 +196,7 @@ def test_a_session_that_the_broker_lost_fails_what_was_sent_and_opens_again(code
     play(scenario, fetched(b"a"), acknowledged(top=code), fetched())
 
 
-def test_closing_sends_what_is_settled_with_the_last_epoch() -> None:
+def test_close_sends_acknowledgements_with_the_final_epoch() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
         answer = await session.acknowledge(ONE, close=True)
@@ -209,7 +209,7 @@ def test_closing_sends_what_is_settled_with_the_last_epoch() -> None:
     play(scenario, fetched(b"a", b"b"), acknowledged())
 
 
-def test_without_a_session_there_is_nothing_to_close() -> None:
+def test_close_without_a_session_sends_nothing() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         assert await session.acknowledge({}, close=True) == SessionAnswer()
         assert broker.requests == []
@@ -217,7 +217,7 @@ def test_without_a_session_there_is_nothing_to_close() -> None:
     play(scenario)
 
 
-def test_a_broker_that_cant_be_reached_is_a_failure_without_a_loss() -> None:
+def test_unreachable_broker_is_a_failure_without_a_lost_session() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         broker.refuses = True
         answer = await fetch(session)
@@ -239,7 +239,7 @@ def test_a_renewal_is_marked_as_one() -> None:
     play(scenario, fetched(b"a"), acknowledged())
 
 
-def test_a_broker_that_cant_renew_is_not_asked_to() -> None:
+def test_renewal_is_not_sent_to_a_broker_without_renewal() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
         answer = await session.acknowledge(RENEWAL, renew=True)
@@ -251,7 +251,7 @@ def test_a_broker_that_cant_renew_is_not_asked_to() -> None:
     play(scenario, fetched(b"a"), version=1)
 
 
-def test_a_broker_without_record_limit_is_not_asked_for_it() -> None:
+def test_record_limit_is_not_sent_to_a_broker_without_it() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         answer = await fetch(session, mode=AcquireMode.RECORD_LIMIT)
         assert isinstance(answer.failure, UnsupportedVersion)
@@ -275,7 +275,7 @@ def test_acquired_ranges_that_make_no_sense_are_refused(acquired: Any) -> None:
     play(scenario, fetched(b"a", b"b", b"c", acquired=acquired))
 
 
-def test_records_that_nobody_asked_for_are_left_out() -> None:
+def test_records_of_partitions_not_fetched_are_ignored() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         limits = FetchLimits(max_records=500, max_bytes=1_000, max_wait_ms=500)
         other = KEY._replace(partition=1)

@@ -52,23 +52,25 @@ class Flight:
 MIB_50 = 50 * 1024 * 1024
 
 
-def test_without_a_window_only_the_poll_counts() -> None:
+def test_without_a_window_only_the_poll_limit_applies() -> None:
     flight = Flight(open_count=10_000, waiting=10_000)
     assert flight.to_hand_out() == 500
     assert flight.to_fetch(asked=10_000) == (500, MIB_50)
 
 
 @pytest.mark.parametrize(("open_count", "room"), [(0, 100), (60, 40), (100, 0), (130, 0)])
-def test_no_more_are_handed_out_than_the_window_has_room_for(open_count: int, room: int) -> None:
+def test_no_more_records_are_returned_than_the_window_has_room_for(
+    open_count: int, room: int
+) -> None:
     assert Flight(open_count=open_count, in_flight_max=100).to_hand_out() == room
 
 
-def test_what_waits_and_what_is_asked_for_count_for_the_next_fetch() -> None:
+def test_waiting_and_requested_records_reduce_the_next_fetch() -> None:
     assert Flight(in_flight_max=100).to_fetch() == (100, MIB_50)
     flight = Flight(open_count=30, waiting=20, in_flight_max=100)
     assert flight.to_fetch(asked=10) == (40, MIB_50)
     assert flight.to_fetch(asked=50) is None
-    assert flight.to_hand_out() == 70, "what waits is for handing out"
+    assert flight.to_hand_out() == 70, "waiting records do not reduce the number to hand out"
 
 
 def test_bytes_are_counted_by_the_average_of_each_fetch() -> None:
@@ -79,12 +81,12 @@ def test_bytes_are_counted_by_the_average_of_each_fetch() -> None:
     assert Flight(open_count=10, in_flight_bytes=100).to_fetch() is None
 
 
-def test_a_record_larger_than_the_window_goes_alone() -> None:
+def test_record_larger_than_the_window_is_returned_alone() -> None:
     assert Flight(waiting=3, in_flight_bytes=5).to_hand_out() == 1
     assert Flight(open_count=1, waiting=3, in_flight_bytes=5).to_hand_out() == 0
 
 
-def test_the_narrower_limit_counts() -> None:
+def test_narrower_limit_applies() -> None:
     flight = Flight(waiting=50, in_flight_max=3, in_flight_bytes=100)
     assert flight.to_hand_out() == 3
     flight = Flight(waiting=50, in_flight_max=30, in_flight_bytes=100)

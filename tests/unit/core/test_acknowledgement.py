@@ -57,7 +57,7 @@ def test_shared_offset_below_the_start_is_settled_already() -> None:
         check_order(acks, start_offset=4, end_offset=10)
 
 
-def test_every_batch_must_lie_in_what_was_acquired() -> None:
+def test_batch_beyond_the_acquired_offsets_is_an_invalid_request() -> None:
     acks = [AckBatch(0, 2, (1,)), AckBatch(9, 11, (1,))]
     with pytest.raises(InvalidRequest, match="offsets 9 to 10 reach past the last offset"):
         check_order(acks, start_offset=0, end_offset=10)
@@ -106,6 +106,8 @@ def test_types_are_grouped_into_ranges() -> None:
     ("types", "expected"),
     [((0, 2, 4), False), ((2,), False), ((2, 1), True), ((2, 3), True), ((1,), True)],
 )
-def test_records_are_told_apart_by_who_judges_some(types: tuple[int, ...], expected: bool) -> None:
+def test_mixed_acknowledge_types_show_that_records_are_settled_individually(
+    types: tuple[int, ...], expected: bool
+) -> None:
     acks = [AckBatch(offset, offset + 1, (kind,)) for offset, kind in enumerate(types)]
     assert tells_apart(acks) is expected

@@ -30,12 +30,12 @@ def test_batches_with_a_hole_between_make_two_stretches() -> None:
     assert stretches(LogBatches(0, [0, 10, 25], [10, 20, 30])) == [(0, 20), (25, 30)]
 
 
-def test_holes_lie_between_the_stretches_and_behind_the_position() -> None:
+def test_holes_are_before_and_between_the_stretches() -> None:
     log = LogBatches(3, [5, 25], [20, 30])
     assert holes(log, [(5, 20), (25, 30)]) == [(3, 5), (20, 25)]
 
 
-def test_hole_at_the_end_is_one_where_the_log_was_looked_through_further() -> None:
+def test_end_of_the_scanned_log_without_records_is_a_hole() -> None:
     log = LogBatches(3, [3], [20], looked_until=24)
     assert holes(log, stretches(log)) == [(20, 24)]
     nothing = LogBatches(3, [], [], looked_until=24)
@@ -70,7 +70,7 @@ def test_records_are_a_soft_limit_and_locks_a_hard_one(
     ("records_max", "locks_left", "expected"),
     [(1, 100, 1), (10, 100, 10), (11, 100, 11), (100, 100, 30), (12, 5, 5)],
 )
-def test_records_are_a_hard_limit_for_who_says_so(
+def test_max_records_is_a_hard_limit_in_record_limit_mode(
     records_max: int, locks_left: int, expected: int
 ) -> None:
     budget = budget_of(AcquireRequest(records_max, 500, STRICT), locks_left=locks_left)
@@ -105,10 +105,10 @@ def test_log_batch_is_finished_across_separate_ranges() -> None:
         (10, [512, 512, 512, 512, 512, 256, 128, 64, 32, 1]),
     ],
 )
-def test_records_that_come_back_go_out_in_ever_smaller_portions(
+def test_redelivered_records_are_acquired_in_ever_smaller_portions(
     delivery_count_max: int, records: list[int]
 ) -> None:
-    """What each delivery of the first record of one log batch takes with it."""
+    """The number of records that each delivery of a log batch's first record includes."""
     log = LogBatches(0, [0], [512])
     assert records == [
         budget_of(
@@ -129,7 +129,7 @@ def test_portion_is_one_record_at_least() -> None:
 
 
 def test_portion_is_of_the_log_batches_that_make_a_unit() -> None:
-    """Three batches of ten; who settles 15 at a time gets half of the first two."""
+    """Three batches of ten; a request with batch size 15 gets half of the first two."""
     assert budget_of(AcquireRequest(500, 15)).take(0, 30, 3) == 10
     assert budget_of(AcquireRequest(500, 10)).take(0, 30, 3) == 5
     assert budget_of(AcquireRequest(500, 500)).take(0, 30, 3) == 15
@@ -140,7 +140,7 @@ def test_portion_ends_with_its_unit() -> None:
     assert budget_of(AcquireRequest(500, 10)).take(8, 30, 3) == 10
 
 
-def test_portion_may_span_ranges_and_nothing_follows_it() -> None:
+def test_portion_may_span_ranges_and_no_record_is_acquired_after_it() -> None:
     budget = budget_of(AcquireRequest(500, 10))
     assert budget.take(0, 2, 3) == 2
     assert budget.take(3, 5, 1) == 5
@@ -166,7 +166,7 @@ def test_last_delivery_is_of_one_record_and_joins_no_portion() -> None:
     assert budget.take(3, 5, 4) == 3
 
 
-def test_limit_that_was_lowered_isolates_what_is_past_it() -> None:
+def test_lowered_delivery_limit_isolates_records_beyond_it() -> None:
     assert budget_of(AcquireRequest(500, 500), delivery_count_max=3).take(0, 30, 7) == 1
 
 
@@ -193,7 +193,7 @@ def test_one_log_batch_is_never_cut() -> None:
     assert entries([Acquired(0, 30, 1)], log, AcquireRequest(500, 1)) == (Acquired(0, 30, 1),)
 
 
-def test_nothing_is_cut_for_who_wants_an_exact_number() -> None:
+def test_entries_are_not_cut_in_record_limit_mode() -> None:
     assert entries([Acquired(0, 30, 1)], TENS, AcquireRequest(30, 5, STRICT)) == (
         Acquired(0, 30, 1),
     )

@@ -33,7 +33,7 @@ def sizes(assigned: dict[MemberId, Assignment]) -> list[int]:
     return sorted(len(assignment) for assignment in assigned.values())
 
 
-def test_one_member_gets_everything() -> None:
+def test_single_member_gets_all_partitions() -> None:
     assert assign(everybody_wants("m", A, B), {}, {A: numbers(2), B: numbers(1)}) == {
         "m": has(A, 0, 1) | has(B, 0)
     }
@@ -43,7 +43,7 @@ def test_no_members_need_nothing() -> None:
     assert assign({}, {}, {A: numbers(3)}) == {}
 
 
-def test_no_partitions_leave_members_empty_handed() -> None:
+def test_members_get_empty_assignments_without_partitions() -> None:
     assert assign(everybody_wants("m n", A), {MemberId("m"): has(A, 0)}, {}) == {
         "m": frozenset(),
         "n": frozenset(),
@@ -67,7 +67,7 @@ def test_more_members_than_partitions_share() -> None:
     }
 
 
-def test_members_that_do_not_divide_evenly_take_two_partitions_some_of_them() -> None:
+def test_partitions_are_shared_when_there_are_more_members() -> None:
     assigned = assign(everybody_wants("m n o", A), {}, {A: numbers(2)})
     assert assigned == {"m": has(A, 0, 1), "n": has(A, 0), "o": has(A, 1)}
 
@@ -92,12 +92,12 @@ def test_new_member_takes_no_more_than_its_share() -> None:
     }
 
 
-def test_whoever_has_most_keeps_most() -> None:
+def test_member_with_most_partitions_keeps_them_in_a_balanced_assignment() -> None:
     before = {MemberId("m"): has(A, 0), MemberId("n"): has(A, 1, 2)}
     assert assign(everybody_wants("m n", A), before, {A: numbers(3)}) == before
 
 
-def test_partitions_of_a_member_that_left_go_to_the_others() -> None:
+def test_partitions_of_a_member_that_left_are_reassigned() -> None:
     before = {MemberId("m"): has(A, 0, 1), MemberId("gone"): has(A, 2, 3)}
     assert assign(everybody_wants("m n", A), before, {A: numbers(4)}) == {
         "m": has(A, 0, 1),
@@ -105,15 +105,15 @@ def test_partitions_of_a_member_that_left_go_to_the_others() -> None:
     }
 
 
-def test_topic_that_nobody_wants_any_more_is_taken_away() -> None:
+def test_partitions_of_an_unsubscribed_topic_are_revoked() -> None:
     before = {MemberId("m"): has(A, 0) | has(B, 0)}
     assert assign(everybody_wants("m", B), before, {A: numbers(1), B: numbers(2)}) == {
         "m": has(B, 0, 1)
     }
 
 
-def test_partition_that_is_shared_too_much_leaves_whom_has_most() -> None:
-    """There were five members, now there are two: what they shared is not shared any more."""
+def test_shared_partition_is_revoked_from_the_member_with_most_partitions() -> None:
+    """Of five members two are left, so their shared partition gets a single member."""
     before = {MemberId("m"): has(A, 0, 1), MemberId("n"): has(A, 0)}
     assert assign(everybody_wants("m n", A), before, {A: numbers(2)}) == {
         "m": has(A, 1),
@@ -121,8 +121,8 @@ def test_partition_that_is_shared_too_much_leaves_whom_has_most() -> None:
     }
 
 
-def test_place_whose_next_in_line_has_the_partition_goes_to_another() -> None:
-    """The greater quota would be m's, who cannot have its one partition twice."""
+def test_share_goes_to_another_member_if_the_next_one_has_the_partition() -> None:
+    """The greater quota belongs to m, which already has its only possible partition."""
     current = {
         MemberId("m"): has(A, 0),
         MemberId("n"): has(A, 1),
@@ -132,8 +132,8 @@ def test_place_whose_next_in_line_has_the_partition_goes_to_another() -> None:
     assert assigned == {"m": has(A, 0), "n": has(A, 0, 1), "o": has(A, 1)}
 
 
-def test_place_that_nobody_below_quota_can_take_goes_to_who_has_fewest() -> None:
-    """The place in 2, which d alone, below quota, holds already; and a comes first by name."""
+def test_share_that_no_member_below_quota_can_take_goes_to_the_least_loaded() -> None:
+    """Only d is below quota, and d already has partition 2. Of the others a is first by name."""
     before = dict(zip(members("a b c d"), [has(A, 0), has(A), has(A), has(A, 2)], strict=True))
     assert assign(everybody_wants("a b c d", A), before, {A: numbers(3)}) == {
         "a": has(A, 0, 1),
@@ -187,7 +187,7 @@ def wanted(wants: dict, partitions: dict, member_id: MemberId) -> Assignment:
 
 @settings(derandomize=True)
 @given(groups(equal=False))
-def test_everyone_gets_only_what_they_want_and_nothing_is_left(group: tuple) -> None:
+def test_members_get_only_subscribed_topics_and_every_partition_is_assigned(group: tuple) -> None:
     wants, current, partitions = group
     assigned = assign(wants, current, partitions)
     assert assigned.keys() == wants.keys()
@@ -228,8 +228,10 @@ def test_assigning_again_moves_nothing(group: tuple) -> None:
 
 @settings(derandomize=True)
 @given(st.integers(1, 11), st.integers(1, 40), st.randoms(use_true_random=False))
-def test_a_join_moves_only_what_the_new_member_gets(members_count: int, count: int, random) -> None:
-    """With at least as many partitions as members, nothing else has to move."""
+def test_join_moves_only_the_partitions_of_the_new_member(
+    members_count: int, count: int, random
+) -> None:
+    """With at least as many partitions as members, no other partition has to move."""
     names = [MemberId(f"m{number}") for number in range(members_count + 1)]
     count = max(count, len(names))
     before = assign(dict.fromkeys(names[:-1], frozenset({A})), {}, {A: numbers(count)})
@@ -241,10 +243,10 @@ def test_a_join_moves_only_what_the_new_member_gets(members_count: int, count: i
 
 @settings(derandomize=True)
 @given(groups(equal=False))
-def test_every_topic_of_a_mixed_group_is_divided_evenly_among_those_who_want_it(
+def test_each_topic_is_divided_evenly_among_its_subscribers_in_a_mixed_group(
     group: tuple,
 ) -> None:
-    """Unequal subscriptions: each topic by itself, so its shares differ by at most one."""
+    """With unequal subscriptions each topic is assigned separately: its shares differ by one."""
     wants, current, partitions = group
     if len(set(wants.values())) == 1:
         return
@@ -260,8 +262,10 @@ def test_every_topic_of_a_mixed_group_is_divided_evenly_among_those_who_want_it(
 
 @settings(derandomize=True)
 @given(groups(equal=True), st.data())
-def test_who_stays_loses_nothing_when_somebody_leaves(group: tuple, data: st.DataObject) -> None:
-    """With at least as many partitions as members; a group that shares them may share less."""
+def test_remaining_members_keep_their_partitions_when_a_member_leaves(
+    group: tuple, data: st.DataObject
+) -> None:
+    """Holds with at least as many partitions as members; otherwise sharing may decrease."""
     wants, current, partitions = group
     targets = {target for member_id in wants for target in wanted(wants, partitions, member_id)}
     if len(wants) < 2 or len(targets) < len(wants):
@@ -276,8 +280,8 @@ def test_who_stays_loses_nothing_when_somebody_leaves(group: tuple, data: st.Dat
 
 @settings(derandomize=True)
 @given(groups(equal=True))
-def test_new_partitions_move_no_more_than_balance_asks_for(group: tuple) -> None:
-    """A topic grows: a member keeps all it had, or as much as anybody has."""
+def test_new_partitions_move_no_more_partitions_than_balance_requires(group: tuple) -> None:
+    """When a topic grows, a member keeps its partitions, or has as many as any other member."""
     wants, current, partitions = group
     if not wants or len(frozenset().union(*partitions.values(), frozenset())) == 0:
         return

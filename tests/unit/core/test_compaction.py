@@ -37,20 +37,22 @@ def keeper(**newest: int) -> CompactionRules:
         (None, 3, False),
     ],
 )
-def test_the_newest_record_of_a_key_stays(key: bytes | None, offset: int, stays: bool) -> None:
+def test_only_the_newest_record_of_a_key_is_kept(
+    key: bytes | None, offset: int, stays: bool
+) -> None:
     assert keeper(a=40).keeps(key, offset=offset, is_tombstone=False, horizon=None) is stays
 
 
 @pytest.mark.parametrize(
     ("horizon", "stays"), [(None, True), (NOW_MS + 1, True), (NOW_MS, False), (1, False)]
 )
-def test_a_tombstone_stays_until_its_horizon(horizon: int | None, stays: bool) -> None:
+def test_tombstone_is_kept_until_its_horizon(horizon: int | None, stays: bool) -> None:
     assert keeper(a=40).keeps(b"a", offset=40, is_tombstone=True, horizon=horizon) is stays
     assert keeper(a=40).keeps(b"a", offset=40, is_tombstone=False, horizon=horizon) is True
 
 
-def test_what_the_pass_has_not_learnt_stays_whatever_it_is() -> None:
-    """A tombstone that went before the older value was seen would bring that back."""
+def test_records_beyond_the_learnt_offsets_are_kept() -> None:
+    """If a tombstone were removed before the older value was read, the older value would return."""
     for key in (b"a", b"other", None):
         assert keeper(a=40).keeps(key, offset=100, is_tombstone=True, horizon=1)
     assert not keeper(a=40).keeps(b"other", offset=99, is_tombstone=True, horizon=1)
@@ -66,7 +68,7 @@ def test_memory_bounds_the_keys_but_never_stops_a_pass() -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", [0, ENTRY_BYTES - 1, ENTRY_BYTES, 2 * ENTRY_BYTES - 1])
-def test_a_single_key_goes_into_the_least_memory(memory_bytes: int) -> None:
+def test_least_memory_has_room_for_a_single_key(memory_bytes: int) -> None:
     newest = NewestOffsets(memory_bytes, end_offset=0)
     newest.learn(b"a", 0)
     assert (newest.has_room(0), newest.has_room(1)) == (True, False)
@@ -106,7 +108,7 @@ def test_the_fate_of_a_batch(
         (9, 0, 50, False, False),
     ],
 )
-def test_the_last_batch_of_a_producer_is_known(
+def test_last_batch_of_a_producer_is_recognized(
     producer_id: int, epoch: int, end_offset: int, is_marker: bool, is_last: bool
 ) -> None:
     found = keeper().is_last_of_producer(
@@ -115,7 +117,7 @@ def test_the_last_batch_of_a_producer_is_known(
     assert found is is_last
 
 
-def test_a_marker_is_needed_while_a_batch_of_its_transaction_is_there() -> None:
+def test_marker_is_kept_while_a_batch_of_its_transaction_exists() -> None:
     transactions = Transactions([Aborted(1, 10, 14), Aborted(2, 20, 21)])
     assert transactions.records(1, end_offset=12, is_transactional=True)
     assert not transactions.records(1, end_offset=13, is_transactional=False)
@@ -136,7 +138,7 @@ def test_a_producers_next_transaction_is_another() -> None:
 
 
 def test_transactions_begin_in_the_order_of_their_offsets() -> None:
-    """Whatever their producers' ids, and in whichever order the log's index names them."""
+    """The ids of their producers and the order of the log's index do not matter."""
     for aborted in (
         [Aborted(2, 10, 14), Aborted(1, 20, 21)],
         [Aborted(1, 20, 21), Aborted(2, 10, 14)],
@@ -148,7 +150,7 @@ def test_transactions_begin_in_the_order_of_their_offsets() -> None:
         assert transactions.records(1, end_offset=21, is_transactional=True)
 
 
-def test_aborted_transaction_right_after_another_one_is_known_too() -> None:
+def test_consecutive_aborted_transactions_of_a_producer_are_both_recognized() -> None:
     transactions = Transactions([Aborted(1, 10, 14), Aborted(1, 15, 18)])
     assert transactions.records(1, end_offset=12, is_transactional=True)
     assert not transactions.marker(1, end_offset=15, is_commit=False)
@@ -156,6 +158,6 @@ def test_aborted_transaction_right_after_another_one_is_known_too() -> None:
     assert not transactions.marker(1, end_offset=19, is_commit=False)
 
 
-def test_marker_of_a_transaction_that_nobody_knows_is_not_needed() -> None:
+def test_marker_of_an_unknown_transaction_is_not_needed() -> None:
     assert Transactions([]).marker(1, end_offset=15, is_commit=False)
     assert Transactions([]).marker(1, end_offset=15, is_commit=True)

@@ -24,7 +24,7 @@ from tests.unit.core.consumer_group_scene import GROUP, NOBODY, WALL_MS, Scene
 MINUTE_MS = 60_000
 
 
-def test_first_member_is_given_an_id_joins_leads_and_assigns() -> None:
+def test_first_member_gets_an_id_and_becomes_the_leader() -> None:
     scene = Scene()
     asked = scene.ask_to_join("a")
     assert scene.answers[asked] == NewMemberId("a-1")
@@ -45,7 +45,7 @@ def test_first_member_is_given_an_id_joins_leads_and_assigns() -> None:
     ]  # fmt: skip
 
 
-def test_new_group_waits_no_longer_when_nobody_else_comes() -> None:
+def test_new_group_waits_the_initial_delay_for_more_members() -> None:
     scene = Scene(initial_delay_ms=3_000)
     _, call = scene.knock("a")
     scene.pass_ms(2_999)
@@ -54,7 +54,7 @@ def test_new_group_waits_no_longer_when_nobody_else_comes() -> None:
     assert scene.joined(call).generation == 1
 
 
-def test_new_group_waits_for_more_members_as_long_as_they_come() -> None:
+def test_each_join_prolongs_the_wait_of_a_new_group() -> None:
     scene = Scene(initial_delay_ms=3_000)
     _, first = scene.knock("a")
     scene.pass_ms(2_000)
@@ -109,7 +109,7 @@ def test_another_member_makes_everybody_join_again() -> None:
     assert scene.joined(again).generation == scene.joined(call).generation == 2
 
 
-def test_member_that_does_not_join_again_is_out_after_the_rebalance_timeout() -> None:
+def test_member_that_does_not_rejoin_is_removed_after_the_rebalance_timeout() -> None:
     scene = Scene()
     a, b = scene.stable("a", "b", session_timeout_ms=1_000_000)
     _, call = scene.knock("c")
@@ -118,12 +118,12 @@ def test_member_that_does_not_join_again_is_out_after_the_rebalance_timeout() ->
     assert call not in scene.answers
     scene.pass_ms(1)
     assert {member.member_id for member in scene.joined(again).members} == {b, "c-5"}
-    assert scene.joined(call).leader == b, "the leader did not come, so another one leads"
+    assert scene.joined(call).leader == b, "the leader did not rejoin, so another member leads"
     with pytest.raises(UnknownMemberId):
         scene.heartbeat(a, 2)
 
 
-def test_silent_member_is_out_after_its_session() -> None:
+def test_member_without_heartbeats_is_removed_after_its_session_timeout() -> None:
     scene = Scene()
     a, b = scene.stable("a", "b")
     scene.pass_ms(9_000)
@@ -147,12 +147,12 @@ def test_member_that_waits_for_others_needs_no_heartbeat() -> None:
     assert scene.joined(call).generation == 2
 
 
-def test_id_that_nobody_comes_back_with_is_forgotten_after_its_session() -> None:
+def test_unused_member_id_is_forgotten_after_the_session_timeout() -> None:
     scene = Scene()
     (a,) = scene.stable("a")
     lost = scene.answers[scene.ask_to_join("lost")]
     again = scene.ask_to_join("a", a)
-    assert again not in scene.answers, "the group waits for the one that was given an id"
+    assert again not in scene.answers, "the group waits for the member with the new id"
     scene.pass_ms(10_000)
     assert scene.joined(again).generation == 2
     assert isinstance(lost, NewMemberId)
@@ -160,7 +160,7 @@ def test_id_that_nobody_comes_back_with_is_forgotten_after_its_session() -> None
         scene.ask_to_join("lost", lost.member_id)
 
 
-def test_group_that_nobody_came_back_to_is_forgotten() -> None:
+def test_group_with_only_unused_member_ids_is_forgotten() -> None:
     scene = Scene()
     scene.ask_to_join("a")
     assert GROUP in scene.groups
@@ -170,7 +170,7 @@ def test_group_that_nobody_came_back_to_is_forgotten() -> None:
     assert scene.log == []
 
 
-def test_group_that_never_agreed_on_anything_is_forgotten() -> None:
+def test_group_that_never_had_an_assignment_is_forgotten() -> None:
     scene = Scene()
     a, _ = scene.knock("a")
     scene.pass_ms(0)
@@ -181,7 +181,7 @@ def test_group_that_never_agreed_on_anything_is_forgotten() -> None:
     assert scene.groups.next_due_ms() is None
 
 
-def test_member_that_never_syncs_is_out_after_the_rebalance_timeout() -> None:
+def test_member_that_never_syncs_is_removed_after_the_rebalance_timeout() -> None:
     scene = Scene(initial_delay_ms=10)
     fields = {"session_timeout_ms": 1_000_000}
     (a, _), (b, _) = scene.knock("a", **fields), scene.knock("b", **fields)
@@ -209,7 +209,7 @@ def test_members_leave_together_with_one_rebalance() -> None:
     assert scene.joined(scene.ask_to_join("c", c)).generation == before + 1
 
 
-def test_what_waits_is_told_when_its_member_leaves() -> None:
+def test_waiting_join_is_answered_when_its_member_leaves() -> None:
     scene = Scene()
     a, _ = scene.stable("a", "b")
     call = scene.ask_to_join("a", a)
@@ -217,7 +217,7 @@ def test_what_waits_is_told_when_its_member_leaves() -> None:
     assert isinstance(scene.answers[call], UnknownMemberId)
 
 
-def test_sync_that_waits_is_told_of_another_rebalance() -> None:
+def test_waiting_sync_is_answered_when_another_rebalance_begins() -> None:
     scene = Scene(initial_delay_ms=10)
     _, (b, _) = scene.knock("a"), scene.knock("b")
     scene.pass_ms(20)
@@ -235,7 +235,7 @@ def test_request_that_is_sent_again_ends_the_first() -> None:
     assert second not in scene.answers
 
 
-def test_follower_with_nothing_new_is_told_what_holds() -> None:
+def test_rejoining_follower_without_changes_gets_the_current_generation() -> None:
     scene = Scene()
     _, b = scene.stable("a", "b")
     reply = scene.joined(scene.ask_to_join("b", b))
@@ -250,7 +250,7 @@ def test_leader_that_joins_again_wants_a_rebalance() -> None:
     assert scene.heartbeat(b, 1) is True
 
 
-def test_follower_that_wants_something_else_makes_a_rebalance() -> None:
+def test_follower_with_changed_metadata_starts_a_rebalance() -> None:
     scene = Scene()
     a, b = scene.stable("a", "b")
     scene.ask_to_join("b", b, protocols={"range": b"t u"})
@@ -275,7 +275,7 @@ def test_only_sessions_are_waited_for_when_all_have_synced() -> None:
     assert scene.groups.next_due_ms() is None
 
 
-def test_session_of_who_waited_for_the_leader_begins_when_it_is_answered() -> None:
+def test_session_of_a_waiting_follower_begins_when_its_sync_is_answered() -> None:
     scene = Scene(initial_delay_ms=10)
     (a, _), (b, _) = scene.knock("a"), scene.knock("b")
     scene.pass_ms(20)
@@ -370,15 +370,15 @@ def test_unknown_group_has_no_members() -> None:
     assert scene.leave(("a-1", None)) == [UnknownMemberId]
 
 
-def test_full_group_takes_nobody() -> None:
+def test_full_group_refuses_new_members() -> None:
     scene = Scene(members_max=2)
     scene.stable("a", "b")
     assert isinstance(scene.answers[scene.ask_to_join("c")], GroupMaxSizeReached)
     assert scene.state == "Stable"
 
 
-def test_while_a_group_rebalances_those_who_come_first_have_the_places() -> None:
-    """The group was made smaller: three members, places for two."""
+def test_first_members_to_rejoin_get_the_places_of_a_smaller_group() -> None:
+    """The group has three members and, since its limit was lowered, places for two."""
     scene = Scene()
     a, b, c = scene.stable("a", "b", "c")
     scene.limits = Scene(members_max=2).limits
@@ -397,7 +397,7 @@ def test_old_client_joins_without_the_detour_for_an_id() -> None:
     assert scene.joined(call).member_id == "a-1"
 
 
-def test_new_member_that_waits_too_long_is_told_to_come_again() -> None:
+def test_new_member_whose_join_waits_too_long_is_unknown_and_must_rejoin() -> None:
     scene = Scene()
     a, _ = scene.stable("a", "b", session_timeout_ms=1_000_000, rebalance_timeout_ms=1_000_000)
     _, call = scene.knock("c")
@@ -435,7 +435,7 @@ class TestStaticMembers:
         with pytest.raises(UnknownMemberId):
             scene.heartbeat(old, generation)
 
-    def test_one_that_came_back_and_synced_is_not_waited_for_under_its_old_id(self) -> None:
+    def test_group_does_not_wait_for_the_old_id_of_a_static_member_that_rejoined(self) -> None:
         scene = Scene(initial_delay_ms=10)
         fields = {"session_timeout_ms": 1_000_000}
         a, _ = scene.knock("a", **fields)
@@ -454,7 +454,7 @@ class TestStaticMembers:
         scene.pass_ms(10_000)
         assert scene.state == "Empty"
 
-    def test_instance_that_left_joins_as_if_it_had_never_been_there(self) -> None:
+    def test_static_member_that_left_joins_as_a_new_member(self) -> None:
         scene = Scene()
         old, _ = self.static(scene)
         scene.leave((old, "s"))
@@ -469,7 +469,7 @@ class TestStaticMembers:
         scene.restart()
         assert scene.synced(scene.sync("s-2", 1, instance_id="s")) == b"all"
 
-    def test_older_client_does_not_take_itself_for_the_leader(self) -> None:
+    def test_older_client_that_rejoins_as_leader_is_not_told_that_it_leads(self) -> None:
         scene = Scene()
         old, _ = self.static(scene)
         call = scene.ask_to_join("s", instance_id="s", skips_assignment=False)
@@ -493,7 +493,7 @@ class TestStaticMembers:
         call = scene.ask_to_join("s", instance_id="s")
         assert scene.joined(call).generation == 2
 
-    def test_one_that_came_back_must_sync_in_time_like_the_one_before(self) -> None:
+    def test_static_member_that_rejoined_must_sync_before_the_rebalance_timeout(self) -> None:
         scene = Scene(initial_delay_ms=10)
         fields = {"session_timeout_ms": 1_000_000}
         a, _ = scene.knock("a", **fields)
@@ -514,7 +514,7 @@ class TestStaticMembers:
         assert isinstance(scene.answers[first], FencedInstanceId)
         assert second not in scene.answers
 
-    def test_member_that_is_late_stays_until_its_session_ends(self) -> None:
+    def test_late_static_member_stays_until_its_session_ends(self) -> None:
         scene = Scene()
         old, _ = self.static(scene, session_timeout_ms=100_000)
         _, call = scene.knock("b")

@@ -29,7 +29,7 @@ def static(scene: Scene, instance_id: str, **fields: object) -> int:
 
 
 class TestMemory:
-    def test_members_of_all_groups_fill_what_there_is_to_the_byte(self) -> None:
+    def test_members_of_all_groups_may_use_the_memory_limit_to_the_last_byte(self) -> None:
         scene = Scene(
             initial_delay_ms=1_000,
             sizes=ConsumerGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES),
@@ -51,7 +51,7 @@ class TestMemory:
                 Scene(sizes=sizes).ask_to_join("a", must_return=False, **fields)
         Scene(sizes=sizes).ask_to_join("a", must_return=False, client_id="12345")
 
-    def test_nothing_counts_of_a_static_member_that_came_under_a_longer_id_and_left(self) -> None:
+    def test_memory_of_a_static_member_that_rejoined_and_left_is_freed(self) -> None:
         scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES))
         static(scene, "i")
         scene.pass_ms(0)
@@ -67,7 +67,7 @@ class TestMemory:
             Scene().ask_to_join("a", **{label: "x" * 250})
         Scene().ask_to_join("a", **{label: "x" * 249})
 
-    def test_member_may_say_again_what_it_said_but_no_more(self) -> None:
+    def test_member_at_the_memory_limit_may_rejoin_only_without_more_metadata(self) -> None:
         """Even if a restart with lower limits finds more than they permit."""
         scene = Scene()
         (a,) = scene.stable("a")
@@ -79,15 +79,17 @@ class TestMemory:
         with pytest.raises(PolicyViolation):
             scene.ask_to_join("a", a, protocols={"range": b"t", "": b""})
 
-    def test_id_that_came_back_makes_room_for_one_other(self) -> None:
+    def test_joining_with_an_id_frees_its_place_among_the_pending_ids(self) -> None:
         scene = Scene(initial_delay_ms=1_000, sizes=ConsumerGroupSizeLimits(pending_max=1))
         scene.knock("a")
         assert isinstance(scene.answers[scene.ask_to_join("b")], NewMemberId)
-        assert scene.ask_to_join("c") not in scene.answers  # It is in at once, and waits.
+        assert (
+            scene.ask_to_join("c") not in scene.answers
+        )  # It joins without a second request, and waits.
 
 
-class TestGivenIds:
-    def test_id_can_be_come_back_with_until_its_session_ends(self) -> None:
+class TestPendingMemberIds:
+    def test_member_id_can_be_used_until_its_session_ends(self) -> None:
         scene = Scene()
         told = scene.answers[scene.ask_to_join("a")]
         assert isinstance(told, NewMemberId)
@@ -96,7 +98,7 @@ class TestGivenIds:
         scene.pass_ms(0)
         assert scene.joined(call).generation == 1
 
-    def test_id_can_be_given_back(self) -> None:
+    def test_unused_member_id_can_leave(self) -> None:
         scene = Scene()
         told = scene.answers[scene.ask_to_join("a")]
         assert isinstance(told, NewMemberId)
@@ -113,8 +115,8 @@ class TestGivenIds:
         assert scene.state == "Empty"
 
 
-class TestHangingUp:
-    def test_call_that_nobody_waits_for_changes_nothing(self) -> None:
+class TestHangUp:
+    def test_hang_up_of_an_unknown_call_changes_nothing(self) -> None:
         scene = Scene(initial_delay_ms=1_000)
         _, (_, call) = scene.knock("a"), scene.knock("b")
         decision = scene.groups.hang_up(GROUP, 999, now=scene.now, limits=scene.limits)
@@ -123,7 +125,7 @@ class TestHangingUp:
         assert len(scene.groups.describe(GROUP).members) == 2
         assert scene.joined(call).generation == 1
 
-    def test_others_need_not_wait_for_who_is_gone(self) -> None:
+    def test_group_does_not_wait_for_a_new_member_that_hung_up(self) -> None:
         scene = Scene(initial_delay_ms=1_000)
         _, call = scene.knock("a")
         _, lost = scene.knock("b")
@@ -145,7 +147,7 @@ class TestPhases:
         scene.pass_ms(1)
         assert scene.joined(call).generation == 1
 
-    def test_who_comes_while_more_are_waited_for_waits_too(self) -> None:
+    def test_member_that_joins_during_the_initial_delay_waits_too(self) -> None:
         scene = Scene(initial_delay_ms=3_000)
         scene.knock("a")
         scene.pass_ms(1_000)
@@ -157,7 +159,7 @@ class TestPhases:
         assert len(scene.groups.describe(GROUP).members) == 3
         assert scene.joined(call).generation == 1
 
-    def test_nothing_is_waited_for_in_a_group_that_became_empty_before_it_agreed(self) -> None:
+    def test_group_that_became_empty_before_its_assignment_has_no_deadline(self) -> None:
         scene = Scene()
         scene.commit(1)
         a, _ = scene.knock("a")
@@ -170,7 +172,7 @@ class TestPhases:
         scene.stable("a", "b", session_timeout_ms=100_000)
         assert scene.groups.next_due_ms() == scene.now_ms + 100_000
 
-    def test_nothing_is_waited_for_under_an_id_that_was_given_up(self) -> None:
+    def test_replaced_member_id_has_no_deadline(self) -> None:
         scene = Scene()
         scene.commit(1)
         call = static(scene, "i")
@@ -181,7 +183,7 @@ class TestPhases:
         scene.leave((new, None))
         assert (scene.state, scene.groups.next_due_ms()) == ("Empty", None)
 
-    def test_nobody_joins_again_because_a_stranger_left(self) -> None:
+    def test_leave_of_an_unknown_member_starts_no_rebalance(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         assert scene.leave(("stranger", None)) == [UnknownMemberId]
@@ -189,7 +191,7 @@ class TestPhases:
 
 
 class TestLeaders:
-    def test_leader_is_told_the_instances_of_all(self) -> None:
+    def test_join_reply_of_the_leader_has_the_instance_ids(self) -> None:
         scene = Scene(initial_delay_ms=10)
         call = static(scene, "i")
         scene.knock("b")
@@ -197,8 +199,8 @@ class TestLeaders:
         told = [(member.instance_id, member.metadata) for member in scene.joined(call).members]
         assert told == [("i", b"t"), (None, b"t")]
 
-    def test_leader_stays_when_an_earlier_one_is_back(self) -> None:
-        """The first is late for a rebalance, loses the lead, and is in time for the next."""
+    def test_leader_stays_when_a_former_leader_rejoins(self) -> None:
+        """The first leader misses a rebalance, loses its role, and joins the next one in time."""
         scene = Scene(initial_delay_ms=10)
         sessions = {"session_timeout_ms": 1_000_000}
         first, second = static(scene, "i", **sessions), static(scene, "j", **sessions)
@@ -215,7 +217,7 @@ class TestLeaders:
 
 
 class TestRestart:
-    def test_full_group_goes_on(self) -> None:
+    def test_full_group_is_stable_after_a_restart(self) -> None:
         scene = Scene(members_max=2)
         a, _ = scene.stable("a", "b")
         generation = scene.generations()[-1]
@@ -273,19 +275,19 @@ class TestOffsets:
         ]
         assert listed == [("orders", "t", 0, 1), ("other", "u", 3, 2)]
 
-    def test_deleted_topic_concerns_the_groups_that_were_in_it(self) -> None:
+    def test_deleted_topic_affects_only_groups_with_offsets_of_its_id(self) -> None:
         scene = Scene()
         scene.commit(1, topic="u")
         scene.commit(2, group_id=GroupId("other"))
         assert [group for group, _ in scene.groups.topic_deleted(T, TOPIC_ID)] == ["other"]
 
-    def test_nobody_commits_in_generation_0_of_an_empty_group(self) -> None:
+    def test_commit_in_generation_0_of_an_empty_group_is_refused(self) -> None:
         scene = Scene()
         scene.commit(1)
         with pytest.raises(UnknownMemberId):
             scene.commit(2, generation=0)
 
-    def test_of_topics_that_are_not_read_they_grow_old_from_the_commit_on(self) -> None:
+    def test_offsets_of_unsubscribed_topics_expire_by_their_commit_time(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a", session_timeout_ms=100_000)
         scene.pass_ms(5_000)
@@ -297,7 +299,7 @@ class TestOffsets:
         scene.expire(retention_ms=7_000)
         assert scene.offset("u") is None
 
-    def test_none_is_deleted_while_a_member_does_not_know_the_protocol_yet(self) -> None:
+    def test_no_offset_is_deleted_while_a_member_does_not_support_the_protocol(self) -> None:
         scene = Scene()
         scene.commit(1, topic="u")
         both = {"range": b"t", "sticky": b"t"}

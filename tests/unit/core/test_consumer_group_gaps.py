@@ -32,7 +32,7 @@ class TestProtocol:
     def test_most_votes_win_and_of_as_many_the_first(
         self, likes: tuple[str, ...], chosen: str
     ) -> None:
-        """Whatever their names."""
+        """The names of the members do not matter."""
         assert protocol_of(likes) == chosen
 
     @pytest.mark.parametrize(
@@ -44,13 +44,11 @@ class TestProtocol:
         ],
         ids=["first", "middle", "last"],
     )
-    def test_what_one_does_not_know_is_not_chosen_whoever_it_is(
-        self, likes: tuple[str, ...]
-    ) -> None:
+    def test_protocol_that_any_member_lacks_is_not_chosen(self, likes: tuple[str, ...]) -> None:
         assert protocol_of(likes) == "ours"
 
     @pytest.mark.parametrize("likes", [("ours", "mine ours"), ("mine ours", "ours")])
-    def test_who_shares_a_protocol_with_some_of_the_members_only_is_refused(
+    def test_member_without_a_protocol_common_to_all_members_is_refused(
         self, likes: tuple[str, ...]
     ) -> None:
         scene = Scene(initial_delay_ms=10)
@@ -132,14 +130,14 @@ class TestOffsets:
             offsets.put(OffsetCommit(group_id, topic, partition, committed))
         return offsets
 
-    def test_offset_counts_once_however_often_it_is_committed(self) -> None:
+    def test_repeated_commit_of_an_offset_counts_once(self) -> None:
         offsets = self.offsets()
         before = offsets.size_bytes
         for record in list(offsets):
             offsets.put(record)
         assert offsets.size_bytes == before
 
-    def test_each_that_goes_leaves_the_others(self) -> None:
+    def test_removing_an_offset_keeps_the_others(self) -> None:
         offsets = self.offsets()
         left = []
         for group_id, topic, partition in (
@@ -166,8 +164,8 @@ class TestOffsets:
         offsets.remove(OffsetTombstone(self.OTHERS, T, 0))
         assert offsets.of_group(self.OTHERS) == {}
 
-    def test_group_that_was_left_without_offsets_begins_anew(self) -> None:
-        """That it comes last now shows that nothing was kept of it; such groups add up."""
+    def test_group_without_offsets_is_removed(self) -> None:
+        """After its next commit the group is the last one, so its old entry was removed."""
         offsets = self.offsets()
         (first, *_), before = offsets, list(offsets.commits(GROUP))
         for entry in before:
@@ -179,17 +177,17 @@ class TestOffsets:
         ("group_id", "topic", "partition"),
         [(GroupId("strangers"), T, 0), (GROUP, V, 0), (GROUP, T, 2), (OTHERS, U, 0)],
     )
-    def test_tombstone_of_what_is_not_there_changes_nothing(
+    def test_tombstone_of_an_unknown_offset_changes_nothing(
         self, group_id: GroupId, topic: TopicName, partition: int
     ) -> None:
-        """The log was compacted: what it took back is not there any more."""
+        """Compaction of the log may have removed the commit of a tombstone."""
         offsets = self.offsets()
         before = list(offsets)
         offsets.remove(OffsetTombstone(group_id, topic, partition))
         assert list(offsets) == before
 
 
-class TestTopicsRead:
+class TestSubscribedTopics:
     def scene(self, first: bytes, second: bytes) -> Scene:
         """A stable group of two, with an offset in each of the topics t, u and v."""
         scene = Scene(initial_delay_ms=10)
@@ -207,7 +205,9 @@ class TestTopicsRead:
         return scene
 
     @pytest.mark.parametrize(("first", "second"), [(b"t", b"u"), (b"u", b"t"), (b"t u", b"t")])
-    def test_offsets_stay_of_what_any_member_reads(self, first: bytes, second: bytes) -> None:
+    def test_offsets_of_topics_subscribed_by_any_member_are_kept(
+        self, first: bytes, second: bytes
+    ) -> None:
         scene = self.scene(first, second)
         records, refused = scene.groups.delete_offsets(GROUP, {T: [0], U: [0], V: [0]})
         assert records == (OffsetTombstone(GROUP, V, 0),)
@@ -219,7 +219,7 @@ class TestTopicsRead:
         assert [scene.offset(topic) for topic in (T, U, V)] == [7, 7, None]
 
     @pytest.mark.parametrize(("first", "second"), [(b"?", b"u"), (b"u", b"?")])
-    def test_one_that_cannot_be_understood_keeps_them_all(
+    def test_unreadable_subscription_of_a_member_keeps_all_offsets(
         self, first: bytes, second: bytes
     ) -> None:
         scene = self.scene(first, second)

@@ -40,7 +40,7 @@ def test_commit_that_takes_more_memory_than_all_groups_may_is_refused(
     assert scene.offset() == 1
 
 
-def test_note_counts_with_the_memory_that_it_takes() -> None:
+def test_commit_metadata_counts_by_its_encoded_size() -> None:
     scene = full_scene()
     scene.offsets_bytes_max += 2_000
     with pytest.raises(InvalidCommitOffsetSize):
@@ -55,7 +55,7 @@ def test_group_takes_no_more_than_its_part() -> None:
         scene.commit(2, note="n" * (scene.offsets_bytes_max // GROUP_PART))
 
 
-def test_what_is_deleted_makes_room_again() -> None:
+def test_deleted_offsets_free_memory() -> None:
     scene = full_scene()
     before = scene.groups.offsets_bytes
     records, _ = scene.groups.delete_offsets(GROUP, {TopicName("t"): [0]})
@@ -69,7 +69,7 @@ def test_what_is_deleted_makes_room_again() -> None:
     assert scene.groups.offsets_bytes == 0
 
 
-def test_what_the_log_holds_is_loaded_and_counted_whatever_the_limit() -> None:
+def test_offsets_in_the_log_are_loaded_beyond_the_limit() -> None:
     scene = full_scene()
     scene.commit(2)
     before = scene.groups.offsets_bytes

@@ -32,8 +32,8 @@ def said(scene: Scene, call: int, error: type[KafkaError]) -> str:
     return str(reply)
 
 
-class TestGroupThatIsNotThere:
-    def test_its_members_are_told_to_join_without_an_id(self) -> None:
+class TestUnknownGroup:
+    def test_members_of_an_unknown_group_must_join_without_an_id(self) -> None:
         scene = Scene()
         for ask in (
             lambda: scene.ask_to_join("m", "m"),
@@ -44,14 +44,14 @@ class TestGroupThatIsNotThere:
                 ask()
             assert str(refused.value) == NOWHERE
 
-    def test_who_leaves_it_is_told_so_one_by_one(self) -> None:
+    def test_leave_of_an_unknown_group_is_refused_for_each_member(self) -> None:
         leaving = (LeavingMember(MemberId("m"), None), LeavingMember(MemberId("n"), None))
         scene = Scene()
         decision, outcomes = scene.groups.leave(GROUP, leaving, now=scene.now, limits=scene.limits)
         assert (decision.group_id, decision.records, decision.answers) == (GROUP, (), ())
         assert [str(outcome) for outcome in outcomes] == [NOWHERE, NOWHERE.replace("'m'", "'n'")]
 
-    def test_nobody_commits_as_its_member_or_describes_it(self) -> None:
+    def test_unknown_group_is_refused_in_commit_and_describe(self) -> None:
         scene = Scene()
         with pytest.raises(GroupIdNotFound) as commit:
             scene.commit(1, member_id="m", generation=0)
@@ -60,7 +60,7 @@ class TestGroupThatIsNotThere:
         told = "group 'orders': there is no such consumer group"
         assert (str(commit.value), str(description.value)) == (told, told)
 
-    def test_group_without_an_id_is_none(self) -> None:
+    def test_empty_group_id_is_refused(self) -> None:
         scene = Scene()
         with pytest.raises(InvalidGroupId) as refused:
             scene.ask_to_join(group_id=GroupId(""))
@@ -94,7 +94,7 @@ class TestJoining:
             "group 'orders': a member needs a protocol type and a protocol"
         )
 
-    def test_full_group_says_how_full_it_is(self) -> None:
+    def test_error_of_a_full_group_names_its_size_and_limit(self) -> None:
         scene = Scene(members_max=1)
         scene.stable("a")
         call = scene.ask_to_join("b")
@@ -112,7 +112,7 @@ class TestJoining:
             "would exceed 2000"
         )
 
-    def test_request_that_was_sent_again_is_told_so(self) -> None:
+    def test_repeated_join_answers_the_earlier_one(self) -> None:
         scene = Scene()
         a, _ = scene.stable("a", "b")
         first = scene.ask_to_join("a", a)
@@ -121,7 +121,7 @@ class TestJoining:
 
 
 class TestStaticMembers:
-    def test_old_id_is_fenced_wherever_it_is_used(self) -> None:
+    def test_replaced_member_id_of_an_instance_is_fenced_in_every_request(self) -> None:
         scene = Scene()
         call = scene.ask_to_join("a", instance_id="i")
         scene.pass_ms(0)
@@ -139,7 +139,7 @@ class TestStaticMembers:
                 ask()
             assert str(fenced.value) == told
 
-    def test_who_waits_under_the_old_id_is_told_of_the_new_one(self) -> None:
+    def test_waiting_join_of_a_replaced_member_is_fenced_with_the_new_id(self) -> None:
         scene = Scene()
         a, b = scene.stable("a", "b", instance_id=None)
         scene.leave((a, None), (b, None))
@@ -151,7 +151,7 @@ class TestStaticMembers:
             f"group 'orders': instance 'i' has joined again as {new!r}"
         )
 
-    def test_instance_that_nobody_is_is_unknown(self) -> None:
+    def test_unknown_instance_id_is_an_unknown_member(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         with pytest.raises(UnknownMemberId) as refused:
@@ -163,7 +163,7 @@ class TestStaticMembers:
 
 
 class TestRebalances:
-    def test_who_waits_for_its_assignment_is_told_of_another_rebalance(self) -> None:
+    def test_waiting_sync_is_answered_by_a_repetition_or_a_rebalance(self) -> None:
         scene = Scene(initial_delay_ms=10)
         _, (b, _) = scene.knock("a"), scene.knock("b")
         scene.pass_ms(20)
@@ -177,7 +177,7 @@ class TestRebalances:
             scene.sync(b, 1)
         assert str(refused.value) == "group 'orders' is rebalancing: join again"
 
-    def test_who_waits_and_is_removed_is_told_so(self) -> None:
+    def test_waiting_sync_of_a_removed_member_is_answered(self) -> None:
         scene = Scene(initial_delay_ms=10)
         _, (b, _) = scene.knock("a"), scene.knock("b")
         scene.pass_ms(20)
@@ -187,7 +187,7 @@ class TestRebalances:
             f"group 'orders': member {b!r} was removed; join again"
         )
 
-    def test_nobody_commits_before_the_assignment(self) -> None:
+    def test_commit_before_the_assignment_is_refused(self) -> None:
         scene = Scene()
         a, _ = scene.knock("a")
         scene.pass_ms(0)
@@ -195,7 +195,7 @@ class TestRebalances:
             scene.commit(1, member_id=a, generation=1)
         assert str(refused.value) == "group 'orders': generation 1 has no assignment yet"
 
-    def test_sync_says_what_was_agreed_on_and_who_believes_in_another(self) -> None:
+    def test_sync_names_the_protocol_and_refuses_another_one(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         assert scene.answers[scene.sync(a, 1)] == SyncReply("consumer", "range", b"A")

@@ -91,7 +91,7 @@ class TestCommits:
 
 
 class TestRestart:
-    def test_members_go_on_in_their_generation(self) -> None:
+    def test_members_continue_in_their_generation_after_a_restart(self) -> None:
         scene = Scene()
         a, b = scene.stable("a", "b")
         scene.commit(7, member_id=a, generation=1)
@@ -101,7 +101,7 @@ class TestRestart:
         scene.commit(8, member_id=b, generation=1)
         assert scene.offset() == 8
 
-    def test_sessions_begin_anew(self) -> None:
+    def test_sessions_restart_after_a_restart(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         scene.pass_ms(9_999)
@@ -111,7 +111,7 @@ class TestRestart:
         scene.pass_ms(10_000)
         assert scene.state == "Empty"
 
-    def test_member_that_is_silent_after_a_restart_is_out_after_its_session(self) -> None:
+    def test_member_without_heartbeats_after_a_restart_is_removed(self) -> None:
         scene = Scene()
         scene.stable("a")
         scene.restart()
@@ -147,7 +147,7 @@ class TestRestart:
         with pytest.raises(UnknownMemberId):
             scene.sync(b, 2)
 
-    def test_generation_goes_on_when_the_group_was_empty(self) -> None:
+    def test_generation_of_an_empty_group_continues_after_a_restart(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         scene.leave((a, None))
@@ -173,7 +173,7 @@ class TestRestart:
 
 
 class TestDeletion:
-    def test_group_goes_with_its_offsets(self) -> None:
+    def test_deleting_a_group_deletes_its_offsets(self) -> None:
         scene = Scene()
         scene.commit(7)
         scene.commit(8, topic="u", partition=3)
@@ -195,7 +195,7 @@ class TestDeletion:
         with pytest.raises(GroupIdNotFound):
             Scene().groups.describe(GROUP)
 
-    def test_offsets_go_but_for_topics_that_are_read(self) -> None:
+    def test_offsets_are_deleted_except_of_subscribed_topics(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         for topic in ("t", "u"):
@@ -213,7 +213,7 @@ class TestDeletion:
         assert records == ()
         assert list(refused) == [U]
 
-    def test_offsets_of_another_kind_of_protocol_stay_while_it_has_members(self) -> None:
+    def test_offsets_of_a_group_with_another_protocol_type_are_not_deleted(self) -> None:
         scene = Scene()
         call = scene.ask_to_join("a", must_return=False, protocol_type="connect")
         scene.pass_ms(0)
@@ -228,7 +228,7 @@ class TestDeletion:
         with pytest.raises(InvalidGroupId):
             scene.groups.delete_offsets(GroupId(""), {T: [0]})
 
-    def test_topic_takes_its_offsets_along_but_not_those_of_its_namesake(self) -> None:
+    def test_deleted_topic_id_deletes_its_offsets_and_not_those_of_a_namesake(self) -> None:
         scene = Scene()
         scene.commit(7)
         scene.commit(8, partition=1, expires_ms=WALL_MS + DAY_MS)
@@ -242,7 +242,7 @@ class TestDeletion:
         assert (scene.offset("t"), scene.offset("t", 1), scene.offset("u")) == (None, None, 9)
 
     def test_a_commit_in_a_new_topic_of_the_name_outlives_the_deletion_of_the_old_one(self) -> None:
-        """The offsets of the old topic go in pieces; the commit comes between two of them."""
+        """The offsets of the old topic are deleted in pieces; the commit is between two of them."""
         scene = Scene()
         for partition in range(STEP_ELEMENTS + 1):
             scene.commit(7, partition=partition)
@@ -278,7 +278,7 @@ class TestExpiry:
         assert (scene.offset(), scene.offset(partition=1)) == (None, 8)
         assert GROUP in scene.groups
 
-    def test_members_keep_the_offsets_of_what_they_read(self) -> None:
+    def test_offsets_of_subscribed_topics_do_not_expire(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a", session_timeout_ms=1_800_000)
         for topic in ("t", "u"):
@@ -297,7 +297,7 @@ class TestExpiry:
         scene.expire(1_000_000)
         assert scene.offset("u") == 7
 
-    def test_client_says_when_an_offset_expires(self) -> None:
+    def test_client_may_set_the_expiry_of_an_offset(self) -> None:
         scene = Scene()
         scene.commit(7, expires_ms=WALL_MS + 1_000)
         scene.expire(DAY_MS)
@@ -306,7 +306,7 @@ class TestExpiry:
         scene.expire(DAY_MS)
         assert scene.offset() is None
 
-    def test_group_that_never_committed_goes_when_it_is_empty(self) -> None:
+    def test_group_without_commits_is_removed_when_it_is_empty(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         scene.expire(DAY_MS)
@@ -316,7 +316,7 @@ class TestExpiry:
         assert GROUP not in scene.groups
         assert scene.log[-1] == GroupTombstone(GROUP)
 
-    def test_group_that_somebody_is_about_to_join_stays(self) -> None:
+    def test_group_with_a_pending_member_id_is_kept(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
         scene.leave((a, None))
@@ -339,7 +339,7 @@ class TestBounds:
             scene.commit(1, group_id=GroupId("three"))
         scene.commit(2, group_id=GroupId("one"))
 
-    def test_beyond_so_many_ids_given_out_new_members_are_let_in_at_once(self) -> None:
+    def test_new_members_beyond_the_pending_ids_limit_join_immediately(self) -> None:
         """Refusing would lock out honest members; so they join as older clients do."""
         scene = Scene(sizes=ConsumerGroupSizeLimits(pending_max=2))
         for name in ("a", "b"):
@@ -351,7 +351,7 @@ class TestBounds:
         assert scene.joined(call).member_id == "c-3"
         scene.pass_ms(10_000)
         told = scene.answers[scene.ask_to_join("d", group_id=GroupId("d"))]
-        assert isinstance(told, NewMemberId), "the ids that nobody came back with count no more"
+        assert isinstance(told, NewMemberId), "expired ids do not count"
 
     def test_metadata_of_all_groups_together(self) -> None:
         scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2_428))
@@ -369,7 +369,7 @@ class TestBounds:
         scene.leave((a, None))
         scene.ask_to_join("c", protocols={"range": b"x" * 50})
 
-    def test_thousands_of_ids_that_nobody_comes_back_with_leave_nothing(self) -> None:
+    def test_thousands_of_unused_member_ids_are_removed_completely(self) -> None:
         scene = Scene()
         for number in range(5_000):
             scene.ask_to_join(f"m{number}", group_id=GroupId(f"g{number % 50}"))
@@ -377,7 +377,7 @@ class TestBounds:
         assert len(scene.groups) == 0
         assert scene.groups.next_due_ms() is None
 
-    def test_deleted_group_gives_its_ids_back(self) -> None:
+    def test_deleted_group_frees_its_pending_ids(self) -> None:
         scene = Scene(sizes=ConsumerGroupSizeLimits(pending_max=1))
         scene.commit(1)
         scene.ask_to_join("a")
@@ -411,7 +411,7 @@ def test_groups_are_listed_by_id() -> None:
     )
 
 
-def test_offset_commit_record_says_it_all() -> None:
+def test_offset_commit_record_has_topic_id_and_commit_time() -> None:
     scene = Scene()
     scene.commit(7, topic="u", partition=3)
     (record,) = scene.log

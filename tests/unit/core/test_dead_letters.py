@@ -71,7 +71,7 @@ def test_rejected_record_waits_and_keeps_the_start_offset_where_it_is() -> None:
     assert letters(partition) == [DeadLetterRange(0, 1, 1, Reason.REJECTED)]
 
 
-def test_what_waits_is_nobodys_to_get_or_to_settle() -> None:
+def test_archiving_records_can_be_neither_acquired_nor_acknowledged() -> None:
     partition = rejected(2)
     assert partition.next_fetch_offset() == 2
     taken(partition, 5, B)
@@ -81,10 +81,10 @@ def test_what_waits_is_nobodys_to_get_or_to_settle() -> None:
     assert partition.next_expiry_ms() == 100
 
 
-def test_record_is_copied_when_its_last_delivery_ends_however_it_does() -> None:
+def test_record_is_copied_after_its_last_delivery_for_every_cause() -> None:
     partition = taken(SharePartition(0), 3)
     settle(partition, (0, 3, RELEASE))
-    for _ in range(3):  # Each by itself: the last delivery of a record is of that record alone.
+    for _ in range(3):  # One by one: the last delivery of a record is of that record alone.
         taken(partition, 3)
     settle(partition, (0, 1, RELEASE))
     assert letters(partition) == [DeadLetterRange(0, 1, 2, Reason.EXHAUSTED)]
@@ -97,7 +97,7 @@ def test_record_is_copied_when_its_last_delivery_ends_however_it_does() -> None:
     assert letters(again) == [DeadLetterRange(0, 1, 2, Reason.EXHAUSTED)]
 
 
-def test_unreadable_record_says_so_in_the_end() -> None:
+def test_dead_letter_of_an_unreadable_record_has_the_reason_unreadable() -> None:
     partition = taken(SharePartition(0), 1)
     assert partition.release_unreadable(A, [(0, 1)], limits=ON) == (
         Delta(0, 0, (StateBatch(0, 1, AVAILABLE, 1),))
@@ -109,7 +109,7 @@ def test_unreadable_record_says_so_in_the_end() -> None:
     assert letters(partition) == [DeadLetterRange(0, 1, 2, Reason.UNREADABLE)]
 
 
-def test_gaps_and_what_compaction_took_are_no_dead_letters() -> None:
+def test_gaps_and_compacted_records_are_no_dead_letters() -> None:
     partition = taken(SharePartition(0), 2)
     settle(partition, (0, 1, GAP), (1, 2, RELEASE))
     partition.acquire(A, LogBatches(1, [2], [3]), request=AcquireRequest(1, 1), limits=ON, now_ms=0)
@@ -118,7 +118,7 @@ def test_gaps_and_what_compaction_took_are_no_dead_letters() -> None:
     assert partition.start_offset == 2
 
 
-def test_without_a_queue_what_failed_is_archived_at_once() -> None:
+def test_rejected_record_is_archived_immediately_without_a_dead_letter_queue() -> None:
     partition = taken(SharePartition(0), 2)
     assert settle(partition, (0, 2, REJECT), limits=OFF) == Delta(2, 0)
 
@@ -142,7 +142,7 @@ def test_archiving_twice_changes_nothing_the_second_time() -> None:
     partition.check()
 
 
-def test_only_what_waits_is_archived() -> None:
+def test_archived_changes_only_archiving_records() -> None:
     partition = taken(SharePartition(0), 4)
     settle(partition, (1, 2, REJECT), (2, 3, ACCEPT), (3, 4, RELEASE))
     before = [run for run in partition.runs() if run.first != 1]
@@ -154,7 +154,7 @@ def test_only_what_waits_is_archived() -> None:
     assert letters(partition) == []
 
 
-def test_letters_whose_records_the_log_deleted_are_gone() -> None:
+def test_dead_letters_below_the_log_start_are_dropped() -> None:
     partition = rejected(4)
     assert partition.move_log_start(2) == Delta(2, 0)
     partition.check()
@@ -162,14 +162,14 @@ def test_letters_whose_records_the_log_deleted_are_gone() -> None:
     assert partition.archived([(0, 3)]) == Delta(3, 0)
 
 
-def test_what_waits_takes_no_room_from_records_in_flight_but_counts_as_runs() -> None:
+def test_archiving_records_count_as_runs_but_not_as_in_flight() -> None:
     partition = rejected(10)
     assert partition.can_acquire(ON)
     assert partition.snapshot().archiving_count == 10
     assert partition.is_full(SharePartitionLimits(runs_max=1))
 
 
-def test_restart_keeps_what_waits_and_tells_the_reason_from_the_count() -> None:
+def test_restart_keeps_archiving_records_and_derives_the_reason_from_the_count() -> None:
     batches = [StateBatch(0, 2, ARCHIVING, 1), StateBatch(3, 4, ARCHIVING, 2)]
     partition = SharePartition.restore(0, batches, log_end=10)
     partition.check()
@@ -181,12 +181,12 @@ def test_restart_keeps_what_waits_and_tells_the_reason_from_the_count() -> None:
     assert partition.next_fetch_offset() == 2
 
 
-def test_checkpoint_keeps_what_waits() -> None:
+def test_checkpoint_contains_archiving_records() -> None:
     partition = rejected(2)
     assert partition.checkpoint() == Delta(0, 0, (StateBatch(0, 2, ARCHIVING, 1),))
 
 
-def test_letters_are_asked_for_in_portions() -> None:
+def test_dead_letters_are_returned_in_portions() -> None:
     partition = taken(SharePartition(0), 6)
     settle(partition, *((n, n + 1, ACCEPT if n % 2 else REJECT) for n in range(6)))
     assert [letter.first for letter in letters(partition, runs=4)] == [0, 2]

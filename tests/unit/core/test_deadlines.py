@@ -22,7 +22,7 @@ def test_first_due_is_popped_first_and_once() -> None:
     assert deadlines.next_ms() is None
 
 
-def test_later_time_holds_and_so_does_an_earlier_one() -> None:
+def test_deadline_may_be_moved_later_or_earlier() -> None:
     deadlines = Deadlines[tuple[str, str]]()
     deadlines.set(A, due_ms=10)
     deadlines.set(A, due_ms=30)
@@ -33,7 +33,7 @@ def test_later_time_holds_and_so_does_an_earlier_one() -> None:
     assert [deadlines.pop(29), deadlines.pop(30), deadlines.pop(50)] == [None, A, None]
 
 
-def test_what_has_passed_stays_until_it_is_cancelled() -> None:
+def test_passed_deadline_stays_until_it_is_cancelled() -> None:
     deadlines = Deadlines[tuple[str, str]]()
     deadlines.set(B, due_ms=90)
     deadlines.set(A, due_ms=100)
@@ -43,7 +43,7 @@ def test_what_has_passed_stays_until_it_is_cancelled() -> None:
     assert (deadlines.next_ms(), len(deadlines)) == (None, 0)
 
 
-def test_cancelled_deadline_never_comes_not_even_when_it_is_set_again() -> None:
+def test_cancelled_deadline_does_not_pass_after_it_is_set_again() -> None:
     deadlines = Deadlines[tuple[str, str]]()
     deadlines.set(A, due_ms=10)
     deadlines.cancel(A)
@@ -53,7 +53,7 @@ def test_cancelled_deadline_never_comes_not_even_when_it_is_set_again() -> None:
     assert (deadlines.pop(49), deadlines.passed(49), deadlines.next_ms()) == (None, (), 50)
 
 
-def test_heap_does_not_grow_with_what_is_set_earlier_and_earlier() -> None:
+def test_heap_does_not_grow_when_a_deadline_is_moved_earlier() -> None:
     deadlines = Deadlines[tuple[str, str]]()
     for due_ms in range(10_000, 0, -1):
         deadlines.set(A, due_ms=due_ms)
@@ -63,7 +63,7 @@ def test_heap_does_not_grow_with_what_is_set_earlier_and_earlier() -> None:
     assert deadlines.pop(10_000) is None
 
 
-def test_heap_does_not_grow_with_keys_that_come_and_go() -> None:
+def test_heap_does_not_grow_with_keys_set_and_cancelled() -> None:
     deadlines = Deadlines[tuple[str, str]]()
     for turn in range(10_000):
         deadlines.set(("g", str(turn)), due_ms=10**6 + turn)

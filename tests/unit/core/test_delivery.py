@@ -50,7 +50,7 @@ def test_acknowledgements_have_the_numbers_of_the_wire() -> None:
         (AcknowledgeType.RELEASE, 6, RecordState.ARCHIVED),
     ],
 )
-def test_acknowledged_record_goes_where_the_table_says(
+def test_acknowledged_record_changes_to_the_state_of_the_table(
     ack: AcknowledgeType, delivery_count: int, expected: RecordState
 ) -> None:
     held = InFlightState(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
@@ -81,7 +81,7 @@ def test_acknowledged_record_goes_where_the_table_says(
         ),
     ],
 )
-def test_what_failed_for_good_waits_for_its_copy_where_there_is_a_dead_letter_queue(
+def test_failed_record_becomes_archiving_with_a_dead_letter_queue(
     ack: AcknowledgeType, delivery_count: int, expected: InFlightState
 ) -> None:
     held = InFlightState(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)

@@ -35,7 +35,7 @@ def opened(sessions: FetchSessions, connection_id: int = 1) -> int:
     return plan.session_id
 
 
-def test_request_without_session_stands_alone() -> None:
+def test_request_without_session_creates_none() -> None:
     sessions = FetchSessions(10)
     plan = sessions.plan(0, -1, connection_id=1, named={A: FROM_5}, forgotten=(), now_ms=0)
     assert plan == (0, {A: FROM_5}, False)
@@ -76,7 +76,7 @@ def test_full_cache_answers_without_a_session() -> None:
     assert opened(sessions, connection_id=2) == 0
 
 
-def test_only_what_changed_is_news() -> None:
+def test_only_changed_offsets_are_news() -> None:
     sessions = FetchSessions(10)
     session_id = opened(sessions)
     assert sessions.news(session_id, A, ReportedOffsets(10, 0))
@@ -139,7 +139,7 @@ def test_session_id_after_the_last_one_is_1() -> None:
     assert found == [1, 2, 3, 1, 2]
 
 
-def test_session_that_lives_on_keeps_its_id() -> None:
+def test_id_of_an_open_session_is_not_reused() -> None:
     sessions = FetchSessions(10, epoch_max=4)
     assert [opened(sessions, connection_id) for connection_id in (1, 2, 3, 4)] == [1, 2, 3, 4]
     sessions.release_connection(3)
@@ -174,7 +174,7 @@ def test_session_within_an_equal_share_gets_its_room_from_the_largest() -> None:
     sessions.plan(large, 1, connection_id=1, named={}, forgotten=(), now_ms=0)
 
 
-def test_session_that_grows_too_large_is_closed_so_that_its_client_names_everything() -> None:
+def test_session_that_grows_too_large_is_closed() -> None:
     sessions = FetchSessions(10, partitions_max=100)
     session_id = open_large(sessions, 60)
     more: dict[FetchKey, RequestedPartition] = {("u", partition): FROM_5 for partition in range(41)}
@@ -231,8 +231,8 @@ def test_partitions_of_sessions_that_ended_are_room_again() -> None:
     assert sessions.partition_count == 0
 
 
-def test_what_is_told_late_of_a_forgotten_partition_is_not_kept() -> None:
-    """A parked fetch answers after a later request of its session."""
+def test_late_offsets_of_a_forgotten_partition_are_not_kept() -> None:
+    """A waiting fetch is answered after a later request of its session."""
     sessions = FetchSessions(10)
     session_id = opened(sessions)
     sessions.plan(session_id, 1, connection_id=1, named={}, forgotten=[A], now_ms=0)
@@ -240,8 +240,8 @@ def test_what_is_told_late_of_a_forgotten_partition_is_not_kept() -> None:
     assert sessions.news(session_id, A, ReportedOffsets(10, 0))
 
 
-def test_partition_in_a_session_costs_no_more_than_is_reckoned() -> None:
-    """Of 29,000 topics with one partition each, all of which were told of."""
+def test_memory_of_a_session_partition_is_within_its_estimate() -> None:
+    """Measured with 29,000 topics of one partition each, all with reported offsets."""
     sessions = FetchSessions(10)
     tracemalloc.start()
     try:
@@ -260,7 +260,7 @@ def test_partition_in_a_session_costs_no_more_than_is_reckoned() -> None:
     assert each <= PARTITION_BYTES
 
 
-def test_session_of_topic_ids_refuses_a_request_of_names_and_goes_on() -> None:
+def test_session_with_topic_ids_refuses_a_request_with_names_and_continues() -> None:
     sessions = FetchSessions(10)
     by_id = {(UUID(int=1), 0): FROM_5}
     first = sessions.plan(

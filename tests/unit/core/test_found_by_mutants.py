@@ -72,7 +72,7 @@ class TestRuns:
             runs.append(run_end, value)
         assert runs.reach(first, end, runs_max=runs_max) == expected
 
-    def test_heap_of_untrue_entries_is_made_anew_from_the_runs(self) -> None:
+    def test_heap_with_many_outdated_entries_is_rebuilt_from_the_runs(self) -> None:
         runs: OffsetRuns[InFlightState] = OffsetRuns(0)
         runs.append(2, InFlightState(RecordState.ACKNOWLEDGED, 1))
         runs.append(4, NEW)
@@ -98,7 +98,7 @@ class TestAcquisition:
         assert budget.take(5, 10) == 10
 
     @pytest.mark.parametrize("batch_records", [0, 1])
-    def test_units_of_one_record_are_entries_of_their_own(self, batch_records: int) -> None:
+    def test_units_of_one_record_are_separate_entries(self, batch_records: int) -> None:
         log = LogBatches(0, [0, 1, 2], [1, 2, 3])
         found = entries([Acquired(0, 3, 1)], log, AcquireRequest(3, batch_records))
         assert found == (Acquired(0, 1, 1), Acquired(1, 2, 1), Acquired(2, 3, 1))
@@ -110,12 +110,12 @@ class TestAcquisition:
 
 
 class TestSharePartition:
-    def test_state_that_the_log_lost_makes_nothing_seen_before_it(self) -> None:
+    def test_lost_log_end_does_not_count_earlier_offsets_as_acquired(self) -> None:
         lost = StateBatch(10, 12, RecordState.ACKNOWLEDGED, 1)
         partition = SharePartition.restore(0, [lost], log_end=10)
         assert (partition.start_offset, partition.end_offset) == (0, 0)
 
-    def test_read_that_finds_nothing_archives_what_was_there_and_what_comes_after(self) -> None:
+    def test_read_without_records_archives_the_scanned_offsets(self) -> None:
         shown = Shown()
         shown.acquire(A, 3)
         shown.ack(A, (1, 3, RELEASE))
@@ -126,13 +126,13 @@ class TestSharePartition:
             StateBatch(3, 6, RecordState.ARCHIVED, 0),
         )
 
-    def test_read_that_finds_nothing_where_others_hold_everything_writes_nothing(self) -> None:
+    def test_read_without_records_changes_no_acquired_records(self) -> None:
         shown = Shown()
         late = LogBatches(0, [], [], looked_until=3)
         shown.acquire(A, 3)
         assert shown.acquire(B, 3, log=late) == ((), None)
 
-    def test_what_nobody_may_have_behind_the_last_record_is_passed_at_once(self) -> None:
+    def test_scanned_offsets_after_the_last_record_are_passed(self) -> None:
         shown = Shown()
         acquisition = shown.acquire(A, 2, log=LogBatches(0, [0], [2], looked_until=5))
         assert acquisition.ranges == (Acquired(0, 2, 1),)
@@ -173,7 +173,7 @@ class TestShareState:
         with pytest.raises(InvalidRequest, match="must be 0 or more"):
             write(states, state_epoch=-1)
 
-    def test_state_made_again_goes_on_counting_its_snapshots(self) -> None:
+    def test_initializing_again_continues_the_snapshot_epoch(self) -> None:
         states = initialized()
         (second,) = replayed(
             states, states.initialize(KEY, state_epoch=4, start_offset=0, wall_ms=50)
@@ -183,16 +183,16 @@ class TestShareState:
         assert isinstance(third, ShareSnapshot)
         assert (second.snapshot_epoch, third.snapshot_epoch) == (1, 2)
 
-    def test_records_of_a_log_whose_offsets_nobody_knows_are_all_needed(self) -> None:
+    def test_all_records_are_needed_when_their_log_offsets_are_unknown(self) -> None:
         assert initialized().needless_before([KEY], log_end=99) == 0
 
-    def test_what_is_said_of_offset_0_is_kept(self) -> None:
+    def test_state_of_offset_0_is_kept(self) -> None:
         states = initialized()
         batch = StateBatch(0, 2, RecordState.AVAILABLE, 1)
         states.replay(ShareUpdate(KEY, 0, 0, 0, 0, (batch,)))
         assert states.read(KEY, leader_epoch=None, wall_ms=50)[1].batches == (batch,)
 
-    def test_tombstone_of_what_is_not_known_changes_nothing(self) -> None:
+    def test_tombstone_of_an_unknown_share_partition_changes_nothing(self) -> None:
         states = initialized()
         replayed(states, (ShareTombstone(KEY), ShareTombstone(KEY)))
         assert len(states) == 0
@@ -229,7 +229,7 @@ class TestShareState:
         states.replay(ShareUpdate(KEY, 0, 0, 0, 3, batches))
         assert states.snapshot_bytes(KEY) == 80 + 6 + 3 * 20
 
-    def test_update_whose_snapshot_is_lost_stands_for_it(self) -> None:
+    def test_update_without_its_snapshot_replaces_it(self) -> None:
         states = ShareStates(updates_per_snapshot=2)
         states.replay(ShareUpdate(KEY, 4, 1, 10, 0, ()), log_offset=7)
         assert states.needless_before([KEY], log_end=99) == 7

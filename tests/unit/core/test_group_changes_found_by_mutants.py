@@ -40,8 +40,8 @@ A, B = MemberId("a"), MemberId("b")
 
 
 class TestShareGroup:
-    def test_tombstones_of_a_member_that_is_not_known_change_nothing(self) -> None:
-        """The log was compacted: what they took back is not there any more."""
+    def test_tombstones_of_an_unknown_member_change_nothing(self) -> None:
+        """Compaction of the log may have removed the records that the tombstones delete."""
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
         for record_type in (
@@ -52,20 +52,20 @@ class TestShareGroup:
         described = group.groups.describe(GROUP)
         assert [member.member_id for member in described.members] == [A]
 
-    def test_tombstone_of_the_topics_takes_them_all(self) -> None:
+    def test_tombstone_of_the_state_metadata_removes_all_topics(self) -> None:
         group = GroupUnderTest(orders=2)
         group.heartbeat("a", 0, "orders")
         group.append((Tombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),))
         assert group.groups.initialized_topics(GROUP) == ()
 
-    def test_member_that_left_is_given_its_target_anew(self) -> None:
+    def test_member_that_rejoins_gets_a_new_target_record(self) -> None:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
         group.heartbeat("a", -1)
         records, _ = group.records_of(group.request("a", 0, "orders"))
         assert ShareGroupTargetAssignmentMember(GROUP, A, partitions("orders", 0)) in records
 
-    def test_restart_asks_for_the_timeout_of_each_group(self) -> None:
+    def test_restart_uses_the_session_timeout_of_each_group(self) -> None:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
         groups = group.restarted()
@@ -124,7 +124,7 @@ class TestShareGroup:
         (member,) = group.groups.describe(GROUP).members
         assert member.rack_id == "north"
 
-    def test_group_that_an_administrator_makes_has_no_digest_yet(self) -> None:
+    def test_group_created_by_altering_offsets_has_no_metadata_hash(self) -> None:
         group = GroupUnderTest(orders=1)
         offsets = {TopicIdPartition(topic_id("orders"), 0): 5}
         (record, _), _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
@@ -145,8 +145,8 @@ class TestShareGroup:
         targets = [r for r in records if isinstance(r, ShareGroupTargetAssignmentMember)]
         assert [target.member_id for target in targets] == [B]
 
-    def test_member_without_a_target_yet_is_told_that_it_has_nothing(self) -> None:
-        """Its topic does not exist, so nothing hurries the assignment."""
+    def test_member_without_a_target_gets_an_empty_assignment(self) -> None:
+        """Its topic does not exist, so the assignment may be delayed."""
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
         reply = group.heartbeat("b", 0, "returns")
@@ -171,13 +171,15 @@ class TestShareGroup:
             ),
         ],
     )
-    def test_malformed_heartbeat_is_told_why(self, change: dict[str, Any], problem: str) -> None:
+    def test_error_of_a_malformed_heartbeat_names_the_problem(
+        self, change: dict[str, Any], problem: str
+    ) -> None:
         group = GroupUnderTest(orders=1)
         with pytest.raises(InvalidRequest) as refused:
             group.records_of(replace(group.request("a", 0, "orders"), **change))
         assert str(refused.value) == problem
 
-    def test_member_that_is_one_too_many_is_told_the_limit(self) -> None:
+    def test_error_of_a_full_share_group_names_its_size(self) -> None:
         group = GroupUnderTest(orders=1, limits=ShareGroupLimits(members_max=1))
         group.heartbeat("a", 0, "orders")
         with pytest.raises(GroupMaxSizeReached) as refused:
@@ -186,8 +188,8 @@ class TestShareGroup:
 
 
 class TestAssignor:
-    def test_who_has_too_much_gives_what_others_have_too(self) -> None:
-        """And so n, who has no more than its share, keeps it."""
+    def test_overloaded_member_loses_the_partition_that_others_have_too(self) -> None:
+        """So n, which has no more than its share, keeps its partition."""
         topic = TopicId(UUID(int=1))
         zero, first = TopicIdPartition(topic, 0), TopicIdPartition(topic, 1)
         m, n = MemberId("m"), MemberId("n")
@@ -196,7 +198,7 @@ class TestAssignor:
         assigned = assign(wanted, before, {topic: frozenset({0, 1})})
         assert assigned == {n: frozenset({first}), m: frozenset({zero})}
 
-    def test_partition_that_is_shared_too_much_leaves_whom_has_most_whatever_their_names(
+    def test_shared_partition_is_revoked_from_the_busiest_member_for_any_names(
         self,
     ) -> None:
         topic = TopicId(UUID(int=1))
@@ -248,18 +250,18 @@ class TestFetchSession:
         assert [self.plan(sessions, 0, 0, named=named).session_id for _ in range(3)] == [2, 3, 4]
 
     @pytest.mark.parametrize("epoch", [0, -1])
-    def test_session_ends_when_its_id_comes_with_an_epoch_outside_it(self, epoch: int) -> None:
+    def test_session_ends_when_its_id_is_sent_with_epoch_0_or_minus_1(self, epoch: int) -> None:
         sessions = self.opened()
         self.plan(sessions, 1, epoch)
         assert len(sessions) == 0
 
-    def test_partition_with_records_goes_last_and_is_wanted_as_before(self) -> None:
+    def test_partition_with_records_moves_to_the_end_of_its_session(self) -> None:
         sessions = self.opened()
         sessions.records_returned(1, [self.FIRST, ("unknown", 0)])
         wanted = self.plan(sessions, 1, 1).partitions
         assert list(wanted.items()) == [(self.SECOND, self.FROM_9), (self.FIRST, self.FROM_5)]
 
-    def test_forgotten_partition_is_told_of_again(self) -> None:
+    def test_offsets_of_a_forgotten_partition_are_news_again(self) -> None:
         sessions = self.opened()
         picture = ReportedOffsets(high_watermark=7, start_offset=0)
         assert sessions.news(1, self.FIRST, picture)
@@ -270,7 +272,7 @@ class TestFetchSession:
 
 
 class TestConsumerGroup:
-    def test_new_member_that_nobody_can_answer_is_gone_and_nobody_waits_for_it(self) -> None:
+    def test_new_member_that_hung_up_is_removed_from_the_rebalance(self) -> None:
         scene = ConsumerScene()
         (first,) = scene.stable("a")
         _, waiting = scene.knock("b")
@@ -278,7 +280,7 @@ class TestConsumerGroup:
         again = scene.joined(scene.ask_to_join("a", first))
         assert [member.member_id for member in again.members] == [first]
 
-    def test_known_member_that_nobody_can_answer_may_ask_again(self) -> None:
+    def test_known_member_that_hung_up_may_join_again(self) -> None:
         scene = ConsumerScene()
         first, second = scene.stable("a", "b")
         unheard = scene.ask_to_join("a", first)
@@ -289,7 +291,7 @@ class TestConsumerGroup:
         again = scene.joined(waiting)
         assert {member.member_id for member in again.members} == {first, second}
 
-    def test_call_of_a_group_that_is_not_there_leaves_nothing_to_do(self) -> None:
+    def test_hang_up_in_an_unknown_group_changes_nothing(self) -> None:
         scene = ConsumerScene()
         decision = scene.groups.hang_up(CONSUMERS, 1, now=scene.now, limits=scene.limits)
         assert decision == Decision(CONSUMERS, (), ())

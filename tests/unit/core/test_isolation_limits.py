@@ -51,7 +51,7 @@ def acquire(
 def test_portions_halve_from_half_of_the_deliveries_on(
     limit: int, portions: list[int], mode: AcquireMode
 ) -> None:
-    """Each delivery of the first record runs out of time, whatever was locked with it."""
+    """The lock of each delivery expires; only the size of the deliveries is compared."""
     limits = SharePartitionLimits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
     partition = SharePartition(0)
     sizes = []
@@ -68,7 +68,7 @@ def test_portions_halve_from_half_of_the_deliveries_on(
 
 @pytest.mark.parametrize("limit", range(2, 11))
 def test_every_record_is_delivered_as_often_as_permitted_and_then_archived(limit: int) -> None:
-    """Nobody ever settles anything: each of 64 records comes exactly ``limit`` times."""
+    """No record is ever settled: each of 64 is delivered exactly ``limit`` times."""
     limits = SharePartitionLimits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
     partition = SharePartition(0)
     deliveries = dict.fromkeys(range(RECORDS), 0)
@@ -84,8 +84,8 @@ def test_every_record_is_delivered_as_often_as_permitted_and_then_archived(limit
 
 
 @pytest.mark.parametrize("limit", range(3, 11))
-def test_one_bad_record_costs_no_good_one_its_delivery(limit: int) -> None:
-    """Whoever gets offset 40 fails with all of that answer; every other record is accepted."""
+def test_bad_record_does_not_archive_good_records(limit: int) -> None:
+    """A delivery with offset 40 fails completely; all records of other deliveries are accepted."""
     limits = SharePartitionLimits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
     partition = SharePartition(0)
     accepted: set[int] = set()

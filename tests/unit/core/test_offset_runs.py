@@ -15,7 +15,7 @@ def runs_of(*parts: tuple[int, str], start: int = 0) -> OffsetRuns[str]:
     return runs
 
 
-def test_empty_map_starts_where_it_ends() -> None:
+def test_empty_map_has_equal_start_and_end() -> None:
     runs = runs_of(start=7)
     assert (runs.start, runs.end, len(runs), list(runs)) == (7, 7, 0, [])
     assert list(runs.between(0, 100)) == []
@@ -112,7 +112,7 @@ def test_many_separate_changes_give_the_same_as_few(count: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "end"), [(-1, 3), (8, 11), (4, 4)])
-def test_overlay_refuses_what_the_map_does_not_hold(first: int, end: int) -> None:
+def test_overlay_refuses_offsets_outside_the_map(first: int, end: int) -> None:
     with pytest.raises(AssertionError, match=r"not within \[0, 10\)"):
         runs_of((10, "a")).overlay([Run(first, end, "x")])
 
@@ -139,7 +139,7 @@ def test_update_changes_each_run_of_the_range_once() -> None:
         (8, []),
     ],
 )
-def test_drop_before_forgets_what_lies_below(offset: int, expected: list[Run[str]]) -> None:
+def test_drop_before_removes_lower_offsets(offset: int, expected: list[Run[str]]) -> None:
     runs = runs_of((5, "a"), (8, "b"))
     runs.drop_before(offset)
     runs.check()

@@ -33,7 +33,7 @@ def test_the_longest_silent_are_forgotten_first() -> None:
     assert (room.count, room.forgotten_count) == (7, 2)
 
 
-def test_any_number_of_producers_stays_within_the_limit() -> None:
+def test_number_of_producers_stays_within_the_limit() -> None:
     room = ProducerRoom(100)
     partitions = [ProducerStates(room) for _ in range(3)]
     for producer_id in range(10_000):
@@ -80,7 +80,7 @@ def test_partitions_are_cut_to_one_number() -> None:
     assert [len(states) for states in partitions] == [30, 29, 11]
 
 
-def test_a_producer_with_an_open_transaction_stays() -> None:
+def test_producer_with_an_open_transaction_is_kept() -> None:
     room = ProducerRoom(8)
     states = ProducerStates(room)
     write(states, 1_000, open_=True)
@@ -104,7 +104,7 @@ def test_open_transactions_alone_pass_the_limit() -> None:
     assert room.count <= 8
 
 
-def test_what_expires_is_undone_or_leaves_is_counted_off() -> None:
+def test_expired_undone_and_removed_producers_are_subtracted() -> None:
     room = ProducerRoom(100)
     states, gone = ProducerStates(room), ProducerStates(room)
     for producer_id in range(10):
@@ -119,7 +119,7 @@ def test_what_expires_is_undone_or_leaves_is_counted_off() -> None:
     assert room.count == len(states) == 0
 
 
-def test_a_forgotten_producer_goes_on_with_any_sequence() -> None:
+def test_forgotten_producer_may_continue_with_any_sequence() -> None:
     room = ProducerRoom(8)
     states = ProducerStates(room)
     for producer_id in range(20):
@@ -128,7 +128,7 @@ def test_a_forgotten_producer_goes_on_with_any_sequence() -> None:
     assert states.check(0, epoch=0, base_sequence=1, count=1) is None
 
 
-def test_what_is_forgotten_is_in_no_snapshot() -> None:
+def test_forgotten_producers_are_in_no_snapshot() -> None:
     room = ProducerRoom(8)
     states = ProducerStates(room)
     for producer_id in range(20):

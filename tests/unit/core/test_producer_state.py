@@ -26,7 +26,7 @@ def check(states: ProducerStates, sequence: int, count: int = 1, **other: int) -
     return None if found is None else found.base_offset
 
 
-def test_a_producer_that_is_not_known_may_begin_anywhere() -> None:
+def test_unknown_producer_may_begin_with_any_sequence() -> None:
     assert check(ProducerStates(), 41) is None
 
 
@@ -54,7 +54,7 @@ def test_the_same_sequence_with_another_count_is_no_duplicate() -> None:
         check(states, 0, count=2)
 
 
-def test_sequences_go_on_at_zero_after_the_largest() -> None:
+def test_sequence_after_the_largest_is_zero() -> None:
     states = ProducerStates()
     append(states, 2**31 - 2, 100, count=3)
     assert check(states, 1) is None
@@ -75,7 +75,7 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
     assert check(states, 0, epoch=1) == 101
 
 
-def test_undo_goes_back_to_what_was_durable() -> None:
+def test_undo_restores_the_durable_state() -> None:
     states = ProducerStates()
     for number in range(7):
         append(states, number, 100 + number)
@@ -95,7 +95,7 @@ def test_producers_that_were_silent_for_long_are_forgotten() -> None:
     assert [producer_id for producer_id, _ in states.items()] == [8]
 
 
-def test_what_is_told_leaves_out_what_is_not_durable() -> None:
+def test_durable_entries_leave_out_batches_that_are_not_durable() -> None:
     states = ProducerStates()
     append(states, 0, 100)
     states.settle(101)
@@ -104,4 +104,4 @@ def test_what_is_told_leaves_out_what_is_not_durable() -> None:
     restored = ProducerStates.restored(states.durable(101))
     assert [producer_id for producer_id, _ in restored.items()] == [7]
     assert check(restored, 1) is None
-    assert states.changed  # The next time has something to add.
+    assert states.changed  # The next snapshot will differ.

@@ -100,7 +100,7 @@ def test_marker_of_a_later_epoch_forgets_the_batches_before() -> None:
     assert states.check(7, epoch=1, base_sequence=0, count=1) is None
 
 
-def test_marker_of_a_producer_that_is_not_known_makes_it_known() -> None:
+def test_marker_of_an_unknown_producer_creates_its_entry() -> None:
     states = ProducerStates()
     assert end(states, 100) is None
     assert dict(states.items()) == {7: ProducerEntry(0, (), 2000, 3)}
@@ -142,7 +142,7 @@ def test_marker_that_is_undone_leaves_its_transaction_open() -> None:
     assert (len(states), states.first_unstable_offset) == (0, None)
 
 
-def test_transaction_that_is_undone_with_its_marker_was_never_there() -> None:
+def test_undoing_a_transaction_and_its_marker_removes_the_producer() -> None:
     states = ProducerStates()
     append(states, 0, 100)
     end(states, 101)
@@ -150,7 +150,7 @@ def test_transaction_that_is_undone_with_its_marker_was_never_there() -> None:
     assert (len(states), states.first_unstable_offset) == (0, None)
 
 
-def test_what_is_settled_is_never_undone() -> None:
+def test_settled_batches_are_not_undone() -> None:
     states = ProducerStates()
     append(states, 0, 100)
     states.settle(101)
@@ -158,14 +158,14 @@ def test_what_is_settled_is_never_undone() -> None:
     assert states.first_open_offset == 100
 
 
-def test_what_is_told_has_what_is_durable_and_was_not_settled_yet() -> None:
+def test_durable_entries_include_durable_batches_not_settled_yet() -> None:
     states = ProducerStates()
     batch = append(states, 0, 100, is_transactional=False)
     append(states, 1, 101, is_transactional=False)
     assert states.durable(101) == {7: ProducerEntry(0, (batch,), 1000)}
 
 
-def test_it_says_whether_there_is_anything_new_to_tell() -> None:
+def test_changed_is_true_after_an_append_a_marker_or_an_expiry() -> None:
     states = ProducerStates()
     assert not states.changed
     append(states, 0, 100)
@@ -181,16 +181,16 @@ def test_it_says_whether_there_is_anything_new_to_tell() -> None:
     assert states.changed
 
 
-def test_producer_is_forgotten_when_it_was_silent_for_longer_than_that() -> None:
+def test_producer_without_recent_batches_expires() -> None:
     states = ProducerStates()
     append(states, 0, 100, is_transactional=False)
     append(states, 0, 101, producer_id=8)
     assert states.expire(1000) == 0
-    assert states.expire(1001) == 1  # Of 8 the marker is still to come.
+    assert states.expire(1001) == 1  # Producer 8 has an open transaction.
     assert [producer_id for producer_id, _ in states.items()] == [8]
 
 
-def test_producer_that_was_forgotten_before_it_was_durable_is_told_and_undone_as_unknown() -> None:
+def test_producer_that_expired_before_it_was_durable_is_unknown_after_undo() -> None:
     states = ProducerStates()
     append(states, 0, 100, is_transactional=False)
     states.expire(1001)

@@ -46,7 +46,7 @@ def test_partition_named_again_keeps_its_place() -> None:
     assert (session.ready, session.doubtful, len(session)) == ((P1,), (P2,), 3)
 
 
-def test_who_had_records_goes_to_the_end_and_who_had_none_is_quiet() -> None:
+def test_partition_with_records_moves_to_the_end_and_one_without_is_quiet() -> None:
     session = ready(P0, P1, P2)
     assert session.take_turn() == P0
     session.make_ready(P0)
@@ -66,7 +66,7 @@ def test_quiet_partitions_wake_in_the_order_in_which_they_fell_silent() -> None:
     assert session.ready == (P2, P0, P1)
 
 
-def test_event_in_the_middle_of_a_look_gives_another_turn() -> None:
+def test_event_during_a_turn_makes_the_partition_ready_again() -> None:
     watches = Watches()
     session = ready(P0, watches=watches)
     assert session.take_turn() == P0
@@ -74,7 +74,7 @@ def test_event_in_the_middle_of_a_look_gives_another_turn() -> None:
     assert session.ready == (P0,)
 
 
-def test_event_is_told_once_until_it_is_looked_again() -> None:
+def test_event_is_reported_once_until_the_next_turn() -> None:
     watches = Watches()
     session = ready(P0, watches=watches)
     turns(session)
@@ -83,7 +83,7 @@ def test_event_is_told_once_until_it_is_looked_again() -> None:
     assert watches.happened(P0) == [OWNER]
 
 
-def test_new_records_are_told_to_all_groups_and_released_ones_to_theirs() -> None:
+def test_new_records_wake_all_groups_and_released_records_only_their_group() -> None:
     watches, other = Watches(), (H, MemberId("m"))
     for owner in (OWNER, other):
         turns(ready(P0, P1, owner=owner, watches=watches))
@@ -95,13 +95,13 @@ def test_new_records_are_told_to_all_groups_and_released_ones_to_theirs() -> Non
 
 
 @pytest.mark.parametrize("key", ["P0", OWNER, TopicIdPartition(OTHER_TOPIC, 0)])
-def test_event_elsewhere_is_told_to_nobody(key: object) -> None:
+def test_event_of_an_unwatched_partition_wakes_no_session(key: object) -> None:
     watches = Watches()
     turns(ready(P0, watches=watches))
     assert watches.happened(key) == []
 
 
-def test_doubtful_partition_stays_so_whatever_happens_and_its_session_is_told() -> None:
+def test_doubtful_partition_stays_doubtful_and_its_session_is_woken() -> None:
     watches = Watches()
     session = ready(P0, P1, watches=watches)
     session.take_turn()
@@ -124,7 +124,7 @@ def test_too_little_is_watched_and_nothing_is_quiet() -> None:
 
 
 @pytest.mark.parametrize("kind", ["doubtful", "ready", "quiet"])
-def test_removed_partition_is_gone_and_not_watched(kind: str) -> None:
+def test_removed_partition_is_not_watched(kind: str) -> None:
     watches = Watches()
     session = ready(P0, TopicIdPartition(OTHER_TOPIC, 1), watches=watches)
     if kind != "ready":
@@ -138,14 +138,14 @@ def test_removed_partition_is_gone_and_not_watched(kind: str) -> None:
     assert (P0 in session, len(watches)) == (False, 0)
 
 
-def test_removed_partition_cannot_come_back_by_being_ready() -> None:
+def test_removed_partition_cannot_become_ready() -> None:
     session = ready(P0)
     session.remove(P0)
     session.make_ready(P0)
     assert len(session) == 0
 
 
-def test_session_that_ended_watches_nothing_and_its_successor_is_told() -> None:
+def test_ended_session_watches_nothing_and_its_successor_is_woken() -> None:
     watches = Watches()
     before = ready(P0, P1, watches=watches)
     turns(before)
@@ -158,7 +158,7 @@ def test_session_that_ended_watches_nothing_and_its_successor_is_told() -> None:
     assert (before.ready, after.ready) == ((), (P0,))
 
 
-def test_as_a_container_it_holds_partitions_and_share_partitions_of_its_group() -> None:
+def test_session_contains_its_partitions_and_share_partitions_of_its_group() -> None:
     session = ready(P0, P1)
     session.take_turn()
     session.add([P2])

@@ -45,7 +45,7 @@ def emptied(**partition_counts: int) -> GroupUnderTest:
 # Initializing.
 
 
-def test_new_topic_starts_where_the_policy_says() -> None:
+def test_new_topic_is_marked_to_start_by_the_reset_policy() -> None:
     group = GroupUnderTest(a=2)
     assert group.groups.uninitialized(group.request("m", 0, "a", "none"), group.topics) == (
         Uninitialized(key(A, 0), "a", topic_is_new=True, state_epoch=2),
@@ -81,7 +81,7 @@ class Looked(set[str]):
 
 
 @pytest.mark.parametrize("length", [3, 100, 29_000])
-def test_names_of_topics_that_do_not_exist_cost_nothing(length: int) -> None:
+def test_names_of_missing_topics_need_few_look_ups(length: int) -> None:
     names = tuple(sorted([*(f"topic-{number:05}" for number in range(length)), "a", "z"]))
     existing = Looked({"a", "b", "z", "topic-00001", "topic-99999"})
     assert set(existing_names(names, existing)) == {"a", "topic-00001", "z"}
@@ -136,7 +136,7 @@ def test_member_that_is_silent_for_too_long_is_removed() -> None:
     assert group.groups.next_session_expiry_ms() == 89_999
 
 
-def test_members_that_go_together_raise_the_epoch_once() -> None:
+def test_members_removed_together_raise_the_epoch_once() -> None:
     group = GroupUnderTest(a=2)
     group.heartbeat("m", 0, "a")
     group.heartbeat("n", 0, "a")
@@ -148,7 +148,7 @@ def test_members_that_go_together_raise_the_epoch_once() -> None:
     assert group.groups.next_session_expiry_ms() is None
 
 
-def test_expiry_that_was_not_replayed_can_be_made_again() -> None:
+def test_expiry_that_was_not_replayed_can_be_repeated() -> None:
     group = GroupUnderTest(a=2)
     group.heartbeat("m", 0, "a")
     assert group.groups.expire_sessions(45_000) == group.groups.expire_sessions(45_000)
@@ -179,7 +179,7 @@ def test_leaving_ends_the_session() -> None:
     assert emptied(a=1).groups.next_session_expiry_ms() is None
 
 
-def test_restart_gives_every_member_its_whole_timeout() -> None:
+def test_sessions_restart_with_the_whole_timeout() -> None:
     group = GroupUnderTest(a=2)
     group.heartbeat("m", 0, "a")
     restarted = group.restarted()
@@ -227,7 +227,7 @@ def test_list_of_groups() -> None:
     )
 
 
-def test_deleting_a_group_leaves_nothing_behind() -> None:
+def test_deleting_a_group_deletes_all_its_state() -> None:
     group = emptied(a=2)
     records, keys = group.groups.delete_group(GROUP)
     assert records == (
@@ -241,7 +241,7 @@ def test_deleting_a_group_leaves_nothing_behind() -> None:
     assert len(group.restarted()) == 0
 
 
-def test_deleted_group_can_be_made_again() -> None:
+def test_deleted_group_can_be_created_again() -> None:
     group = emptied(a=2)
     group.append(group.groups.delete_group(GROUP)[0])
     answer = group.heartbeat("m", 0, "a")
@@ -306,7 +306,7 @@ def test_altering_twice_fences_twice() -> None:
     )
 
 
-def test_altering_makes_the_group_and_initializes_what_it_names() -> None:
+def test_altering_offsets_creates_the_group_and_initializes_the_partitions() -> None:
     group = GroupUnderTest(a=2)
     records, altered = group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 1): 7}, group.topics)
     assert altered == (AlteredOffset(key(A, 1), 7, state_epoch=2),)
@@ -345,7 +345,7 @@ def test_replay_of_the_log_gives_the_same_group() -> None:
     assert restarted.initialized_keys() == group.groups.initialized_keys()
 
 
-def test_restarted_group_goes_on_without_a_new_epoch() -> None:
+def test_restarted_group_continues_without_a_new_epoch() -> None:
     group = GroupUnderTest(a=3)
     group.heartbeat("m", 0, "a")
     group.groups = group.restarted()
@@ -359,5 +359,5 @@ def test_tombstone_of_an_unknown_group_is_passed_over() -> None:
     assert len(groups) == 0
 
 
-def test_assignment_as_the_protocol_writes_it() -> None:
+def test_assignment_is_grouped_by_topic_with_sorted_partitions() -> None:
     assert by_topic(partitions("b", 1) | partitions("a", 10, 2)) == {A: (2, 10), B: (1,)}

@@ -46,7 +46,7 @@ def test_first_heartbeat_of_a_new_group_gets_all_partitions() -> None:
     assert group.heartbeat("m", 0, "a") == reply("m", 2, partitions("a", 0, 1, 2))
 
 
-def test_records_of_a_join_come_in_kafkas_order() -> None:
+def test_records_of_a_join_are_in_kafkas_order() -> None:
     group = GroupUnderTest(a=1)
     group.now_ms = 77
     records, _ = group.records_of(group.request("m", 0, "b", "a", "b"))
@@ -60,13 +60,13 @@ def test_records_of_a_join_come_in_kafkas_order() -> None:
     )
 
 
-def test_steady_heartbeat_writes_nothing_and_says_nothing_new() -> None:
+def test_heartbeat_without_changes_writes_no_records() -> None:
     group = GroupUnderTest(a=3)
     group.heartbeat("m", 0, "a")
     assert group.records_of(group.request("m", 2)) == ((), reply("m", 2))
 
 
-def test_heartbeat_that_was_not_replayed_can_be_made_again() -> None:
+def test_heartbeat_that_was_not_replayed_can_be_repeated() -> None:
     group = GroupUnderTest(a=3)
     request = group.request("m", 0, "a")
     group.initialize(request)
@@ -74,7 +74,7 @@ def test_heartbeat_that_was_not_replayed_can_be_made_again() -> None:
     assert group.groups.describe(GROUP).members == ()
 
 
-def test_second_member_shares_and_the_first_learns_of_it() -> None:
+def test_second_member_shares_and_the_first_gets_a_new_assignment() -> None:
     group = GroupUnderTest(a=3)
     group.heartbeat("m", 0, "a")
     assert group.heartbeat("n", 0, "a") == reply("n", 3, partitions("a", 0))
@@ -114,7 +114,7 @@ def test_deleted_topic_is_taken_away_before_the_target_follows() -> None:
     assert group.heartbeat("m", 2) == reply("m", 3)
 
 
-def test_topic_made_again_under_its_name_is_another_one() -> None:
+def test_recreated_topic_is_another_topic() -> None:
     group = GroupUnderTest(a=1)
     group.heartbeat("m", 0, "a")
     group.append(group.groups.topic_deleted(topic_id("a")))
@@ -181,8 +181,8 @@ def test_fenced_member_can_join_again() -> None:
     assert group.heartbeat("m", 0, "a") == reply("m", 2, partitions("a", 0, 1))
 
 
-def test_interval_holds_back_what_only_moves_partitions_about() -> None:
-    """A member resubscribes to fewer topics: the other one may wait for what it left."""
+def test_assignment_interval_delays_a_rebalance_that_only_moves_partitions() -> None:
+    """A member resubscribes to fewer topics; the others may wait for its former partitions."""
     group = GroupUnderTest(a=4, limits=ShareGroupLimits(assignment_interval_ms=1_000))
     for member_id in "mno":
         group.heartbeat(member_id, 0, "a")
@@ -204,7 +204,7 @@ def test_interval_never_holds_back_the_partitions_of_a_member_that_left() -> Non
     assert group.heartbeat("m", 3) == reply("m", 4, partitions("a", 0, 1, 2, 3))
 
 
-def test_interval_never_holds_back_a_member_that_has_nothing() -> None:
+def test_interval_never_delays_a_member_without_partitions() -> None:
     group = GroupUnderTest(a=1, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.heartbeat("m", 0, "a")
     assert group.heartbeat("n", 0, "a") == reply("n", 3, partitions("a", 0))
@@ -220,15 +220,15 @@ def test_interval_never_holds_back_a_topic_that_its_reader_dropped() -> None:
     assert group.heartbeat("m", 3, "a", "b") == both
 
 
-def test_interval_never_holds_back_a_member_that_wants_something_else() -> None:
-    """Its target is not empty, but holds nothing that it wants any more."""
+def test_interval_never_delays_a_member_with_another_subscription() -> None:
+    """Its target is not empty, but has no partition of a subscribed topic."""
     group = GroupUnderTest(a=1, b=1, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.heartbeat("n", 0, "b")
     group.heartbeat("m", 0, "a")
     assert group.heartbeat("m", 3, "b") == reply("m", 4, partitions("b", 0))
 
 
-def test_interval_holds_nothing_back_after_the_clock_went_back() -> None:
+def test_interval_delays_nothing_after_the_clock_was_set_back() -> None:
     group = GroupUnderTest(a=4, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.now_ms = 1_000_000
     group.heartbeat("m", 0, "a")
@@ -272,14 +272,14 @@ def test_last_member_leaves_the_assignment_up_to_date() -> None:
     assert (described.state, described.epoch, described.assignment_epoch) == ("Empty", 3, 3)
 
 
-def test_group_goes_on_where_it_was_after_everybody_left() -> None:
+def test_epoch_of_a_group_continues_after_all_members_left() -> None:
     group = GroupUnderTest(a=2)
     group.heartbeat("m", 0, "a")
     group.heartbeat("m", -1)
     assert group.heartbeat("n", 0, "a") == reply("n", 4, partitions("a", 0, 1))
 
 
-def test_leave_does_not_look_at_the_epoch_and_initializes_nothing() -> None:
+def test_leave_initializes_no_partitions() -> None:
     group = GroupUnderTest(a=1)
     group.heartbeat("m", 0, "a")
     group.topics = topics(a=5)
@@ -333,7 +333,7 @@ def test_member_that_does_not_exist_is_unknown(epoch: int) -> None:
 @pytest.mark.parametrize(
     ("epoch", "error"), [(0, GroupMaxSizeReached), (1, GroupMaxSizeReached), (-1, UnknownMemberId)]
 )
-def test_full_group_takes_nobody_new(epoch: int, error: type[KafkaError]) -> None:
+def test_full_group_refuses_new_members(epoch: int, error: type[KafkaError]) -> None:
     group = GroupUnderTest(a=1, limits=ShareGroupLimits(members_max=1))
     group.heartbeat("m", 0, "a")
     with pytest.raises(error):
@@ -341,6 +341,6 @@ def test_full_group_takes_nobody_new(epoch: int, error: type[KafkaError]) -> Non
     assert group.heartbeat("m", 2) == reply("m", 2)
 
 
-def test_heartbeat_interval_of_the_group_is_told() -> None:
+def test_reply_has_the_heartbeat_interval_of_the_group() -> None:
     group = GroupUnderTest(a=1, limits=ShareGroupLimits(heartbeat_interval_ms=1_234))
     assert group.heartbeat("m", 0, "a").heartbeat_interval_ms == 1_234

@@ -121,7 +121,7 @@ def test_members_are_served_and_may_leave_while_all_groups_are_too_large() -> No
     beat(groups, HeartbeatRequest(GroupId("g"), MemberId("m"), -1), all_bytes_max=0)
 
 
-def test_what_goes_is_room_again() -> None:
+def test_removed_members_and_groups_free_memory() -> None:
     groups = ShareGroups()
     beat(groups, request(member="a", names=names(100)))
     beat(groups, request(member="b", names=names(100)))
@@ -153,7 +153,7 @@ def test_share_partitions_of_all_groups_are_bounded() -> None:
     groups.alter_offsets(GroupId("a"), offsets, topics, limits=limits.sizes)
 
 
-def test_group_from_before_the_limits_loads_serves_and_goes() -> None:
+def test_group_larger_than_the_limits_can_be_loaded_used_and_deleted() -> None:
     groups, old = ShareGroups(), GroupId("g" * 32_000)
     subscribed = tuple(TopicName("n" * 30_000 + str(number)) for number in range(200))
     groups.replay(ShareGroupMemberMetadata(old, MemberId("m"), None, "c", "/h", subscribed))
@@ -166,7 +166,7 @@ def test_group_from_before_the_limits_loads_serves_and_goes() -> None:
     assert groups.size_bytes == 0
 
 
-def test_groups_take_no_more_memory_than_is_reckoned() -> None:
+def test_memory_of_groups_is_within_the_estimate() -> None:
     """Small groups of one member each, and one group with many names."""
     tracemalloc.start()
     try:

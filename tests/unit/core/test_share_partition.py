@@ -121,7 +121,7 @@ def test_lock_ends_at_its_deadline_whether_swept_or_not(shown: Shown) -> None:
         shown.ack(A, (1, 2, ACCEPT), now_ms=100)
 
 
-def test_full_partition_takes_nothing_new_but_delivers_again(shown: Shown) -> None:
+def test_full_partition_delivers_released_records_and_no_new_ones(shown: Shown) -> None:
     shown.limits = SharePartitionLimits(lock_ms=100, runs_max=3)
     shown.acquire(A, 5)
     shown.ack(A, (1, 2, RELEASE))
@@ -150,7 +150,7 @@ def test_two_members_never_hold_one_record(shown: Shown) -> None:
         shown.ack(B, (0, 6, ACCEPT))
 
 
-def test_released_record_comes_again_first_and_counts_up(shown: Shown) -> None:
+def test_released_record_is_redelivered_first_with_a_higher_count(shown: Shown) -> None:
     shown.acquire(A, 5)
     assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 0, (StateBatch(1, 2, AVAILABLE, 1),))
     assert shown.partition.next_fetch_offset() == 1
@@ -167,7 +167,7 @@ def test_waiting_records_keep_their_room(shown: Shown) -> None:
     assert shown.ranges(B, 100) == []
 
 
-def test_room_is_hard_within_a_log_batch(shown: Shown) -> None:
+def test_lock_limit_is_hard_within_a_log_batch(shown: Shown) -> None:
     log = LogBatches(0, [0, 15], [15, 30])
     assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, 20, 1),)
     shown.ack(A, (0, 7, ACCEPT))
@@ -176,7 +176,7 @@ def test_room_is_hard_within_a_log_batch(shown: Shown) -> None:
 
 
 def test_records_that_wait_keep_their_room(shown: Shown) -> None:
-    """Ten wait below what is read: of the room of twenty, ten are left for what is new."""
+    """Ten records wait below the read: of the room of twenty, ten are left for new records."""
     shown.acquire(A, 10)
     shown.ack(A, (0, 10, RELEASE))
     log = LogBatches(10, list(range(10, 100)), list(range(11, 101)))
@@ -200,7 +200,7 @@ def test_strict_records_max_leaves_the_rest_of_a_log_batch(shown: Shown) -> None
     )
 
 
-def test_limit_lowered_at_run_time_still_delivers_what_waits(shown: Shown) -> None:
+def test_lowered_in_flight_limit_still_delivers_released_records(shown: Shown) -> None:
     shown.acquire(A, 10)
     shown.ack(A, (0, 10, RELEASE))
     shown.limits = SharePartitionLimits(in_flight_max=4)
@@ -213,8 +213,8 @@ def test_nothing_is_taken_from_an_empty_read_or_for_no_records(shown: Shown) -> 
     assert shown.acquire(A, 0) == Acquisition()
 
 
-def test_record_given_back_below_the_read_waits_for_the_next_read(shown: Shown) -> None:
-    """Between read and acquire a record below the read became available: it is not in the read."""
+def test_record_released_below_the_read_waits_for_the_next_read(shown: Shown) -> None:
+    """The record became available between the read and the acquisition, so the read lacks it."""
     shown.acquire(A, 5)
     shown.ack(A, (0, 3, RELEASE))
     log = LogBatches(5, [5, 6], [6, 7])
@@ -246,7 +246,7 @@ def test_hole_at_the_front_moves_the_start(shown: Shown) -> None:
     assert shown.partition.start_offset == 40
 
 
-def test_hole_is_not_passed_when_nothing_behind_it_is_taken(shown: Shown) -> None:
+def test_hole_is_not_passed_when_no_record_after_it_is_acquired(shown: Shown) -> None:
     log = LogBatches(0, [0, 50], [3, 60])
     assert shown.acquire(A, 2, log=log) == Acquisition((Acquired(0, 3, 1),), None)
     assert shown.partition.end_offset == 3
@@ -306,7 +306,7 @@ def test_equal_neighbours_of_a_delta_are_joined(shown: Shown) -> None:
     )
 
 
-def test_below_the_start_everything_was_said(shown: Shown) -> None:
+def test_acknowledgements_below_the_start_offset_are_ignored(shown: Shown) -> None:
     shown.acquire(A, 5)
     shown.ack(A, (0, 3, ACCEPT))
     assert shown.ack(B, (0, 3, REJECT)) is None
@@ -320,14 +320,14 @@ def test_settled_record_cannot_be_acknowledged_again(shown: Shown) -> None:
         shown.ack(A, (1, 2, RELEASE))
 
 
-def test_past_the_end_is_an_invalid_request_however_far(shown: Shown) -> None:
+def test_acknowledgement_past_the_end_is_an_invalid_request(shown: Shown) -> None:
     shown.acquire(A, 5)
     for end in (6, 2**63 - 1):
         with pytest.raises(InvalidRequest, match="past the last offset ever acquired, 4"):
             shown.ack(A, (0, end, ACCEPT))
 
 
-def test_one_bad_batch_refuses_them_all(shown: Shown) -> None:
+def test_one_invalid_batch_refuses_the_whole_request(shown: Shown) -> None:
     shown.acquire(A, 3)
     shown.acquire(B, 3)
     before = shown.picture()
@@ -358,7 +358,7 @@ def test_expiry_of_the_last_delivery_archives(shown: Shown) -> None:
     assert shown.expire(3_100) == Delta(1, 0)
 
 
-def test_lowered_delivery_limit_counts_at_once(shown: Shown) -> None:
+def test_lowered_delivery_limit_applies_immediately(shown: Shown) -> None:
     shown.acquire(A, 2)
     shown.limits = SharePartitionLimits(delivery_count_max=1)
     assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 1, (StateBatch(1, 2, ARCHIVED, 1),))
@@ -379,7 +379,7 @@ def test_batch_with_a_bad_record_is_delivered_in_halves_and_then_one_by_one(show
     assert sizes == [100, 100, 100, 50, 1, 1]
 
 
-def test_nothing_is_delivered_beside_records_that_came_back_too_often(shown: Shown) -> None:
+def test_often_redelivered_records_are_delivered_alone(shown: Shown) -> None:
     shown.limits = SharePartitionLimits(delivery_count_max=5)
     for _ in range(3):
         shown.acquire(A, 2)
@@ -388,7 +388,7 @@ def test_nothing_is_delivered_beside_records_that_came_back_too_often(shown: Sho
     assert shown.ranges(B, 3) == [Acquired(2, 5, 1)]
 
 
-def test_records_that_came_back_too_often_wait_for_a_reply_of_their_own(shown: Shown) -> None:
+def test_often_redelivered_records_wait_for_a_separate_response(shown: Shown) -> None:
     shown.limits = SharePartitionLimits(delivery_count_max=5)
     shown.acquire(A, 3)
     shown.ack(A, (0, 1, RELEASE), (1, 2, RELEASE))
@@ -412,7 +412,7 @@ def test_records_released_while_others_were_settled_need_no_isolation(shown: Sho
     assert shown.partition.start_offset == 16
 
 
-def test_record_told_apart_once_stays_so_while_it_is_released(shown: Shown) -> None:
+def test_individually_released_record_is_not_isolated_until_its_lock_ends(shown: Shown) -> None:
     shown.limits = SharePartitionLimits(delivery_count_max=5)
     shown.acquire(A, 2)
     shown.ack(A, (0, 1, RELEASE), (1, 2, ACCEPT))
@@ -422,7 +422,7 @@ def test_record_told_apart_once_stays_so_while_it_is_released(shown: Shown) -> N
     assert shown.ranges(A, 2) == [Acquired(0, 1, 5), Acquired(2, 3, 1)]
 
 
-def test_lock_that_ended_forgets_that_its_record_was_told_apart(shown: Shown) -> None:
+def test_ended_lock_makes_an_individually_released_record_isolated_again(shown: Shown) -> None:
     shown.limits = SharePartitionLimits(lock_ms=100, delivery_count_max=4)
     shown.acquire(A, 2)
     shown.ack(A, (0, 1, RELEASE), (1, 2, ACCEPT))
@@ -492,7 +492,7 @@ def test_renewal_takes_the_duration_of_now(shown: Shown) -> None:
     assert shown.partition.next_expiry_ms() == 15
 
 
-def test_lock_renewed_a_thousand_times_costs_what_one_costs(shown: Shown) -> None:
+def test_repeated_renewals_do_not_grow_the_lock_heap(shown: Shown) -> None:
     shown.acquire(A, 10)
     for now_ms in range(1_000):
         shown.ack(A, (0, 10, RENEW), now_ms=now_ms)
@@ -503,7 +503,7 @@ def test_lock_renewed_a_thousand_times_costs_what_one_costs(shown: Shown) -> Non
 # Release and expiry.
 
 
-def test_member_that_leaves_gives_back_what_it_holds(shown: Shown) -> None:
+def test_release_member_releases_its_records(shown: Shown) -> None:
     shown.acquire(A, 3)
     shown.acquire(B, 3)
     shown.acquire(A, 3)
@@ -514,7 +514,7 @@ def test_member_that_leaves_gives_back_what_it_holds(shown: Shown) -> None:
     assert shown.partition.snapshot().acquired_count == 3
 
 
-def test_expiry_gives_back_what_is_due_and_nothing_else(shown: Shown) -> None:
+def test_expiry_releases_only_due_locks(shown: Shown) -> None:
     shown.acquire(A, 2, now_ms=0)
     shown.acquire(B, 2, now_ms=10)
     assert shown.partition.next_expiry_ms() == 100
@@ -557,7 +557,7 @@ def test_shortened_lock_duration_expires_first(shown: Shown) -> None:
 # The log's start.
 
 
-def test_log_start_takes_everything_below_with_it(shown: Shown) -> None:
+def test_log_start_drops_all_lower_records(shown: Shown) -> None:
     shown.acquire(A, 6)
     shown.ack(A, (1, 2, RELEASE), (3, 4, ACCEPT))
     assert shown.partition.move_log_start(3) == Delta(4, 0)
@@ -652,7 +652,7 @@ def test_restore_refuses_a_lock() -> None:
         SharePartition.restore(0, [StateBatch(0, 1, ACQUIRED, 1)], log_end=1)
 
 
-def test_checkpoint_holds_what_restore_needs(shown: Shown) -> None:
+def test_checkpoint_contains_all_that_restore_needs(shown: Shown) -> None:
     shown.acquire(A, 8)
     shown.ack(A, (1, 2, RELEASE), (3, 4, ACCEPT), (5, 6, RELEASE))
     shown.acquire(B, 1)  # Offset 1 again: locked, but durable is its first delivery.
@@ -684,7 +684,7 @@ def test_snapshot_counts_offsets_by_state(shown: Shown) -> None:
 # The cost is that of runs, and the indexes stay small.
 
 
-def test_range_of_any_size_costs_what_a_record_costs() -> None:
+def test_cost_does_not_depend_on_the_size_of_a_range() -> None:
     """A million million records: acquired, renewed, partly released, accepted, written as runs."""
     count = 10**12
     half = count // 2

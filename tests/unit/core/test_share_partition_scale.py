@@ -100,15 +100,15 @@ def cost_of_a_life(run_count: int) -> dict[str, int]:
     }
 
 
-def test_no_operation_costs_more_at_two_hundred_thousand_runs() -> None:
+def test_cost_of_operations_is_the_same_at_two_hundred_thousand_runs() -> None:
     cost_of_a_life(FEW)  # Deliveries that are made once and kept are made now.
     few, many = cost_of_a_life(FEW), cost_of_a_life(MANY)
     assert many == few
     assert max(few.values()) < 500, few
 
 
-def test_expiry_goes_on_where_it_stopped() -> None:
-    """Six records locked one by one: two runs at a time, those that ended first before others."""
+def test_expiry_in_slices_continues_where_it_stopped() -> None:
+    """Six records have separate locks. Each slice expires two runs, earliest deadlines first."""
     partition = SharePartition(0)
     for now_ms in (30, 0, 20, 10, 50, 40):
         acquire(partition, MemberId(f"at-{now_ms}"), now_ms=now_ms)
@@ -139,7 +139,7 @@ def test_one_lock_over_many_runs_expires_in_slices() -> None:
     assert left == [3, 1, 0]
 
 
-def test_lock_that_was_not_swept_yet_is_lost_all_the_same() -> None:
+def test_ended_lock_is_invalid_before_its_expiry_is_processed() -> None:
     partition = SharePartition(0)
     for offset in range(4):
         assert acquire(partition, A) == (Acquired(offset, offset + 1, 1),)
@@ -176,7 +176,7 @@ def test_renewed_lock_is_passed_over_by_a_slice() -> None:
         (20, 30, 4, (20, 0)),
     ],
 )
-def test_reach_counts_runs_without_looking_at_them(
+def test_reach_counts_runs_up_to_the_limit(
     first: int, end: int, runs_max: int, expected: tuple[int, int]
 ) -> None:
     runs: OffsetRuns[str] = OffsetRuns(0)
@@ -200,7 +200,7 @@ def test_batches_that_hold_nothing_for_members_are_passed_at_the_end_too() -> No
     assert (partition.start_offset, delta.start_offset) == (4, 4)
 
 
-def test_read_without_anything_for_members_moves_on() -> None:
+def test_read_without_records_advances_the_offsets() -> None:
     partition = SharePartition(0)
     log = LogBatches(0, [], [], looked_until=7)
     taken = partition.acquire(A, log, request=AcquireRequest(10, 10), limits=LIMITS, now_ms=0)
@@ -217,8 +217,8 @@ def test_end_is_not_passed_while_records_before_it_are_left() -> None:
     assert partition.end_offset == 3
 
 
-def test_waiting_records_of_what_holds_nothing_any_more_are_archived() -> None:
-    """The group reads committed records only from now on; an aborted one had been given back."""
+def test_released_records_that_the_read_lacks_are_archived() -> None:
+    """The group now reads only committed records, and a released record was aborted."""
     partition = SharePartition(0)
     acquire(partition, A, records_max=2)
     partition.acknowledge(A, [AckBatch(0, 2, (RELEASE,))], limits=LIMITS, now_ms=1)

@@ -105,7 +105,7 @@ def test_session_never_has_more_partitions_than_one_request_could_name() -> None
     assert sessions.partition_count() == 30_000
 
 
-def test_each_request_gives_the_partition_that_was_quiet_for_longest_a_turn() -> None:
+def test_each_request_makes_the_longest_quiet_partition_ready() -> None:
     sessions = opened(P0, P1, P2)
     session = partitions_of(sessions, 1)
     for partition in (P0, P1, P2):
@@ -117,7 +117,7 @@ def test_each_request_gives_the_partition_that_was_quiet_for_longest_a_turn() ->
         assert session.take_turn() == partition
 
 
-def test_what_happens_is_told_to_the_sessions_that_found_nothing() -> None:
+def test_event_wakes_the_sessions_without_records_of_the_partition() -> None:
     sessions = opened(P0, P1)
     session = partitions_of(sessions, 1)
     session.make_ready(P0)
@@ -128,7 +128,7 @@ def test_what_happens_is_told_to_the_sessions_that_found_nothing() -> None:
     assert session.ready == (P0,)
 
 
-def test_session_that_is_over_is_told_nothing() -> None:
+def test_closed_session_is_not_woken() -> None:
     sessions = opened(P0, P1)
     session = partitions_of(sessions, 1)
     session.make_ready(P0)
@@ -139,7 +139,7 @@ def test_session_that_is_over_is_told_nothing() -> None:
     assert (sessions.happened(P0), sessions.happened(P1)) == ([], [])
 
 
-def test_session_opened_in_place_is_another_and_begins_anew() -> None:
+def test_session_opened_in_place_replaces_the_former_session() -> None:
     sessions = opened(P0)
     before = partitions_of(sessions, 1)
     before.make_ready(P0)
@@ -151,7 +151,7 @@ def test_session_opened_in_place_is_another_and_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 7, -2])
-def test_wrong_epoch_is_refused_and_the_session_stays(epoch: int) -> None:
+def test_wrong_epoch_is_refused_and_the_session_is_kept(epoch: int) -> None:
     sessions = opened(P0)
     with pytest.raises(InvalidShareSessionEpoch, match=f"'m': expected epoch 1, got {epoch}"):
         fetch(sessions, epoch, P1)
@@ -216,7 +216,7 @@ def test_acknowledgement_with_a_wrong_epoch_is_refused() -> None:
         opened(P0).acknowledge(KEY, 3)
 
 
-def test_closing_answers_what_to_release_without_what_was_forgotten() -> None:
+def test_close_returns_the_partitions_to_release_without_forgotten_ones() -> None:
     sessions = opened(P0, P1)
     fetch(sessions, 1, forgotten=(P0,))
     assert fetch(sessions, -1, P2) == Closed(KEY, (P1,))
@@ -333,7 +333,7 @@ def test_connection_with_an_equal_share_gets_no_further_place() -> None:
     assert sessions.release_connection("crowd") == (Closed(member("a"), tuple(many(10))),)
 
 
-def test_session_that_grows_beyond_the_partitions_of_all_sessions_stays_as_it_was() -> None:
+def test_session_that_would_exceed_the_partition_limit_is_unchanged() -> None:
     sessions = hogged()
     with pytest.raises(ShareSessionLimitReached, match="with its 71 partitions"):
         fetch(sessions, 1, *many(71), key=member("hog"))
@@ -362,8 +362,8 @@ def test_opening_in_place_counts_only_the_new_partitions() -> None:
     assert sessions.partition_count() == 100
 
 
-def test_partition_in_a_session_costs_no_more_than_is_reckoned() -> None:
-    """Of 29,000 topics with one partition each, all of which were looked at in vain."""
+def test_memory_of_a_session_partition_is_within_its_estimate() -> None:
+    """Measured with 29,000 topics of one partition each; no partition has records."""
     sessions = ShareSessions(sessions_max=2)
     tracemalloc.start()
     try:
@@ -384,7 +384,7 @@ def test_partition_in_a_session_costs_no_more_than_is_reckoned() -> None:
     assert each <= PARTITION_BYTES
 
 
-def test_session_that_is_filled_in_steps_counts_in_full_from_the_start() -> None:
+def test_session_filled_in_steps_counts_all_its_partitions_from_the_start() -> None:
     sessions = ShareSessions(sessions_max=2, partitions_max=1_000)
     named = {TopicIdPartition(TOPIC, number): None for number in range(10 * STEP_ELEMENTS)}
     outcome = sessions.fetch(
@@ -400,7 +400,7 @@ def test_session_that_is_filled_in_steps_counts_in_full_from_the_start() -> None
 
 
 @pytest.mark.parametrize("is_over", [True, False])
-def test_what_was_not_filled_of_a_session_counts_no_more(is_over: bool) -> None:
+def test_unfilled_partitions_of_an_interrupted_session_do_not_count(is_over: bool) -> None:
     sessions = ShareSessions(sessions_max=2)
     named = {TopicIdPartition(TOPIC, number): None for number in range(10 * STEP_ELEMENTS)}
     outcome = sessions.fetch(

@@ -108,7 +108,7 @@ def test_equal_initialize_writes_nothing() -> None:
     assert initialized().initialize(KEY, state_epoch=2, start_offset=100, wall_ms=11) == ()
 
 
-def test_initialize_again_begins_anew_even_further_back() -> None:
+def test_initializing_again_replaces_the_state_even_with_a_lower_start_offset() -> None:
     states = initialized()
     write(states, taken(101, 105), start_offset=100)
     replayed(states, states.initialize(KEY, state_epoch=3, start_offset=7, wall_ms=50))
@@ -135,7 +135,7 @@ def test_negative_numbers_are_refused(key: SharePartitionKey) -> None:
         initialized().initialize(key, state_epoch=-1, start_offset=0, wall_ms=0)
 
 
-def test_update_holds_only_what_changed() -> None:
+def test_update_contains_only_the_changes() -> None:
     states = initialized()
     write(states, given_back(105, 107))
     assert write(states, taken(101, 103), complete=2) == ShareUpdate(
@@ -153,7 +153,7 @@ def test_state_is_the_snapshot_and_all_updates_after_it() -> None:
     )
 
 
-def test_offsets_that_nobody_spoke_of_stay_holes() -> None:
+def test_offsets_never_written_are_in_no_batch() -> None:
     states = initialized()
     write(states, taken(1_000_000, 1_000_001))
     assert batches(states) == (taken(1_000_000, 1_000_001),)
@@ -193,28 +193,28 @@ def test_update_is_combined_and_cut_at_the_start_offset() -> None:
     assert record == ShareUpdate(KEY, 0, 0, 101, 0, (taken(101, 104, 2), given_back(104, 108)))
 
 
-def test_start_offset_moves_on_and_forgets_what_lies_below() -> None:
+def test_advancing_the_start_offset_drops_lower_batches() -> None:
     states = initialized()
     write(states, taken(101, 110), complete=9)
     write(states, start_offset=105, complete=5)
     assert persisted(states) == PersistedState(2, 105, 5, (taken(105, 110),))
 
 
-def test_start_offset_beyond_all_that_is_known() -> None:
+def test_start_offset_beyond_all_batches_drops_them() -> None:
     states = initialized()
     write(states, taken(101, 110), complete=9)
     write(states, start_offset=500)
     assert persisted(states) == PersistedState(2, 500, 0, ())
 
 
-def test_start_offset_and_its_count_never_go_back() -> None:
+def test_start_offset_and_its_count_never_decrease() -> None:
     states = initialized()
     write(states, start_offset=105, complete=1)
     record = write(states, taken(106, 107), start_offset=101, complete=4)
     assert record == ShareUpdate(KEY, 0, 0, 105, 1, (taken(106, 107),))
 
 
-def test_of_two_counts_at_one_start_offset_the_greater_holds() -> None:
+def test_greater_of_two_complete_counts_at_one_start_offset_is_kept() -> None:
     states = initialized()
     write(states, taken(101, 104), complete=3)
     write(states, taken(101, 102), complete=1)
@@ -254,7 +254,7 @@ def test_every_write_is_a_snapshot_when_no_update_may_precede_it() -> None:
     assert isinstance(write(states, taken(101, 102)), ShareSnapshot)
 
 
-def test_known_leader_reads_without_a_record() -> None:
+def test_read_by_a_known_leader_writes_no_record() -> None:
     states = initialized()
     assert states.read(KEY, leader_epoch=0, wall_ms=30) == ((), PersistedState(2, 100, 0, ()))
 
@@ -300,7 +300,7 @@ def test_write_of_an_older_state_epoch_is_fenced() -> None:
     assert batches(states) == ()
 
 
-def test_fenced_leader_is_told_so_before_its_state_epoch_matters() -> None:
+def test_leader_epoch_is_checked_before_the_state_epoch() -> None:
     states = initialized()
     persisted(states, leader_epoch=5)
     with pytest.raises(FencedLeaderEpoch):
@@ -311,7 +311,7 @@ def test_summary_of_nothing() -> None:
     assert ShareStates().read_summary(KEY) == NO_SUMMARY == StateSummary(0, 0, -1, -1)
 
 
-def test_delete_leaves_nothing_behind() -> None:
+def test_delete_removes_all_state() -> None:
     states = initialized()
     persisted(states, leader_epoch=5)
     assert replayed(states, states.delete(KEY)) == (ShareTombstone(KEY),)
@@ -324,7 +324,7 @@ def test_delete_of_nothing_writes_nothing() -> None:
     assert ShareStates().delete(KEY) == ()
 
 
-def test_keys_of_a_topic_are_those_of_all_groups() -> None:
+def test_keys_of_a_topic_include_all_groups() -> None:
     states = initialized()
     other_topic = TopicId(UUID(int=2))
     keys = [
@@ -351,7 +351,7 @@ def test_state_past_the_log_is_cut_at_its_end() -> None:
     )
 
 
-def test_start_offset_past_the_log_goes_back_to_its_end() -> None:
+def test_cut_moves_a_start_offset_past_the_log_back_to_the_log_end() -> None:
     states = initialized()
     write(states, taken(502, 505), start_offset=500, complete=3)
     replayed(states, states.cut(KEY, 300, wall_ms=40))
@@ -361,7 +361,7 @@ def test_start_offset_past_the_log_goes_back_to_its_end() -> None:
 
 
 def test_update_without_its_snapshot_skips_nothing() -> None:
-    """A damaged log lost the snapshot: what the update says of the start is still true."""
+    """A damaged log lost the snapshot; the start offset in the update is still valid."""
     states = ShareStates()
     states.replay(ShareUpdate(KEY, 3, 0, 105, 1, (taken(107, 108),)))
     assert persisted(states) == PersistedState(0, 105, 1, (taken(107, 108),))
@@ -374,7 +374,7 @@ def test_update_may_keep_start_and_leader() -> None:
     assert states.read_summary(KEY) == StateSummary(2, 5, 100, 1)
 
 
-def test_record_waits_for_its_copy_until_it_is_archived_whatever_comes_late() -> None:
+def test_late_archiving_write_does_not_undo_archived() -> None:
     states = initialized()
     write(states, StateBatch(101, 103, ARCHIVING, 2))
     write(states, StateBatch(101, 102, ARCHIVED, 2))
@@ -385,7 +385,7 @@ def test_record_waits_for_its_copy_until_it_is_archived_whatever_comes_late() ->
     )
 
 
-def test_snapshot_says_again_all_that_is_known_and_keeps_the_time_of_creation() -> None:
+def test_snapshot_repeats_the_whole_state_and_its_creation_time() -> None:
     states = initialized()
     write(states, taken(101, 103), given_back(105, 107), complete=2)
     (record,) = states.snapshot(KEY, wall_ms=70)
@@ -405,12 +405,12 @@ def test_snapshot_says_again_all_that_is_known_and_keeps_the_time_of_creation() 
     assert persisted(states) == before
 
 
-def test_snapshot_of_what_is_not_known_says_nothing() -> None:
+def test_snapshot_of_an_unknown_share_partition_is_empty() -> None:
     assert ShareStates().snapshot(KEY, wall_ms=70) == ()
 
 
-def test_snapshot_that_was_not_due_does_not_put_off_the_next() -> None:
-    """As in Kafka, where only the one that was due begins the count of updates anew."""
+def test_extra_snapshot_does_not_delay_the_next_due_one() -> None:
+    """As in Kafka, only a snapshot that was due restarts the count of updates."""
     states = initialized(updates_per_snapshot=3)
     write(states)
     write(states)
@@ -422,7 +422,7 @@ def test_snapshot_that_was_not_due_does_not_put_off_the_next() -> None:
     ]
 
 
-def test_share_partition_is_cold_by_its_last_snapshot_whatever_was_written_since() -> None:
+def test_share_partition_is_cold_by_the_time_of_its_last_snapshot() -> None:
     states = initialized()
     write(states)  # At 20, after the snapshot at 10.
     assert states.is_cold(KEY, since_ms=10)
@@ -449,7 +449,7 @@ def test_log_is_needed_from_the_oldest_of_the_last_snapshots_on() -> None:
     assert states.needless_before(both, log_end=12) == 10
 
 
-def test_snapshot_takes_about_so_many_bytes_for_each_batch_that_it_has() -> None:
+def test_estimated_snapshot_size_grows_with_each_batch() -> None:
     states = initialized()
     assert ShareStates().snapshot_bytes(KEY) == 0
     empty = states.snapshot_bytes(KEY)
@@ -457,7 +457,7 @@ def test_snapshot_takes_about_so_many_bytes_for_each_batch_that_it_has() -> None
     assert states.snapshot_bytes(KEY) == empty + 2 * 20, "the hole between is not written"
 
 
-def test_whoever_leads_now_need_not_name_an_epoch() -> None:
+def test_local_leader_may_omit_the_leader_epoch() -> None:
     states = initialized()
     persisted(states, leader_epoch=5)
     records, state = states.read(KEY, leader_epoch=None, wall_ms=30)

@@ -33,7 +33,7 @@ def cells_of(batches: tuple[StateBatch, ...], start_offset: int) -> dict[int, tu
 
 
 @given(several, several, st.integers(-1, 35))
-def test_every_offset_has_the_greatest_pair_that_was_said_of_it(
+def test_each_offset_has_its_greatest_written_count_and_state(
     before: tuple[StateBatch, ...], after: tuple[StateBatch, ...], start_offset: int
 ) -> None:
     found = combined(before, after, start_offset=start_offset)
@@ -41,7 +41,7 @@ def test_every_offset_has_the_greatest_pair_that_was_said_of_it(
 
 
 @given(several, st.integers(-1, 35))
-def test_what_is_combined_is_in_order_disjoint_and_joined(
+def test_combined_batches_are_sorted_disjoint_and_joined(
     said: tuple[StateBatch, ...], start_offset: int
 ) -> None:
     previous = StateBatch(-1, start_offset, AVAILABLE, -1)
@@ -52,7 +52,7 @@ def test_what_is_combined_is_in_order_disjoint_and_joined(
 
 
 @given(st.permutations(range(4)), st.lists(several, min_size=4, max_size=4))
-def test_the_order_in_which_things_were_said_does_not_matter(
+def test_order_of_the_writes_does_not_matter(
     order: list[int], said: list[tuple[StateBatch, ...]]
 ) -> None:
     expected = combined(*said, start_offset=3)
@@ -60,7 +60,7 @@ def test_the_order_in_which_things_were_said_does_not_matter(
 
 
 @given(several, st.integers(-1, 35))
-def test_saying_it_again_adds_nothing(said: tuple[StateBatch, ...], start_offset: int) -> None:
+def test_repeated_writes_change_nothing(said: tuple[StateBatch, ...], start_offset: int) -> None:
     once = combined(said, start_offset=start_offset)
     assert combined(once, said, once, start_offset=start_offset) == once
 

@@ -56,7 +56,7 @@ def test_flight_that_a_handler_returned_is_done() -> None:
     assert story.accounts.settled == 1
 
 
-def test_flight_that_was_given_up_is_dead() -> None:
+def test_buried_flight_is_dead() -> None:
     story = Story()
     for attempt in (1, 2):
         story.begun(attempt, "a", 0, attempt=attempt)
@@ -73,7 +73,7 @@ def test_flight_that_no_handler_saw_can_be_dead() -> None:
     assert (story.account(0).end, story.account(0).runs) == (End.DEAD, 0)
 
 
-def test_flight_settles_once_however_often_it_ends() -> None:
+def test_flight_is_settled_once_even_if_it_ends_repeatedly() -> None:
     story = Story()
     story.done(1, "a", 0)
     story.done(2, "b", 0)
@@ -83,7 +83,7 @@ def test_flight_settles_once_however_often_it_ends() -> None:
     assert (story.account(0).done, story.account(1).buried) == (2, 2)
 
 
-def test_flight_that_was_handled_after_it_was_done_came_back() -> None:
+def test_flight_handled_after_it_was_done_came_back() -> None:
     story = Story()
     story.done(1, "a", 0)
     assert not story.account(0).came_back
@@ -100,7 +100,7 @@ def test_ledgers_may_be_read_in_any_order() -> None:
     assert story.account(0).came_back
 
 
-def test_death_of_its_worker_interrupts_what_was_done_just_before() -> None:
+def test_death_of_a_worker_interrupts_its_latest_flights() -> None:
     story = Story()
     story.done(10, "a", 0)
     story.done(10, "b", 1)
@@ -117,7 +117,7 @@ def test_death_of_the_broker_interrupts_all_workers_until_it_is_back() -> None:
     assert [story.interrupted(offset) for offset in range(4)] == [False, True, True, False]
 
 
-def test_workers_that_started_are_known() -> None:
+def test_started_workers_are_recorded() -> None:
     accounts = Accounts()
     accounts.feed("a", {"what": "started", "at_us": 1})
     assert accounts.started == {"a"}

@@ -90,11 +90,11 @@ def without(what: str, *, last: bool = False) -> Written:
     return lose
 
 
-def test_all_checks_hold_for_a_run_that_went_as_it_should(ledgers: Path) -> None:
+def test_all_checks_pass_for_a_correct_run(ledgers: Path) -> None:
     assert failed(ledgers) == []
 
 
-def test_flight_that_nobody_finished_is_left_open(ledgers: Path) -> None:
+def test_unfinished_flight_is_reported_as_open(ledgers: Path) -> None:
     falsify(ledgers, 1, without("ended"))
     falsify(ledgers, 2, without("ended"))
     assert ("no flight is left open", "none", "2: partition 0 offset 0, partition 0 offset 1") in (
@@ -102,7 +102,7 @@ def test_flight_that_nobody_finished_is_left_open(ledgers: Path) -> None:
     )
 
 
-def test_dead_letter_that_its_worker_does_not_know_is_noticed(ledgers: Path) -> None:
+def test_dead_letter_unknown_to_its_worker_is_reported(ledgers: Path) -> None:
     falsify(ledgers, 2, without("buried"))
     assert failed(ledgers) == [
         ("produced = done + dead letters", "4", "3"),
@@ -111,13 +111,13 @@ def test_dead_letter_that_its_worker_does_not_know_is_noticed(ledgers: Path) -> 
     ]
 
 
-def test_flight_that_came_back_for_no_reason_is_noticed(ledgers: Path) -> None:
+def test_unexplained_redelivery_is_reported(ledgers: Path) -> None:
     assert failed(ledgers, killed="worker-2") == [
         ("nothing came back but what a crash interrupted", "none", "1: partition 0 offset 1")
     ]
 
 
-def test_flight_that_was_given_up_too_soon_is_noticed(ledgers: Path) -> None:
+def test_flight_with_too_few_attempts_is_reported(ledgers: Path) -> None:
     def lose_a_run(text: str) -> str:
         return without("begun", last=True)(without("ended", last=True)(text))
 

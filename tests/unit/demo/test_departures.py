@@ -52,7 +52,7 @@ def test_first_rows_are_the_first_of_the_table() -> None:
     assert (first.key, second.key) == (b"UA1545", b"UA1714")
 
 
-def test_table_is_written_as_it_is_with_a_number_for_each_flight(tmp_path: Path) -> None:
+def test_table_is_written_unchanged_with_flight_numbers(tmp_path: Path) -> None:
     write_table(tmp_path / "flights.csv", 2)
     header, first, second = (tmp_path / "flights.csv").read_text().splitlines()
     assert header.startswith("number,year,month,day,dep_time,")

@@ -7,7 +7,7 @@ from pathlib import Path
 from sharegroup.demo.ledger import Begun, Ended, LedgerReader, LedgerWriter
 
 
-def test_lines_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+def test_lines_are_read_in_the_order_of_writing(tmp_path: Path) -> None:
     writer = LedgerWriter(tmp_path / "worker-1.ledger")
     writer.started()
     writer.begun(1, [Begun(0, 7, 2, 1, 1_000)])
@@ -25,7 +25,7 @@ def test_lines_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> N
     ]
 
 
-def test_reader_returns_only_what_was_added_since_the_last_call(tmp_path: Path) -> None:
+def test_reader_returns_only_lines_added_since_the_last_call(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.ledger"
     path.write_bytes(b'{"what":"started"}\n')
     reader = LedgerReader(path)
@@ -36,7 +36,7 @@ def test_reader_returns_only_what_was_added_since_the_last_call(tmp_path: Path) 
     assert [line["what"] for line in reader.new_lines()] == ["ended"]
 
 
-def test_line_that_was_cut_off_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
+def test_incomplete_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "worker-1.ledger"
     path.write_bytes(b'{"what":"started"}\n{"what":"en')
     reader = LedgerReader(path)
@@ -46,5 +46,5 @@ def test_line_that_was_cut_off_is_not_read_before_it_is_whole(tmp_path: Path) ->
     assert reader.new_lines() == [{"what": "ended"}]
 
 
-def test_worker_that_did_not_start_yet_has_no_lines(tmp_path: Path) -> None:
+def test_missing_ledger_has_no_lines(tmp_path: Path) -> None:
     assert LedgerReader(tmp_path / "absent.ledger").new_lines() == []

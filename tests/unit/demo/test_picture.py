@@ -16,7 +16,7 @@ DELAYS = [
 ]
 
 
-def test_carrier_with_most_departures_comes_first() -> None:
+def test_carrier_with_most_departures_is_first() -> None:
     assert by_departures(DELAYS) == ["UA", "AA", "YV"]
 
 
@@ -28,7 +28,7 @@ def test_mean_is_blank_where_fewer_than_twenty_departed() -> None:
     ]
 
 
-def test_hours_reach_as_far_as_there_are_means() -> None:
+def test_hours_extend_over_all_means() -> None:
     assert hours_of(DELAYS) == range(5, 7)
     assert hours_of(DELAYS[2:]) == range(7, 8)
 

@@ -54,7 +54,7 @@ def failed(
     ]
 
 
-def test_all_checks_hold_for_a_run_that_went_as_it_should() -> None:
+def test_all_checks_pass_for_a_correct_run() -> None:
     assert failed() == []
 
 

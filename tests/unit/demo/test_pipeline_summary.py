@@ -75,7 +75,7 @@ def test_figures_count_records_batches_and_seconds() -> None:
     assert figures["ok"] is True
 
 
-def test_one_check_that_does_not_hold_makes_the_half_not_ok() -> None:
+def test_failed_check_makes_the_pipeline_summary_not_ok() -> None:
     figures = pipeline_summary(account(), EVIDENCE, COURSE, (Check("fire is cold", "cold", "hot"),))
     assert figures["ok"] is False
     assert figures["checks"] == [
@@ -83,7 +83,7 @@ def test_one_check_that_does_not_hold_makes_the_half_not_ok() -> None:
     ]
 
 
-def test_table_stands_in_line_with_that_of_the_first_half() -> None:
+def test_table_is_aligned_with_that_of_the_first_half() -> None:
     text = io.StringIO()
     figures = pipeline_summary(account(), EVIDENCE, COURSE, ())
     show(pipeline_rows(figures), figures["checks"], Console(file=text, width=80))

@@ -40,7 +40,7 @@ def done(number: int) -> dict[str, Any]:
     return {"what": "done", "batch": number}
 
 
-def test_batch_is_written_only_until_it_is_done() -> None:
+def test_batch_is_in_written_only_until_it_is_done() -> None:
     account = told((1, batch(0, 10)), (1, written(0)), (1, done(0)), (1, batch(1, 20)))
     assert (account.written, account.written_only) == (10, {})
     account.feed(1, written(1))
@@ -49,11 +49,11 @@ def test_batch_is_written_only_until_it_is_done() -> None:
     assert (account.written, account.written_only) == (30, {})
 
 
-def test_batch_without_records_is_none() -> None:
+def test_batch_without_records_is_not_counted() -> None:
     assert told((1, batch(0, 0)), (1, written(0)), (1, done(0))).batches == 0
 
 
-def test_batch_that_is_run_again_counts_once_as_written_and_twice_as_handed() -> None:
+def test_repeated_batch_counts_once_as_written_and_twice_as_handed() -> None:
     account = told((1, batch(0, 10)), (2, batch(0, 10)), (2, written(0)), (2, batch(1, 5)))
     assert (account.written, account.handed, account.handed_again) == (10, 25, 10)
     assert account.batches == 2
@@ -75,17 +75,17 @@ def test_reports_of_the_source_add_up_over_the_starts() -> None:
     assert account.counted("lag") == 5
 
 
-def test_starts_are_known_when_their_session_is_up() -> None:
+def test_starts_are_recorded_when_their_session_is_ready() -> None:
     assert told((2, {"what": "started"})).started == {2}
 
 
-def test_result_is_read_as_it_was_written() -> None:
+def test_result_survives_a_round_trip() -> None:
     result = told((1, {"what": "result", "at_us": 1, **RESULT})).result
     assert result.rejected == [(0, 7)]
     assert result.delays == [Delays("UA", 5, 29, 28, 100, 3, 60)]
     assert result.accepted == 29
 
 
-def test_missing_result_is_said() -> None:
+def test_missing_result_is_an_error() -> None:
     with pytest.raises(AssertionError, match="left no result in its ledger"):
         _ = QueryAccount().result

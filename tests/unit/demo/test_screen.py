@@ -9,7 +9,7 @@ from rich.console import Console
 from sharegroup.demo.screen import screen
 
 
-def test_lines_tell_each_thing_once_until_it_changes() -> None:
+def test_lines_report_each_figure_once_until_it_changes() -> None:
     text = io.StringIO()
     console = Console(file=text, width=80)
     with screen(console, 2_000, "produced", "settled", line_seconds=0.0) as view:
@@ -23,7 +23,7 @@ def test_lines_tell_each_thing_once_until_it_changes() -> None:
     ]
 
 
-def test_bars_show_each_thing_on_a_terminal() -> None:
+def test_terminal_shows_a_bar_for_each_figure() -> None:
     text = io.StringIO()
     with screen(Console(file=text, width=80, force_terminal=True), 2_000, "written") as view:
         view.progress(1_000)

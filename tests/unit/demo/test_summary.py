@@ -56,14 +56,14 @@ def test_figures_count_runs_ends_and_latency() -> None:
     assert figures["ok"] is True
 
 
-def test_one_check_that_does_not_hold_makes_the_summary_not_ok() -> None:
+def test_failed_check_makes_the_summary_not_ok() -> None:
     checked = (Check("water is wet", "wet", "wet"), Check("fire is cold", "cold", "hot"))
     figures = summary(told(*DONE_TWICE), EVIDENCE, COURSE, checked)
     assert figures["ok"] is False
     assert [check["ok"] for check in figures["checks"]] == [True, False]
 
 
-def test_failed_check_is_shown_with_what_was_expected_and_found() -> None:
+def test_failed_check_is_shown_with_expected_and_found_values() -> None:
     text = io.StringIO()
     checked = (Check("fire is cold", "cold", "hot"),)
     figures = summary(told(*DONE_TWICE), EVIDENCE, COURSE, checked)

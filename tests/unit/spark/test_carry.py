@@ -38,7 +38,7 @@ def test_a_later_decision_replaces_the_carried_one() -> None:
     )
 
 
-def test_what_lies_below_the_start_offset_is_dropped() -> None:
+def test_offsets_below_the_start_offset_are_dropped() -> None:
     carry = Carry({KEY: ranges((0, 10)), OTHER: ranges((0, 3))}, {KEY: ranges((12, 14))})
     assert carry.from_offsets({KEY: 13, OTHER: 3}) == Carry({}, {KEY: ranges((13, 14))})
 
@@ -63,7 +63,7 @@ def test_a_redelivered_record_is_recognised_and_the_rest_is_fresh() -> None:
     assert found.again == {KEY: {ACCEPT: ranges((2, 4)), REJECT: ranges((8, 10))}}
 
 
-def test_a_partition_of_which_all_is_known_is_not_fresh_at_all() -> None:
+def test_partition_with_only_known_offsets_has_no_fresh_ones() -> None:
     found = recognise({KEY: (AcquiredRecords.of_range(0, 6, 2),)}, Carry({KEY: ranges((0, 10))}))
     assert found.fresh == {}
     assert found.again == {KEY: {ACCEPT: ranges((0, 6))}}
@@ -79,7 +79,7 @@ members = st.frozensets(st.integers(0, 40))
 
 
 @given(members, members, members)
-def test_fresh_and_known_together_are_what_was_acquired(
+def test_fresh_and_known_offsets_are_together_the_acquired_ones(
     held: frozenset[int], accepted: frozenset[int], rejected: frozenset[int]
 ) -> None:
     carry = Carry({KEY: of(accepted - rejected)}, {KEY: of(rejected)})

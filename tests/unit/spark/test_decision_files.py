@@ -57,7 +57,7 @@ def ranges(*some: tuple[int, int]) -> OffsetSet:
     return OffsetSet.of(some)
 
 
-def test_a_decision_is_found_by_the_offsets_it_is_about(tmp_path: Path) -> None:
+def test_decision_is_found_by_its_offsets(tmp_path: Path) -> None:
     decide(
         tmp_path, {ORDERS_0: {REJECT: ranges((12, 14))}, ("other", 0): {RELEASE: ranges((1, 2))}}
     )
@@ -85,7 +85,7 @@ def test_reject_beats_release_and_release_beats_accept(tmp_path: Path) -> None:
 def test_a_decision_is_read_again_for_the_same_batch_and_never_for_the_next(
     tmp_path: Path,
 ) -> None:
-    """A record that was released in batch 1 comes again in batch 2, which says nothing of it."""
+    """A record released in batch 1 is redelivered in batch 2, which has no decision for it."""
     decide(tmp_path, {ORDERS_0: {RELEASE: ranges((12, 13))}})
     released = {KEY: {RELEASE: ranges((12, 13))}}
     assert files(tmp_path).outcomes(batch(1, 10, 20)) == released
@@ -116,7 +116,7 @@ def test_another_query_of_the_same_load_keeps_its_files(tmp_path: Path) -> None:
     assert names(tmp_path) == ["one.1"]
 
 
-def test_files_of_queries_that_never_came_back_are_removed(tmp_path: Path) -> None:
+def test_files_of_abandoned_queries_are_removed(tmp_path: Path) -> None:
     old = decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}}, load="old")
     decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}}, load="new")
     long_ago = old.stat().st_mtime - KEPT_SECONDS - 60
@@ -156,7 +156,7 @@ def test_groups_with_different_names_have_different_folders(tmp_path: Path) -> N
     assert len({folder_of(str(tmp_path), name, "load") for name in names}) == len(names)
 
 
-def test_link_that_leads_out_of_the_location_is_refused(tmp_path: Path) -> None:
+def test_symbolic_link_out_of_the_location_is_refused(tmp_path: Path) -> None:
     location, elsewhere = tmp_path / "decisions", tmp_path / "elsewhere"
     elsewhere.mkdir()
     location.mkdir()

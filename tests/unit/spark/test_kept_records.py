@@ -97,7 +97,7 @@ def kept_runs(parts: Sequence[PartitionRuns]) -> list[tuple[bool, list[tuple[int
     ]
 
 
-def test_what_was_kept_is_read_without_a_broker(keeper: Keeper) -> None:
+def test_kept_records_are_read_without_a_broker(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 5), batch(5, 8), acquired=[(0, 8)]))
     keeper.keep(answer(batch(8, 10), acquired=[(8, 10)]))
     assert read(*parts_of(keeper, (0, 10))) == list(range(10))
@@ -108,7 +108,7 @@ def test_only_the_runs_are_read(keeper: Keeper) -> None:
     assert read(*parts_of(keeper, (1, 3), (5, 8))) == [1, 2, 5, 6, 7]
 
 
-def test_partitions_are_kept_apart(keeper: Keeper) -> None:
+def test_records_of_partitions_are_kept_separately(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 2), acquired=[(0, 2)]))
     keeper.keep(answer(batch(70, 72), acquired=[(70, 72)], key=SECOND))
     keeper.keep(answer(batch(2, 4), acquired=[(2, 4)]))
@@ -116,13 +116,13 @@ def test_partitions_are_kept_apart(keeper: Keeper) -> None:
     assert read(*parts_of(keeper, (70, 72), key=SECOND)) == [70, 71]
 
 
-def test_batch_that_came_twice_is_read_once(keeper: Keeper) -> None:
+def test_batch_received_twice_is_read_once(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 6), acquired=[(0, 4)]))
     keeper.keep(answer(batch(0, 6), batch(6, 8), acquired=[(4, 8)]))
     assert read(*parts_of(keeper, (0, 8))) == list(range(8))
 
 
-def test_task_reads_again_what_it_read(keeper: Keeper) -> None:
+def test_task_can_read_its_records_again(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
     parts = parts_of(keeper, (0, 3))
     assert read(*parts) == read(*parts) == [0, 1, 2]
@@ -155,7 +155,7 @@ def test_batch_that_was_cut_off_is_fetched(keeper: Keeper) -> None:
     assert kept_runs(parts_of(keeper, (0, 6))) == [(True, [(0, 3)]), (False, [(3, 6)])]
 
 
-def test_what_goes_beyond_the_limit_is_fetched() -> None:
+def test_records_beyond_the_limit_are_fetched() -> None:
     keeper = Keeper(len(batch(0, 3)))
     keeper.begin()
     for first in (0, 3, 6):
@@ -164,7 +164,7 @@ def test_what_goes_beyond_the_limit_is_fetched() -> None:
     keeper.close()
 
 
-def test_offsets_that_go_back_are_fetched_and_what_lies_behind(keeper: Keeper) -> None:
+def test_records_at_and_after_a_step_backwards_are_fetched(keeper: Keeper) -> None:
     keeper.keep(answer(batch(10, 20), acquired=[(10, 12), (18, 20)]))
     keeper.keep(answer(batch(10, 20), acquired=[(14, 16)]))
     assert kept_runs(parts_of(keeper, (10, 12), (14, 16), (18, 20))) == [
@@ -173,19 +173,19 @@ def test_offsets_that_go_back_are_fetched_and_what_lies_behind(keeper: Keeper) -
     ]
 
 
-def test_without_room_everything_is_fetched() -> None:
+def test_without_room_all_records_are_fetched() -> None:
     keeper = Keeper(0)
     keeper.begin()
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
     assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
 
 
-def test_records_that_are_none_are_left_to_the_executors(keeper: Keeper) -> None:
+def test_bytes_that_are_no_records_are_left_to_the_executors(keeper: Keeper) -> None:
     keeper.keep(answer(bytes(200), acquired=[(0, 3)]))
     assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
 
 
-def test_reader_that_is_late_keeps_what_it_has_begun(keeper: Keeper) -> None:
+def test_late_reader_keeps_its_open_records(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
     (part,) = parts_of(keeper, (0, 3))
     assert part.kept is not None
@@ -210,7 +210,7 @@ def test_another_file_under_the_same_number_is_not_touched(keeper: Keeper, tmp_p
     assert opened(part.kept._replace(path="/proc/0/fd/0")) is None
 
 
-def test_what_cannot_be_opened_is_fetched_with_what_was_not_kept(keeper: Keeper) -> None:
+def test_kept_records_that_cannot_be_opened_are_fetched_with_the_rest(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
     parts = parts_of(keeper, (0, 5))
     assert kept_runs(parts) == [(True, [(0, 3)]), (False, [(3, 5)])]
@@ -221,7 +221,7 @@ def test_what_cannot_be_opened_is_fetched_with_what_was_not_kept(keeper: Keeper)
     ]
 
 
-def test_records_that_nobody_reads_here_are_kept_no_longer(keeper: Keeper) -> None:
+def test_keeping_ends_after_several_unread_batches(keeper: Keeper) -> None:
     for number in range(UNREAD_BATCHES_MAX):
         keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
         assert parts_of(keeper, (0, 3))[0].kept is not None, number
@@ -230,7 +230,7 @@ def test_records_that_nobody_reads_here_are_kept_no_longer(keeper: Keeper) -> No
     assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
 
 
-def test_records_that_are_read_are_kept_on(keeper: Keeper) -> None:
+def test_keeping_continues_while_records_are_read(keeper: Keeper) -> None:
     for _ in range(2 * UNREAD_BATCHES_MAX):
         keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
         assert read(*parts_of(keeper, (0, 3))) == [0, 1, 2]

@@ -75,7 +75,7 @@ def test_an_offset_is_flat_and_named() -> None:
 
 
 @given(acquired, sets, sets, st.integers(1, 2**62))
-def test_what_was_logged_is_read_back(
+def test_offset_survives_a_round_trip(
     held: dict[TopicIdPartition, tuple[AcquiredRecords, ...]],
     accept: dict[TopicIdPartition, OffsetSet],
     reject: dict[TopicIdPartition, OffsetSet],
@@ -93,8 +93,8 @@ def test_what_was_logged_is_read_back(
     assert json.dumps(read.to_json()) == text
 
 
-def test_a_day_of_releases_stays_small() -> None:
-    """A thousand single records in each of ten partitions, each delivered twice: 10,000 runs."""
+def test_offset_with_many_released_records_stays_small() -> None:
+    """A thousand single records in each of ten partitions, alternately delivered once and twice."""
     held = {
         TopicIdPartition(ORDERS, partition): tuple(
             AcquiredRecords.of_range(10**9 + 7 * index, 10**9 + 7 * index + 1, 1 + index % 2)
@@ -189,7 +189,7 @@ def test_the_sound_text_is_read() -> None:
         (("carry",), "x"),
     ],
 )
-def test_a_checkpoint_that_lies_is_refused(path: tuple[str, ...], lie: object) -> None:
+def test_inconsistent_checkpoint_is_refused(path: tuple[str, ...], lie: object) -> None:
     said = json.loads(json.dumps(SOUND))
     inner = said
     for name in path[:-1]:

@@ -68,7 +68,7 @@ def test_every_option_of_a_streaming_read_is_taken_in_any_case():
 
 
 @pytest.mark.parametrize("name", ["share.group", "kafka.group.id", "kafka.share.group.id"])
-def test_group_may_be_named_as_kafka_names_it(name):
+def test_group_option_may_have_kafkas_name(name):
     assert stream_options({**BROKER, "subscribe": "t", name: "g"}).group == "g"
 
 

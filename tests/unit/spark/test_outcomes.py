@@ -42,7 +42,7 @@ def test_rows_are_grouped_by_place_and_outcome() -> None:
     }
 
 
-def test_an_outcome_that_there_is_none_of_is_refused() -> None:
+def test_unknown_outcome_is_refused() -> None:
     rows = table(("orders", 3, 5, "rejected"))
     with pytest.raises(ValueError, match=r"'orders' partition 3: outcome 'rejected'; expected one"):
         list(_grouped(rows))
@@ -54,7 +54,7 @@ def test_offsets_in_any_order_become_ranges(offsets: list[int]) -> None:
     assert tuple(_ranges(offsets)) == expected.ranges
 
 
-def test_the_offset_column_of_a_stream_says_where_it_is_from() -> None:
+def test_offset_column_of_a_stream_has_the_metadata_of_its_source() -> None:
     columns = {field.name: field for field in marked(SCHEMA, STREAM, "load").fields}
     assert columns["offset"].metadata[METADATA_KEY] == {
         "folder": folder_of("/somewhere", "g/1", "load"),
@@ -65,6 +65,6 @@ def test_the_offset_column_of_a_stream_says_where_it_is_from() -> None:
     assert [name for name, column in columns.items() if column.metadata] == ["offset"]
 
 
-def test_a_batch_read_says_nothing_of_decisions() -> None:
+def test_batch_read_has_no_decision_metadata() -> None:
     given_options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
     assert marked(SCHEMA, given_options, "load") == SCHEMA

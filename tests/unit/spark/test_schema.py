@@ -55,19 +55,19 @@ def test_times_are_kept_or_cut_at_what_spark_can_hold(milliseconds, microseconds
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [microseconds]
 
 
-def test_what_no_group_delivered_has_no_delivery_count():
+def test_record_not_delivered_by_a_group_has_no_delivery_count():
     batches = batches_of(
         [SimpleRecord(None, b"v", 0)], delivery_count=NOT_DELIVERED, includeDeliveryCount="true"
     )
     assert batches[0].column("deliveryCount").to_pylist() == [None]
 
 
-def test_many_small_rows_come_in_several_batches():
+def test_many_small_rows_are_divided_into_batches():
     sizes = [batch.num_rows for batch in batches_of([SimpleRecord(None, b"", 0)] * 120_000)]
     assert sizes == [24_818, 24_818, 24_818, 24_818, 20_728]
 
 
-def test_large_rows_come_in_batches_of_a_megabyte():
+def test_large_rows_are_divided_into_batches_of_a_megabyte():
     batches = batches_of([SimpleRecord(None, bytes(100_000), 0)] * 35)
     assert [batch.num_rows for batch in batches] == [10, 10, 10, 5]
     assert (

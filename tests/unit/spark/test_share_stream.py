@@ -110,7 +110,7 @@ def ranges(*some: tuple[int, int]) -> OffsetSet:
     return OffsetSet.of(some)
 
 
-def test_what_is_acquired_is_the_next_offset() -> None:
+def test_acquired_ranges_are_the_next_offset() -> None:
     group = Group((10, 20, 1))
     end = advance(stream_of(group), START)
     assert (end.seq, end.acquired, end.names) == (
@@ -130,7 +130,7 @@ def test_a_batch_is_accepted_when_its_end_is_the_start_of_a_question() -> None:
     assert group.told == [(10, 20, ACCEPT)]
 
 
-def test_a_batch_is_acknowledged_once_however_often_spark_asks() -> None:
+def test_repeated_commit_acknowledges_a_batch_once() -> None:
     group = Group((10, 20, 1))
     stream = stream_of(group)
     end = advance(stream, START)
@@ -149,7 +149,7 @@ def test_decisions_are_sent_and_the_rest_is_accepted() -> None:
 
 
 def test_after_a_restart_the_lost_batch_is_recognised_and_not_shown_again() -> None:
-    """The new member can't acknowledge what the old one held; it comes back, and is accepted."""
+    """The new member cannot acknowledge records of the old one; it accepts their redelivery."""
     end = advance(stream_of(Group((10, 20, 1))), START)
     logged = parse(end.to_json(), BILLING)
     group = Group((10, 20, 2))
@@ -205,11 +205,11 @@ def test_the_carry_is_pruned_by_the_start_offset() -> None:
     assert stream.report()["lostAcknowledgements"] == 10
 
 
-def test_what_is_carried_of_a_deleted_topic_is_dropped() -> None:
+def test_carried_offsets_of_a_deleted_topic_are_dropped() -> None:
     end = advance(stream_of(Group((10, 20, 1))), START)
     group = Group()
     group.refused = ranges((10, 20))
-    group.topic_id = TopicId(UUID(int=2))  # The same name, made again.
+    group.topic_id = TopicId(UUID(int=2))  # The topic was recreated with the same name.
     stream = stream_of(group)
     advance(stream, end)
     assert stream.report()["carried"] == 0
@@ -221,7 +221,7 @@ def test_an_unreachable_broker_is_waited_for() -> None:
     assert advance(stream_of(group), START) is START
 
 
-def test_a_topic_that_does_not_exist_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     group = Group()
     group.assigned = frozenset()
     group.topic_id = None
@@ -233,7 +233,7 @@ def test_a_topic_that_does_not_exist_is_said(caplog: pytest.LogCaptureFixture) -
     ], "once"
 
 
-def test_what_only_a_person_can_put_right_is_raised() -> None:
+def test_permanent_error_is_raised() -> None:
     group = Group()
     group.failure = GroupAuthorizationFailed("group 'billing' is not open to this user")
     with pytest.raises(GroupAuthorizationFailed, match="billing"):
@@ -259,14 +259,14 @@ def test_available_now_ends_when_the_group_has_no_lag() -> None:
     assert end is START
 
 
-def test_available_now_takes_records_of_later_along_with_earlier_ones() -> None:
+def test_available_now_includes_later_records_of_the_last_range() -> None:
     group = Group((990, 1_010, 1))
     _, end = available_now(group)
     assert end.acquired == {KEY: (AcquiredRecords.of_range(990, 1_010, 1),)}
     assert group.told == []
 
 
-def test_available_now_gives_back_what_came_after_it_began() -> None:
+def test_available_now_releases_records_written_after_its_start() -> None:
     group = Group((1_000, 1_010, 1))
     _, end = available_now(group)
     assert end is START
@@ -295,7 +295,7 @@ class TwoPartitions(Group):
         return {KEY: 1_000, OTHER: 1_000}
 
 
-def test_available_now_reads_one_partition_to_its_end_though_another_goes_on_growing() -> None:
+def test_available_now_reads_each_partition_to_its_end_while_another_grows() -> None:
     group = TwoPartitions((KEY, 1_000, 1_010), (OTHER, 0, 1_000), (KEY, 1_010, 1_020))
     stream, first = available_now(group, times=replace(NO_WAITING, idle_seconds=60))
     assert first.acquired == {KEY: (AcquiredRecords.of_range(1_000, 1_010, 1),)}, (
@@ -308,21 +308,21 @@ def test_available_now_reads_one_partition_to_its_end_though_another_goes_on_gro
     assert group.told[-1] == (1_010, 1_020, RELEASE)
 
 
-def test_available_now_does_not_read_on_for_a_partition_whose_records_others_hold() -> None:
+def test_available_now_ends_while_other_members_hold_records_of_a_partition() -> None:
     group = TwoPartitions((KEY, 0, 1_000), (KEY, 1_000, 1_010), (KEY, 1_010, 1_020))
     stream, first = available_now(group)
     assert advance(stream, first) is first
     assert group.told[-1] == (1_000, 1_010, RELEASE)
 
 
-def test_available_now_does_not_wait_for_what_others_hold() -> None:
+def test_available_now_does_not_wait_for_records_held_by_other_members() -> None:
     group = Group()
     group.lag = 5
     _, end = available_now(group)
     assert end is START
 
 
-def test_available_now_does_not_end_well_when_no_broker_answers() -> None:
+def test_available_now_fails_when_no_broker_answers() -> None:
     group = Group()
     group.failure = NetworkException("no broker can be reached")
     with pytest.raises(NetworkException):

@@ -109,7 +109,7 @@ def keys(log: PartitionLog) -> list[tuple[int, str]]:
     return [(offset, (key or b"-").decode()) for offset, key, _ in content(log)]
 
 
-def test_of_each_key_the_newest_record_stays() -> None:
+def test_newest_record_of_each_key_is_kept() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1), segment_bytes=SEGMENT_BYTES)
         await append(
@@ -147,7 +147,7 @@ def test_the_active_segment_is_not_touched_but_hides_nothing() -> None:
     run(main())
 
 
-def test_a_record_without_a_key_goes() -> None:
+def test_record_without_a_key_is_removed() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))
         await append(log, keyed((None, "1"), ("a", "1")))
@@ -158,7 +158,7 @@ def test_a_record_without_a_key_goes() -> None:
     run(main())
 
 
-def test_a_tombstone_stays_for_the_time_that_is_set_and_then_goes() -> None:
+def test_tombstone_is_kept_for_delete_retention_ms() -> None:
     async def main() -> None:
         now = [NOW_MS]
         disk = PowerLossDisk(1)
@@ -177,7 +177,7 @@ def test_a_tombstone_stays_for_the_time_that_is_set_and_then_goes() -> None:
     run(main())
 
 
-def test_the_last_batch_of_a_segment_stays_without_records() -> None:
+def test_last_batch_of_a_segment_is_kept_without_records() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))
         await append(log, keyed(("a", "1")), keyed(("a", "2"), ("b", "1")))
@@ -192,7 +192,7 @@ def test_the_last_batch_of_a_segment_stays_without_records() -> None:
     run(main())
 
 
-def test_the_last_batch_of_a_producer_stays_without_records() -> None:
+def test_last_batch_of_a_producer_is_kept_without_records() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -216,7 +216,7 @@ def test_the_last_batch_of_a_producer_stays_without_records() -> None:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_transaction_goes_with_its_marker_when_nothing_of_it_is_left(is_commit: bool) -> None:
+def test_marker_is_removed_when_its_transaction_has_no_records(is_commit: bool) -> None:
     async def main() -> None:
         now = [NOW_MS]
         directory = LogDirectory.open("/disk/data", wall_ms=lambda: now[0], files=PowerLossDisk(1))
@@ -237,7 +237,7 @@ def test_a_transaction_goes_with_its_marker_when_nothing_of_it_is_left(is_commit
     run(main())
 
 
-def test_records_of_aborted_transactions_go_and_hide_no_older_record() -> None:
+def test_aborted_records_are_removed_and_older_values_are_kept() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1), segment_bytes=SEGMENT_BYTES)
         await append(log, keyed(("key", "old")), transactional(3, producer=7))  # 0, 1-3
@@ -292,7 +292,7 @@ def test_young_records_are_left_alone() -> None:
     run(main())
 
 
-def test_reads_begin_behind_a_hole_with_what_follows() -> None:
+def test_read_in_a_hole_begins_with_the_next_batch() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))
         await append(log, *(keyed((key, "1")) for key in "aabbbc"))
@@ -387,7 +387,7 @@ def test_without_its_checkpoints_a_compacted_log_is_read_whole() -> None:
     run(main())
 
 
-def test_a_pass_that_finds_the_disk_full_leaves_the_log_as_it_was() -> None:
+def test_compaction_on_a_full_disk_leaves_the_log_unchanged() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk, segment_bytes=SEGMENT_BYTES)
@@ -408,7 +408,7 @@ def test_a_pass_that_finds_the_disk_full_leaves_the_log_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
-def test_a_pass_that_is_cancelled_leaves_a_log_that_goes_on(turns: int) -> None:
+def test_cancelled_compaction_leaves_a_usable_log(turns: int) -> None:
     async def main() -> None:
         disk = PowerLossDisk(turns)
         directory, log = open_log(disk, segment_bytes=SEGMENT_BYTES)
@@ -435,8 +435,8 @@ def test_a_pass_that_is_cancelled_leaves_a_log_that_goes_on(turns: int) -> None:
     run(main())
 
 
-def test_a_sync_that_fails_after_a_pass_costs_only_what_was_not_durable() -> None:
-    """It cuts back to the segment of the last sync, so that one must not have been replaced."""
+def test_failed_sync_after_compaction_loses_only_undurable_records() -> None:
+    """The log is cut back to the segment of the last sync, which compaction must not replace."""
 
     async def main() -> None:
         disk = PowerLossDisk(1)
@@ -469,7 +469,7 @@ def test_damage_is_not_compacted_away() -> None:
 
 
 @pytest.mark.parametrize("count", [BATCH_RECORDS_MAX + 1, 5], ids=["bomb", "lie"])
-def test_batch_that_cannot_be_compacted_stays_and_the_others_are_compacted(count: int) -> None:
+def test_batch_that_cannot_be_compacted_is_kept_and_others_are_compacted(count: int) -> None:
     """The attack: a batch of 6 KB with 9 million records took 12 s and 1.5 GB."""
 
     async def main() -> None:
@@ -515,7 +515,7 @@ def test_large_batch_is_decoded_in_steps() -> None:
     assert set(pauses) == {0}
 
 
-def test_segments_that_retention_takes_meanwhile_are_gone() -> None:
+def test_segments_deleted_by_retention_during_compaction_stay_deleted() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1), segment_bytes=1)
         for number in range(10):

@@ -23,7 +23,7 @@ async def append_when_healed(log: PartitionLog, **producer: int) -> Ticket:
             await asyncio.sleep(0)
 
 
-def test_a_full_disk_refuses_appends_keeps_what_was_promised_and_heals() -> None:
+def test_full_disk_refuses_appends_until_it_has_room_again() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -46,7 +46,7 @@ def test_a_full_disk_refuses_appends_keeps_what_was_promised_and_heals() -> None
     run(main())
 
 
-def test_a_write_that_fails_does_not_hurt_the_ones_before_it() -> None:
+def test_failed_write_does_not_affect_earlier_writes() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         _, log = open_log(disk)
@@ -60,7 +60,7 @@ def test_a_write_that_fails_does_not_hurt_the_ones_before_it() -> None:
     run(main())
 
 
-def test_a_failed_sync_fails_the_tickets_and_the_offsets_are_given_again() -> None:
+def test_failed_sync_fails_its_appends_and_their_offsets_are_reused() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         _, log = open_log(disk)
@@ -76,7 +76,7 @@ def test_a_failed_sync_fails_the_tickets_and_the_offsets_are_given_again() -> No
         await ticket
         assert (ticket.base_offset, log.high_watermark) == (2, 3)
         with pytest.raises(KafkaStorageError):
-            await lost[0]  # Still: its offset belongs to another batch now.
+            await lost[0]  # It stays failed, although another batch now has its offset.
 
     run(main())
 
@@ -104,7 +104,7 @@ def test_a_failed_sync_takes_back_segments_begun_since() -> None:
     run(main())
 
 
-def test_a_failed_sync_makes_the_log_forget_the_sequences_it_lost() -> None:
+def test_failed_sync_forgets_the_sequences_of_its_batches() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         _, log = open_log(disk)
@@ -123,7 +123,7 @@ def test_a_failed_sync_makes_the_log_forget_the_sequences_it_lost() -> None:
     run(main())
 
 
-def test_one_log_whose_sync_fails_does_not_fail_another_of_the_round() -> None:
+def test_failed_sync_of_one_log_does_not_fail_another() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -172,10 +172,10 @@ def test_a_failed_sync_of_the_journal_fails_the_ticket_and_the_next_append_works
     run(main())
 
 
-def test_what_a_failed_sync_lost_stays_lost_for_who_opens_the_log_next() -> None:
+def test_records_of_a_failed_sync_are_not_recovered() -> None:
     """The process dies before the disk was tried again, and the system still has the records.
 
-    The second batch began a segment of its own, which goes as a whole.
+    The second batch began a separate segment, which is removed as a whole.
     """
 
     async def main() -> None:
@@ -192,7 +192,7 @@ def test_what_a_failed_sync_lost_stays_lost_for_who_opens_the_log_next() -> None
     run(main())
 
 
-def test_a_directory_is_given_back_although_the_disk_is_full() -> None:
+def test_directory_can_be_closed_on_a_full_disk() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)

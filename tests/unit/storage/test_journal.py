@@ -28,7 +28,7 @@ def payloads(disk: PowerLossDisk) -> tuple[bytes, ...]:
     return tuple(open_directory(disk).journal("catalog").payloads())
 
 
-def test_payloads_are_there_after_power_loss() -> None:
+def test_payloads_survive_power_loss() -> None:
     assert payloads(written(b"one", b"two")) == (b"one", b"two")
 
 
@@ -51,7 +51,7 @@ def test_a_torn_last_payload_is_cut_off() -> None:
     assert disk.read(disk.open(f"{ROOT}/set-aside/{entry}/catalog@38"), 100, 0) == torn
 
 
-def test_a_full_disk_keeps_a_torn_end_and_takes_no_payload_before_it_is_set_aside() -> None:
+def test_journal_with_a_torn_end_takes_no_payload_on_a_full_disk() -> None:
     disk = written(b"one", b"two")
     fd = disk.open(PATH)
     disk.truncate(fd, disk.size(fd) - 2)
@@ -83,8 +83,8 @@ def test_damage_before_the_last_payload_is_refused(byte: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_killed_process_left_in_memory_is_durable_before_anybody_is_told(seed: int) -> None:
-    """A topic that could be written to was forgotten, and its records with it."""
+def test_unsynced_payloads_are_made_durable_before_they_are_read(seed: int) -> None:
+    """Otherwise a later power loss could remove a topic that was already written to."""
 
     async def main() -> None:
         disk = PowerLossDisk(seed)
@@ -104,7 +104,7 @@ def test_what_a_killed_process_left_in_memory_is_durable_before_anybody_is_told(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_loss_of_power_after_a_kill_is_not_taken_for_damage(seed: int) -> None:
-    """What is appended behind says that all before it was durable, and so it has to be."""
+    """A payload appended later implies that all earlier ones are durable, so they must be."""
 
     async def main() -> None:
         disk = PowerLossDisk(seed)
@@ -136,7 +136,7 @@ def test_an_empty_journal_that_a_killed_process_left_keeps_its_name(seed: int) -
     run(main())
 
 
-def test_rewrite_replaces_everything_and_appends_go_on_behind_it() -> None:
+def test_rewrite_replaces_all_payloads_and_later_appends_follow() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         journal = open_directory(disk).journal("catalog")
@@ -155,7 +155,7 @@ def test_rewrite_replaces_everything_and_appends_go_on_behind_it() -> None:
     run(main())
 
 
-def test_a_rewrite_survives_power_loss_whole_or_not_at_all() -> None:
+def test_rewrite_is_atomic_under_power_loss() -> None:
     async def main(operations: int) -> tuple[bytes, ...]:
         disk = PowerLossDisk(operations)
         journal = open_directory(disk).journal("catalog")

@@ -48,10 +48,10 @@ def test_files_are_synced_round_after_round(queue: KernelSyncs, fds: list[int]) 
     run(main())
 
 
-def test_what_the_kernel_does_not_take_is_synced_by_ourselves(
+def test_files_that_the_kernel_queue_skips_are_synced_directly(
     queue: KernelSyncs, fds: list[int]
 ) -> None:
-    """A pipe has no sync, so the kernel stops there; the file behind it is synced all the same."""
+    """A pipe cannot be synced, so the kernel stops there; the file after it is still synced."""
 
     async def main() -> None:
         reader, writer = os.pipe()
@@ -89,8 +89,8 @@ def test_an_error_of_the_disk_names_its_file() -> None:
     assert {place: error.errno for place, error in found.items()} == {2: errno.EIO}
 
 
-def test_closing_waits_for_what_is_going_on_and_tells_nobody(fds: list[int]) -> None:
-    """Who comes next gets the same queue of the kernel, with no result of another's in it."""
+def test_close_waits_for_pending_syncs_without_reporting_them(fds: list[int]) -> None:
+    """The next user gets the same kernel queue, without results of the former user."""
 
     async def main() -> None:
         told: list[Errors] = []

@@ -28,7 +28,7 @@ def text_of(disk: PowerLossDisk, name: str) -> str:
     return disk.read(fd, disk.size(fd), 0).decode()
 
 
-def test_a_second_broker_on_the_directory_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+def test_second_broker_is_refused_with_the_process_id_of_the_first(tmp_path: Path) -> None:
     async def main() -> None:
         path = str(tmp_path / "data")
         first = LogDirectory.open(path, wall_ms=lambda: NOW_MS)
@@ -69,7 +69,7 @@ class InterruptedDisk(PowerLossDisk):
         super().sync(fd)
 
 
-def test_topic_that_is_deleted_during_a_checkpoint_does_not_fail_it_for_the_others() -> None:
+def test_topic_deleted_during_a_checkpoint_does_not_fail_it() -> None:
     async def main() -> None:
         disk = InterruptedDisk()
         directory = open_directory(disk, Durability.OS)
@@ -119,7 +119,7 @@ def test_a_damaged_checkpoint_is_refused_with_its_path(text: str) -> None:
         read_checkpoint(disk, ROOT, "points")
 
 
-def test_a_checkpoint_survives_power_loss_whole_or_not_at_all() -> None:
+def test_checkpoint_is_atomic_under_power_loss() -> None:
     old = {TopicIdPartition(TOPIC, 0): 5}
     new = {TopicIdPartition(TOPIC, 0): 9, TopicIdPartition(TOPIC, 1): 1}
     seen = []
@@ -150,7 +150,7 @@ def revived(disk: PowerLossDisk) -> PowerLossDisk:
 
 @pytest.mark.parametrize("operation", range(8))
 @pytest.mark.parametrize("seed", range(4))
-def test_a_start_that_was_read_once_is_there_after_power_loss(operation: int, seed: int) -> None:
+def test_recovered_start_offset_survives_power_loss(operation: int, seed: int) -> None:
     """The process is killed somewhere in the saving of a new one."""
 
     async def main() -> None:
@@ -158,7 +158,7 @@ def test_a_start_that_was_read_once_is_there_after_power_loss(operation: int, se
         directory = open_directory(disk)
         log = directory.create(TOPIC, 0)
         await log.append(batch(5), now_ms=NOW_MS)
-        await directory.checkpoint()  # What recovery has to read it makes durable anyway.
+        await directory.checkpoint()  # Recovery itself makes durable whatever it reads.
         disk.cut_power_after(operation)
         try:
             await log.delete_before(3)
@@ -303,7 +303,7 @@ def test_a_stop_amid_a_deletion_closes_the_logs_that_are_left() -> None:
     run(main())
 
 
-def test_a_deletion_removes_a_folder_whose_name_as_a_doomed_one_is_taken() -> None:
+def test_topic_can_be_deleted_while_a_delete_folder_of_its_name_exists() -> None:
     async def main() -> None:
         disk = StrictDisk(1)
         directory = await many_logs(disk, 1)

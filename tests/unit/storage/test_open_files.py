@@ -108,7 +108,7 @@ def test_files_of_a_round_of_syncs_stay_open(tmp_path: Path) -> None:
         file.end_sync()
 
 
-def test_file_that_was_synced_early_is_not_at_stake_any_more(tmp_path: Path) -> None:
+def test_file_that_was_synced_early_needs_no_further_sync(tmp_path: Path) -> None:
     folder = Folder(tmp_path, limit=10, ceiling=30)
     first = folder.written(100)[0]
     assert first not in folder.opened
@@ -134,8 +134,8 @@ class Written:
         self.failures.append(error)
 
 
-def test_round_is_told_of_an_early_sync_that_failed(tmp_path: Path) -> None:
-    """Linux tells of a failed write-back once: a later sync would succeed."""
+def test_failed_early_sync_fails_the_next_round(tmp_path: Path) -> None:
+    """Linux reports a failed write-back once, so a later sync would succeed."""
     folder = Folder(tmp_path, limit=10, ceiling=30)
     folder.files.broken = {"0000"}
     first, second = folder.written(100)[:2]
@@ -154,7 +154,7 @@ def test_round_is_told_of_an_early_sync_that_failed(tmp_path: Path) -> None:
     assert [[error.errno for error in writer.failures] for writer in written] == [[errno.EIO], []]
 
 
-def test_checkpoint_is_told_of_an_early_sync_that_failed(tmp_path: Path) -> None:
+def test_failed_early_sync_fails_the_checkpoint(tmp_path: Path) -> None:
     folder = Folder(tmp_path, limit=10, ceiling=30)
     folder.files.broken = {"0000"}
     first = folder.written(100)[0]

@@ -13,7 +13,7 @@ from sharegroup.wire.records import decode_records
 from tests.unit.storage.logs import FOLDER, NOW_MS, TOPIC, batch, open_log, run
 
 
-def test_append_assigns_offsets_at_once_and_shows_nothing_before_it_is_durable() -> None:
+def test_append_assigns_offsets_and_is_readable_when_durable() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         first, second = log.append(batch(3), now_ms=NOW_MS), log.append(batch(2), now_ms=NOW_MS)
@@ -94,7 +94,7 @@ def test_read_range_returns_exactly_the_batches_that_cover_it_across_segments() 
     run(main())
 
 
-def test_batches_tells_where_batches_begin_and_end_within_the_limits() -> None:
+def test_batches_returns_first_and_end_offsets_within_the_limits() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         for count in (3, 1, 4, 1, 5):
@@ -193,7 +193,7 @@ def test_delete_before_moves_the_start_and_removes_whole_segments() -> None:
     run(main())
 
 
-def test_subscribers_hear_of_every_move_of_the_high_watermark() -> None:
+def test_subscribers_are_called_when_the_high_watermark_advances() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         heard: list[int] = []

@@ -30,7 +30,7 @@ def content_after_cut(seed: int) -> bytes:
     return disk.read(fd, 100, 0)
 
 
-def test_what_was_synced_stays_and_the_rest_is_kept_lost_torn_or_reordered() -> None:
+def test_unsynced_writes_may_be_kept_lost_torn_or_reordered() -> None:
     found = {content_after_cut(seed) for seed in range(200)}
     assert all(content.startswith(b"AA") for content in found)
     assert {b"AA", b"AABB", b"AABBCC", b"AAB", b"AA\0\0CC", b"AAB\0CC"} <= found
@@ -75,8 +75,8 @@ def test_a_sync_of_the_tree_keeps_content_and_names() -> None:
         assert disk.read(disk.open("/top/data/new"), 5, 0) == b"x"
 
 
-def test_after_a_failed_sync_a_later_one_does_not_bring_back_what_was_dropped() -> None:
-    """As on Linux: the pages count as clean though they never reached the disk."""
+def test_sync_after_a_failed_sync_does_not_restore_dropped_writes() -> None:
+    """As on Linux, the pages count as clean although they never reached the disk."""
     found = set()
     for seed in range(20):
         disk, fd = disk_with_file(seed)
@@ -91,8 +91,8 @@ def test_after_a_failed_sync_a_later_one_does_not_bring_back_what_was_dropped() 
     assert found == {b"x", b""}
 
 
-def test_what_a_failed_sync_of_the_tree_dropped_is_told_by_the_files_own_sync() -> None:
-    """As on Linux: each file keeps its error until somebody asks for it."""
+def test_sync_of_a_file_reports_the_failure_of_a_tree_sync() -> None:
+    """As on Linux, each file keeps its error until it is synced."""
     told = set()
     for seed in range(20):
         disk, fd = disk_with_file(seed)
@@ -111,8 +111,8 @@ def test_what_a_failed_sync_of_the_tree_dropped_is_told_by_the_files_own_sync() 
     assert told == {"failed", "synced"}
 
 
-def test_error_of_a_sync_is_not_kept_over_a_loss_of_power() -> None:
-    """The kernel that kept it is gone; a broker that starts again can sync the file."""
+def test_sync_error_is_forgotten_after_power_loss() -> None:
+    """The restarted kernel does not know the error, so a restarted broker can sync the file."""
     for seed in range(20):
         disk, fd = disk_with_file(seed)
         disk.write(fd, b"x", 0)
@@ -123,20 +123,20 @@ def test_error_of_a_sync_is_not_kept_over_a_loss_of_power() -> None:
         disk.sync(disk.open("/top/data/file"))
 
 
-def test_a_full_disk_takes_what_fits_and_says_so() -> None:
+def test_full_disk_writes_the_bytes_that_fit_and_raises() -> None:
     disk, fd = disk_with_file()
     disk.fill_up(room_bytes=3)
     with pytest.raises(OSError, match="No space left") as raised:
         disk.write(fd, b"abcdef", 0)
     assert raised.value.errno == errno.ENOSPC
     assert disk.read(fd, 10, 0) == b"abc"
-    disk.write(fd, b"xyz", 0)  # Writing over what is there takes no room.
+    disk.write(fd, b"xyz", 0)  # Overwriting existing bytes needs no room.
     disk.make_room()
     disk.write(fd, b"def", 3)
     assert disk.read(fd, 10, 0) == b"xyzdef"
 
 
-def test_the_power_goes_at_the_given_operation() -> None:
+def test_power_is_cut_at_the_given_operation() -> None:
     disk, fd = disk_with_file()
     disk.cut_power_after(2)
     disk.write(fd, b"a", 0)
@@ -150,7 +150,7 @@ def test_the_power_goes_at_the_given_operation() -> None:
     assert disk.read(disk.open("/top/data/file"), 5, 0) == b"a"
 
 
-def test_a_lock_is_held_by_one_until_the_power_goes() -> None:
+def test_lock_is_exclusive_until_power_loss() -> None:
     disk, _ = disk_with_file()
     disk.lock("/top/data/.lock")
     with pytest.raises(BlockingIOError):

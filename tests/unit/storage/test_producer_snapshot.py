@@ -16,7 +16,7 @@ from sharegroup.storage.recovery.producer_snapshot import decode_producers, enco
 KEY = TopicIdPartition(TopicId(UUID(int=7)), 3)
 
 
-def test_what_is_written_is_read() -> None:
+def test_producer_snapshot_survives_a_round_trip() -> None:
     entries = {
         7: ProducerEntry(0, tuple(ProducedBatch(n, 100 + n, 101 + n) for n in range(5)), 1000),
         8: ProducerEntry(4, (ProducedBatch(2**31 - 1, 106, 108),), 2000, 3, transaction_start=106),
@@ -25,7 +25,7 @@ def test_what_is_written_is_read() -> None:
     assert decode_producers(encode_producers(entries, KEY), KEY) == entries
 
 
-def test_a_snapshot_begins_as_kafkas_version_1_does() -> None:
+def test_snapshot_begins_like_kafkas_version_1() -> None:
     """Version, checksum, count, then per producer the last batch (ProducerSnapshot.json)."""
     snapshot = encode_producers({7: ProducerEntry(2, (ProducedBatch(5, 100, 103),), 1000)}, KEY)
     entry = struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)

@@ -45,7 +45,7 @@ def offsets(data: bytes) -> list[int]:
     return [record.offset for record in decode_records(data)]
 
 
-def test_what_is_expected_is_read_when_there_is_time_and_given_out_once() -> None:
+def test_expected_range_is_read_ahead_and_used_once() -> None:
     async def main() -> None:
         disk, directory, log = await filled()
         log.expect_read(2, 6)
@@ -60,7 +60,7 @@ def test_what_is_expected_is_read_when_there_is_time_and_given_out_once() -> Non
     run(main())
 
 
-def test_what_was_not_expected_is_read_from_the_disk() -> None:
+def test_unexpected_part_of_a_range_is_read_from_the_disk() -> None:
     async def main() -> None:
         disk, directory, log = await filled()
         log.expect_read(2, 6)
@@ -71,7 +71,7 @@ def test_what_was_not_expected_is_read_from_the_disk() -> None:
     run(main())
 
 
-def test_nothing_is_expected_behind_what_is_durable() -> None:
+def test_undurable_range_is_not_read_ahead() -> None:
     async def main() -> None:
         _, directory, log = await filled(2)
         ticket = log.append(batch(2), now_ms=NOW_MS)
@@ -83,7 +83,7 @@ def test_nothing_is_expected_behind_what_is_durable() -> None:
 
 
 @pytest.mark.parametrize(("more", "reads"), [(0, 1), (1, 0)])
-def test_a_piece_that_is_too_large_is_left_for_whoever_asks(more: int, reads: int) -> None:
+def test_too_large_range_is_not_read_ahead(more: int, reads: int) -> None:
     around_records = len(batch(size=1_000_000)) - 1_000_000
     large = batch(size=PIECE_BYTES_MAX - around_records + more)
     assert len(large) == PIECE_BYTES_MAX + more
@@ -99,7 +99,7 @@ def test_a_piece_that_is_too_large_is_left_for_whoever_asks(more: int, reads: in
     run(main())
 
 
-def test_the_oldest_piece_goes_when_there_are_too_many() -> None:
+def test_oldest_piece_is_dropped_beyond_the_limit() -> None:
     async def main() -> None:
         disk, directory, log = await filled()
         for first in (0, 2, 4, 6, 8):
@@ -115,7 +115,7 @@ def test_the_oldest_piece_goes_when_there_are_too_many() -> None:
     run(main())
 
 
-def test_what_was_compacted_meanwhile_is_read_as_it_is_now() -> None:
+def test_range_compacted_after_the_read_ahead_is_read_again() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))
         await append(log, keyed(("a", "1"), ("b", "1")), keyed(("a", "2")))
@@ -128,7 +128,7 @@ def test_what_was_compacted_meanwhile_is_read_as_it_is_now() -> None:
     run(main())
 
 
-def test_damage_is_told_to_whoever_asks() -> None:
+def test_damaged_range_raises_when_it_is_read() -> None:
     async def main() -> None:
         disk, directory, _ = await filled()
         await directory.close()

@@ -49,7 +49,7 @@ def firsts(log: PartitionLog) -> list[int]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_was_durable_is_there_again(clean: bool) -> None:
+def test_durable_records_are_recovered(clean: bool) -> None:
     async def main() -> None:
         directory, log = open_log(await written(10, clean=clean))
         assert directory.was_clean is clean
@@ -88,9 +88,7 @@ def test_a_flipped_bit_above_the_recovery_point_ends_the_log() -> None:
 @pytest.mark.parametrize(
     ("byte", "field"), [(90, "records"), (7, "base offset"), (26, "count"), (16, "magic")]
 )
-def test_a_flipped_bit_below_the_recovery_point_costs_that_batch_only(
-    byte: int, field: str
-) -> None:
+def test_flipped_bit_below_the_recovery_point_damages_only_its_batch(byte: int, field: str) -> None:
     async def main() -> None:
         disk = await written(100, clean=True)
         disk.flip_bit(FIRST_SEGMENT, ONE * 60 + byte)
@@ -131,7 +129,7 @@ def test_damage_right_below_the_recovery_point_does_not_stop_appends() -> None:
     run(main())
 
 
-def test_offsets_lost_with_a_shortened_file_are_never_given_again() -> None:
+def test_offsets_lost_with_a_truncated_file_are_not_reused() -> None:
     async def main() -> None:
         disk = await written(5, clean=True)
         disk.truncate(disk.open(FIRST_SEGMENT), ONE * 3)
@@ -148,7 +146,7 @@ def test_offsets_lost_with_a_shortened_file_are_never_given_again() -> None:
     run(main())
 
 
-def test_only_what_is_above_the_recovery_point_is_read_at_start() -> None:
+def test_only_batches_above_the_recovery_point_are_checked_at_start() -> None:
     """A bit flipped below it is not noticed by recovery, one above it is."""
 
     async def main() -> None:
@@ -168,7 +166,7 @@ def test_only_what_is_above_the_recovery_point_is_read_at_start() -> None:
     run(main())
 
 
-def test_indexes_that_are_gone_are_made_again() -> None:
+def test_missing_indexes_are_rebuilt() -> None:
     async def main() -> None:
         disk = await written(300, clean=True, segment_bytes=ONE * 100)
         for name in disk.names(FOLDER):
@@ -181,7 +179,7 @@ def test_indexes_that_are_gone_are_made_again() -> None:
     run(main())
 
 
-def test_an_index_with_a_tail_of_zeros_is_believed_up_to_it() -> None:
+def test_index_with_trailing_zeros_is_used_up_to_them() -> None:
     async def main() -> None:
         disk = await written(100, clean=True)
         path = FIRST_SEGMENT.replace(".log", ".index")
@@ -193,7 +191,7 @@ def test_an_index_with_a_tail_of_zeros_is_believed_up_to_it() -> None:
     run(main())
 
 
-def test_segments_that_do_not_follow_are_dropped() -> None:
+def test_segments_after_a_damaged_one_are_dropped() -> None:
     async def main() -> None:
         disk = await written(10, clean=False, segment_bytes=ONE * 4)
         disk.flip_bit(FIRST_SEGMENT, ONE * 2 + 90)
@@ -205,7 +203,7 @@ def test_segments_that_do_not_follow_are_dropped() -> None:
     run(main())
 
 
-def test_a_segment_whose_deletion_was_lost_does_not_end_the_log() -> None:
+def test_reappearing_deleted_segment_does_not_end_the_log() -> None:
     """Found by the model test: the second of two deleted segments is gone, the first is not."""
 
     async def main() -> None:
@@ -224,7 +222,7 @@ def test_a_segment_whose_deletion_was_lost_does_not_end_the_log() -> None:
     run(main())
 
 
-def test_what_a_killed_process_left_in_memory_is_synced_before_it_is_readable() -> None:
+def test_unsynced_records_are_synced_before_they_are_readable() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -243,8 +241,8 @@ def test_what_a_killed_process_left_in_memory_is_synced_before_it_is_readable() 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_file_that_a_killed_process_left_empty_keeps_what_is_written_to_it(seed: int) -> None:
-    """Found by the simulation: the folder and the file had names in the system's memory only."""
+def test_empty_file_of_a_killed_process_keeps_later_records(seed: int) -> None:
+    """Found by the simulation: the names of folder and file were not durable."""
 
     async def main() -> None:
         disk = PowerLossDisk(seed)
@@ -267,7 +265,7 @@ def test_a_file_that_a_killed_process_left_empty_keeps_what_is_written_to_it(see
 
 
 @pytest.mark.parametrize("checkpoint_after", [None, 2, 5])
-def test_duplicates_are_known_after_a_crash(checkpoint_after: int | None) -> None:
+def test_duplicates_are_recognized_after_a_crash(checkpoint_after: int | None) -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -347,8 +345,8 @@ def test_a_start_offset_above_the_log_hides_and_removes_nothing() -> None:
     run(main())
 
 
-def test_offsets_of_a_log_whose_folder_is_gone_do_not_begin_again() -> None:
-    """A new record would inherit what groups know of the one that had its offset."""
+def test_log_without_its_folder_continues_at_its_recovery_point() -> None:
+    """A reused offset would inherit the share state of the former record."""
 
     async def main() -> None:
         disk = PowerLossDisk(1)

@@ -45,7 +45,7 @@ async def four_segments(log: PartitionLog) -> None:
         (5000, Retention(ms=2500, bytes=ONE), 3),
     ],
 )
-def test_segments_go_that_are_too_old_or_too_many(
+def test_segments_beyond_the_age_or_size_limit_are_deleted(
     now_ms: int, retention: Retention, kept_from: int
 ) -> None:
     async def main() -> None:
@@ -56,7 +56,7 @@ def test_segments_go_that_are_too_old_or_too_many(
     run(main())
 
 
-def test_a_young_segment_keeps_the_old_ones_behind_it() -> None:
+def test_young_segment_keeps_older_ones_after_it() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1), segment_bytes=ONE)
         for timestamp in (9000, 1000, 1000):
@@ -66,7 +66,7 @@ def test_a_young_segment_keeps_the_old_ones_behind_it() -> None:
     run(main())
 
 
-def test_nothing_goes_that_is_not_durable() -> None:
+def test_undurable_segments_are_not_deleted() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1), segment_bytes=ONE)
         await log.append(batch(1), now_ms=NOW_MS)
@@ -104,7 +104,7 @@ def test_records_with_times_far_ahead_are_as_old_as_their_append(ahead_ms: int) 
     run(main())
 
 
-def test_a_log_that_lost_all_records_goes_on_where_it_was() -> None:
+def test_log_without_records_continues_at_its_end_offset() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk, segment_bytes=ONE)
@@ -155,7 +155,7 @@ def test_starts_of_many_logs_are_moved_by_one_write() -> None:
     run(main())
 
 
-def test_a_start_beyond_what_is_durable_is_refused() -> None:
+def test_start_offset_beyond_the_high_watermark_is_refused() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1), segment_bytes=ONE)
         await four_segments(log)
@@ -166,7 +166,7 @@ def test_a_start_beyond_what_is_durable_is_refused() -> None:
     run(main())
 
 
-def test_whoever_follows_the_log_hears_of_its_new_start() -> None:
+def test_subscribers_are_called_when_the_log_start_advances() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1), segment_bytes=ONE)
         await four_segments(log)
@@ -194,7 +194,7 @@ def test_a_segment_is_closed_when_its_records_span_the_time_limit() -> None:
     run(main())
 
 
-def test_a_closed_segment_can_go_that_was_active() -> None:
+def test_active_segment_can_be_deleted_after_a_roll() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))
         await four_segments(log)
@@ -210,7 +210,7 @@ def test_a_closed_segment_can_go_that_was_active() -> None:
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_producers_of_records_that_went_are_known_after_the_power_was_lost(seed: int) -> None:
+def test_producers_of_deleted_records_survive_power_loss(seed: int) -> None:
     async def main() -> None:
         disk = PowerLossDisk(seed)
         directory, log = open_log(disk, segment_bytes=ONE)

@@ -54,7 +54,7 @@ def reopened(disk: PowerLossDisk) -> tuple[LogDirectory, int]:
     return directory, directory.create(TOPIC, 0).end_offset
 
 
-def test_sound_batches_behind_a_damaged_one_are_kept_and_counted(
+def test_sound_batches_after_a_damaged_one_are_set_aside_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -78,7 +78,9 @@ def test_sound_batches_behind_a_damaged_one_are_kept_and_counted(
     run(main())
 
 
-def test_a_torn_end_is_kept_and_told_from_damage(caplog: pytest.LogCaptureFixture) -> None:
+def test_torn_end_is_set_aside_and_distinguished_from_damage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         disk = await written(3)
         fd = disk.open(PATH)
@@ -92,7 +94,7 @@ def test_a_torn_end_is_kept_and_told_from_damage(caplog: pytest.LogCaptureFixtur
     run(main())
 
 
-def test_segments_behind_the_damage_are_moved(caplog: pytest.LogCaptureFixture) -> None:
+def test_segments_after_the_damage_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         size = len(batch())
         disk = await written(6, segment_bytes=2 * size)
@@ -112,10 +114,10 @@ def test_segments_behind_the_damage_are_moved(caplog: pytest.LogCaptureFixture) 
     run(main())
 
 
-def test_a_full_disk_leaves_the_tail_in_its_file_and_the_log_goes_on_behind_it(
+def test_tail_stays_in_its_file_on_a_full_disk(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whatever happens while the disk is full, and after it, no byte of the tail is lost."""
+    """No byte of the tail is lost, neither while the disk is full nor afterwards."""
 
     async def main() -> None:
         disk = await written(5)
@@ -152,10 +154,10 @@ def test_a_full_disk_leaves_the_tail_in_its_file_and_the_log_goes_on_behind_it(
     run(main())
 
 
-def test_a_tail_that_stays_in_a_closed_segment_is_read_over(
+def test_damaged_tail_in_a_closed_segment_is_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Below the recovery point nothing is cut, and the bytes behind the segment's end count not."""
+    """Below the recovery point nothing is truncated; bytes after the segment's end do not count."""
 
     async def main() -> None:
         disk = await written(5)
@@ -178,7 +180,7 @@ def test_a_tail_that_stays_in_a_closed_segment_is_read_over(
     run(main())
 
 
-def test_the_oldest_entries_go_first_and_the_newest_stays(
+def test_oldest_entries_are_removed_first_and_the_newest_is_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -210,7 +212,7 @@ def test_the_oldest_entries_go_first_and_the_newest_stays(
 
 
 @pytest.mark.parametrize("operations", range(30))
-def test_a_loss_of_power_while_a_tail_is_set_aside_loses_nothing_of_it(operations: int) -> None:
+def test_power_loss_while_setting_aside_loses_no_bytes(operations: int) -> None:
     async def main() -> None:
         size = len(batch())
         disk = await written(6, segment_bytes=4 * size)
@@ -234,8 +236,8 @@ def test_a_loss_of_power_while_a_tail_is_set_aside_loses_nothing_of_it(operation
     run(main())
 
 
-def test_forged_headers_do_not_make_the_search_slow() -> None:
-    """Each claims all that follows; together they may not be checked against checksums."""
+def test_forged_headers_do_not_slow_down_the_search() -> None:
+    """Each header claims all following bytes; the checksummed bytes are limited in total."""
     forged = bytearray(batch())
     forged[8:12] = (1 << 20).to_bytes(4, "big")
     data = bytes(forged[:61]) * ((8 << 20) // 61)

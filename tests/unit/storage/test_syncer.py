@@ -97,7 +97,7 @@ def test_few_files_are_synced_each_and_many_at_once(count: int, syncs: int) -> N
     run(main())
 
 
-def test_where_a_sync_of_everything_fails_each_file_answers_for_itself() -> None:
+def test_after_a_failed_tree_sync_each_file_is_synced_separately() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         syncer, opened = made(disk)
@@ -116,7 +116,7 @@ def test_where_a_sync_of_everything_fails_each_file_answers_for_itself() -> None
     run(main())
 
 
-def test_large_files_are_left_to_a_queue_and_each_answers_for_itself() -> None:
+def test_large_files_are_synced_by_the_queue_with_separate_results() -> None:
     async def main() -> None:
         disk = QueueDisk()
         syncer, opened = made(disk)
@@ -140,8 +140,8 @@ def test_large_files_are_left_to_a_queue_and_each_answers_for_itself() -> None:
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 10), (QUEUED_FILES_MAX + 1, INLINE_BYTES_MAX)])
-def test_what_is_quick_and_what_is_many_files_is_not_left_to_a_queue(count: int, size: int) -> None:
-    """The one is synced soonest here; the others are by one sync of everything."""
+def test_small_files_and_many_files_are_not_synced_by_the_queue(count: int, size: int) -> None:
+    """A direct sync is faster for a small file, and a tree sync for many files."""
 
     async def main() -> None:
         disk = QueueDisk()
@@ -156,7 +156,7 @@ def test_what_is_quick_and_what_is_many_files_is_not_left_to_a_queue(count: int,
     run(main())
 
 
-def test_what_a_queue_does_not_take_is_synced_all_the_same() -> None:
+def test_file_refused_by_the_queue_is_synced_directly() -> None:
     async def main() -> None:
         disk = QueueDisk()
         disk.queue.takes = False
@@ -169,7 +169,7 @@ def test_what_a_queue_does_not_take_is_synced_all_the_same() -> None:
     run(main())
 
 
-def test_what_is_requested_during_a_round_in_the_thread_waits_for_the_next() -> None:
+def test_request_during_a_round_waits_for_the_next_round() -> None:
     async def main() -> None:
         syncer, opened = made(PowerLossDisk(1))
         large = Written(opened, "large", INLINE_BYTES_MAX + 1)
@@ -184,7 +184,7 @@ def test_what_is_requested_during_a_round_in_the_thread_waits_for_the_next() -> 
     run(main())
 
 
-def test_one_that_raises_does_not_keep_the_others_waiting() -> None:
+def test_exception_of_one_callback_does_not_block_the_others() -> None:
     class Defect(Written):
         def synced(self) -> None:
             raise LookupError("a defect")
@@ -216,7 +216,7 @@ def test_the_event_loop_waits_for_quick_rounds_only() -> None:
     assert policy.is_quick(1000)
 
 
-def test_a_sync_of_everything_that_is_slow_for_others_sake_is_given_up_for_a_while() -> None:
+def test_tree_sync_pauses_when_foreign_files_make_it_slow() -> None:
     policy = SyncPolicy(can_sync_tree=True)
     assert policy.use_tree(100, now=5.0)
     policy.observe(tree=True, file_count=100, unsynced_bytes=0, seconds=0.2, now=5.0)
@@ -224,7 +224,7 @@ def test_a_sync_of_everything_that_is_slow_for_others_sake_is_given_up_for_a_whi
     assert policy.use_tree(100, now=5.0 + TREE_PAUSE_SECONDS)
 
 
-def test_a_sync_of_everything_that_is_slow_for_our_own_sake_goes_on() -> None:
+def test_tree_sync_continues_when_our_files_make_it_slow() -> None:
     policy = SyncPolicy(can_sync_tree=True)
     policy.observe(tree=True, file_count=2000, unsynced_bytes=0, seconds=0.2, now=5.0)
     assert policy.use_tree(100, now=5.0)
@@ -232,11 +232,11 @@ def test_a_sync_of_everything_that_is_slow_for_our_own_sake_goes_on() -> None:
     assert policy.use_tree(100, now=5.0)
 
 
-def test_where_the_system_cannot_sync_everything_files_are_synced_each() -> None:
+def test_files_are_synced_separately_without_tree_sync() -> None:
     assert not SyncPolicy(can_sync_tree=False).use_tree(1000, now=0.0)
 
 
-def test_few_files_stay_open_and_unsynced_ones_among_them() -> None:
+def test_open_files_are_limited_and_include_unsynced_ones() -> None:
     disk = PowerLossDisk(1)
     disk.make_directory(ROOT)
     opened = OpenFiles(disk, limit=3)

@@ -64,7 +64,7 @@ def test_neither_deleted_nor_undurable_records_are_found() -> None:
 
 
 @pytest.mark.parametrize(("size", "expected"), [(10, 2_057), (100, 2_000)])
-def test_a_group_starts_at_a_record_or_at_the_large_batch_that_holds_it(
+def test_start_by_timestamp_is_a_record_or_the_start_of_its_large_batch(
     size: int, expected: int
 ) -> None:
     async def main() -> None:

@@ -72,7 +72,7 @@ def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins() ->
     run(main())
 
 
-def test_a_marker_decides_nothing_before_it_is_durable() -> None:
+def test_marker_has_no_effect_before_it_is_durable() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         await append(log, transactional(2, producer=A))
@@ -101,7 +101,7 @@ def test_a_marker_that_the_disk_lost_leaves_its_transaction_open() -> None:
 
 
 @pytest.mark.parametrize("durability", list(Durability))
-def test_aborted_transactions_are_those_that_overlap_a_range(durability: Durability) -> None:
+def test_aborted_transactions_that_overlap_a_range_are_returned(durability: Durability) -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1), durability)
         await two_transactions(log)
@@ -168,8 +168,8 @@ def test_transactions_are_the_same_after_a_crash(
     run(main())
 
 
-def test_an_aborted_transaction_is_known_wherever_power_is_lost_in_a_checkpoint() -> None:
-    """Found by the simulation: a snapshot without its recovery point hid what was aborted."""
+def test_aborted_transaction_survives_power_loss_during_a_checkpoint() -> None:
+    """Found by the simulation: a snapshot without its recovery point hid it."""
 
     async def main() -> None:
         cut_after = 0
@@ -210,7 +210,7 @@ class FullDisk(PowerLossDisk):
         return super().open(path, create=create)
 
 
-def test_an_open_transaction_is_known_after_checkpoints_that_failed_at_their_end() -> None:
+def test_open_transaction_survives_failed_checkpoints() -> None:
     """Each leaves a snapshot that recovery must not trust; the one to trust stays beside them."""
 
     async def main() -> None:
@@ -291,7 +291,7 @@ def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
     run(main())
 
 
-def test_a_log_without_transactions_has_no_index_of_them() -> None:
+def test_log_without_aborted_transactions_has_no_transaction_index() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -306,7 +306,7 @@ def test_a_log_without_transactions_has_no_index_of_them() -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "zeros"])
-def test_a_damaged_index_of_transactions_is_made_again(damage: str) -> None:
+def test_damaged_transaction_index_is_rebuilt(damage: str) -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk, segment_bytes=250)
@@ -329,8 +329,8 @@ def test_a_damaged_index_of_transactions_is_made_again(damage: str) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("operation", range(1, 20))
-def test_an_index_made_again_stays_made_wherever_power_is_lost(operation: int, seed: int) -> None:
-    """Found by the simulation: the old one was cut durably, and the new one was in memory only."""
+def test_rebuilt_transaction_index_survives_power_loss(operation: int, seed: int) -> None:
+    """Found by the simulation: the old index was durably cut before the new one was durable."""
 
     async def main() -> None:
         disk = PowerLossDisk(seed)
@@ -358,8 +358,8 @@ def test_an_index_made_again_stays_made_wherever_power_is_lost(operation: int, s
 
 
 @pytest.mark.parametrize("is_checkpointed", [True, False])
-def test_an_index_says_nothing_of_batches_that_were_lost(is_checkpointed: bool) -> None:
-    """The index of a segment survived, and its log did not."""
+def test_transaction_index_entries_of_lost_batches_are_ignored(is_checkpointed: bool) -> None:
+    """The index of a segment survived, but its log did not."""
 
     async def main() -> None:
         disk = PowerLossDisk(1)
@@ -386,8 +386,8 @@ def test_an_index_says_nothing_of_batches_that_were_lost(is_checkpointed: bool) 
     run(main())
 
 
-def test_what_recovery_found_in_closed_segments_is_written_down_too() -> None:
-    """Found by the model: it was in memory only, and gone after the next start."""
+def test_recovered_transactions_of_closed_segments_are_written_to_the_index() -> None:
+    """Found by the model: they were in memory only, and lost at the next start."""
 
     async def main() -> None:
         disk = PowerLossDisk(1)
@@ -408,8 +408,8 @@ def test_what_recovery_found_in_closed_segments_is_written_down_too() -> None:
     run(main())
 
 
-def test_an_aborted_transaction_is_known_to_compaction_before_its_marker_is_compacted() -> None:
-    """Found by the model: what was aborted stood for its key until the marker was reached."""
+def test_compaction_drops_aborted_records_before_it_reaches_their_marker() -> None:
+    """Found by the model: aborted records replaced older ones until the marker was reached."""
 
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))

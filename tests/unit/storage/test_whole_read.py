@@ -48,7 +48,7 @@ def test_every_batch_of_every_segment_is_read_once(piece_bytes: int) -> None:
 
 
 @in_pieces
-def test_what_is_not_durable_yet_is_read_too(piece_bytes: int) -> None:
+def test_read_whole_includes_undurable_batches(piece_bytes: int) -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         await log.append(batch(), now_ms=NOW_MS)
@@ -120,7 +120,7 @@ def test_a_damaged_batch_ends_the_reading_with_its_offset(piece_bytes: int) -> N
 
 
 @in_pieces
-def test_a_file_that_became_shorter_is_damaged_where_it_ends(piece_bytes: int) -> None:
+def test_truncated_file_is_corrupt_at_its_end(piece_bytes: int) -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)

@@ -22,7 +22,7 @@ def test_table_has_the_apis_of_the_design():
     ]  # fmt: skip
 
 
-def test_what_is_asked_of_other_brokers_is_not_served_by_ours():
+def test_apis_requested_only_from_other_brokers_are_not_served():
     assert sorted(set(PEER_APIS) - set(APIS)) == [17, 36, 69]
 
 
@@ -34,7 +34,7 @@ def test_our_clients_name_topics_where_newer_versions_have_their_ids():
     assert apis.spoken_api(69).name == "ConsumerGroupDescribe"
 
 
-def test_versions_are_all_that_kio_has():
+def test_api_versions_agree_with_those_of_kio():
     for api in APIS.values():
         versions = sorted(schema_name_map[api_key_map[api.key]])
         assert versions == list(range(api.oldest, api.newest + 1)), api.name
@@ -50,7 +50,7 @@ def test_classes_and_header_versions_agree_with_kio(key, version):
     assert response.__header_schema__.__version__ == apis.response_header_version(key, version)
 
 
-def test_only_produce_names_versions_that_it_does_not_serve():
+def test_only_produce_advertises_versions_that_are_not_served():
     differing = {api.name for api in APIS.values() if api.oldest_advertised != api.oldest}
     assert differing == {"Produce"}
     assert APIS[0].oldest_advertised == 0

@@ -135,7 +135,7 @@ def test_all_batches_of_a_payload_are_checked():
         (changed(PRODUCER_ID, bytes(10)), InvalidRecord, "found 0, 0 and -1"),
     ],
 )  # fmt: skip
-def test_batch_that_lies_is_refused(payload, error, text):
+def test_inconsistent_batch_is_refused(payload, error, text):
     with pytest.raises(error) as caught:
         validate(payload)
     assert type(caught.value) is error
@@ -212,7 +212,7 @@ def test_scan_finds_each_batch_and_stops_before_one_that_is_cut_off():
 @pytest.mark.parametrize(
     "damaged", [sealed(FIELDS + RECORDS, magic=1), sealed(FIELDS + RECORDS, length=0)]
 )
-def test_scan_refuses_what_is_no_batch(damaged):
+def test_scan_refuses_bytes_that_are_no_batch(damaged):
     with pytest.raises(CorruptMessage, match="batch at byte 79: expected magic 2"):
         list(scan(BATCH + damaged))
 

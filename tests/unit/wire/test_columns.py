@@ -129,7 +129,7 @@ def test_columns_have_the_types_that_spark_compares():
     group.headers.validate(full=True)
 
 
-def test_time_of_appending_is_told_from_the_producers():
+def test_append_time_is_distinguished_from_the_producers_timestamp():
     log = log_of([(RECORDS, 0, 0, None), (RECORDS, 0, 0, 77)])
     (group,) = record_columns(log)
     assert group.timestamps.tolist() == [1_000, 999, 2_000, 77, 77, 77]
@@ -149,7 +149,7 @@ def test_incomplete_batch_at_the_end_is_left_out():
         assert len(rows(record_columns(both[:cut]))) == 3
 
 
-def test_nothing_comes_of_nothing():
+def test_empty_input_gives_no_columns():
     assert list(record_columns(b"")) == []
     assert list(record_columns(log_of([(RECORDS, 0, 0, None)]), OffsetRanges.of([]))) == []
 
@@ -239,7 +239,7 @@ def spoiled(how: str, codec: int) -> bytearray:
 @pytest.mark.parametrize("group_bytes", [1, 400, 1 << 20])
 @pytest.mark.parametrize("how", ["flipped", "cut off", "codec 7", "count"])
 @pytest.mark.parametrize("codec", CODECS.values())
-def test_batches_that_cannot_be_read_are_left_out_and_told(codec, how, group_bytes):
+def test_unreadable_batches_are_skipped_and_reported(codec, how, group_bytes):
     sound = encode_batch(RECORDS, codec=codec)
     log = bytearray()
     for index, batch in enumerate((sound, spoiled(how, codec), sound, spoiled(how, codec))):
@@ -261,7 +261,7 @@ def test_batches_that_cannot_be_read_are_left_out_and_told(codec, how, group_byt
 
 
 @pytest.mark.parametrize("lie", [0, 2, 4, 2**31 - 1, -1])
-def test_count_that_lies_is_refused(lie):
+def test_wrong_record_count_is_refused(lie):
     batch = encode_batch(RECORDS)
     batch[57:61] = lie.to_bytes(4, "big", signed=True)
     with pytest.raises(CorruptMessage, match=r"at offsets? 0"):
@@ -282,7 +282,7 @@ def test_batch_that_decompresses_above_the_limit_is_refused():
         list(record_columns(batch, decompressed_bytes_max=999_999))
 
 
-def test_codec_that_does_not_exist_is_refused():
+def test_unknown_codec_is_refused():
     batch = encode_batch(RECORDS)
     batch[22] |= 5
     with pytest.raises(UnsupportedCompressionType):
@@ -355,14 +355,14 @@ def test_records_made_by_hand_are_read(fields):
         ((-1, -1, 17, SIXTEEN, b"\x80" * 6), "expected a number of 5 bytes at most"),
     ],
 )
-def test_field_that_lies_about_its_record_is_refused(fields, message):
+def test_inconsistent_record_field_is_refused(fields, message):
     log = log_with(*fields)
     with pytest.raises(CorruptMessage, match=message):
         list(record_columns(log, headers=True))
     same_or_refused(log)
 
 
-def test_batch_too_small_for_its_records_is_not_looked_through():
+def test_batch_too_small_for_its_record_count_is_not_scanned():
     batch = encode_batch(RECORDS)
     batch[57:61] = (2**31 - 1).to_bytes(4, "big")
     with pytest.raises(CorruptMessage, match="the number of records does not match its size"):
@@ -383,7 +383,7 @@ def same_or_refused(buffer: bytes) -> None:
     codec=st.sampled_from([0, 0, 0, 1, 2, 3, 4]),
     places=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=5)), min_size=1, max_size=3),
 )
-def test_damaged_records_are_read_alike_or_refused(records, codec, places):
+def test_damaged_records_are_read_as_by_the_codec_or_refused(records, codec, places):
     batch = encode_batch(records, codec=codec)
     for place, octets in places:
         at = 21 + int(place * (len(batch) - 22))
@@ -394,7 +394,7 @@ def test_damaged_records_are_read_alike_or_refused(records, codec, places):
 
 
 @given(body=st.binary(max_size=60), count=st.integers(-1, 9))
-def test_any_bytes_as_records_are_read_alike_or_refused(body, count):
+def test_arbitrary_bytes_are_read_as_by_the_codec_or_refused(body, count):
     batch = encode_batch(RECORDS)[:HEADER_BYTES] + body
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
@@ -402,7 +402,7 @@ def test_any_bytes_as_records_are_read_alike_or_refused(body, count):
 
 
 @given(body=st.binary(max_size=60), count=st.integers(-1, 9), before=st.integers(0, 30))
-def test_any_bytes_among_many_batches_are_read_alike_or_refused(body, count, before):
+def test_arbitrary_bytes_among_batches_are_read_as_by_the_codec_or_refused(body, count, before):
     batch = encode_batch(RECORDS)[:HEADER_BYTES] + body
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
@@ -411,7 +411,7 @@ def test_any_bytes_among_many_batches_are_read_alike_or_refused(body, count, bef
 
 
 @pytest.mark.parametrize("codec", CODECS.values())
-def test_much_damage_is_read_alike_or_refused(codec):
+def test_heavy_damage_is_read_as_by_the_codec_or_refused(codec):
     dice = random.Random(codec)
     for _ in range(600):
         batch = encode_batch(RECORDS[: dice.randint(1, 3)], codec=codec)

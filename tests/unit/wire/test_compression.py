@@ -25,20 +25,20 @@ def test_codecs_have_kafkas_numbers():
 
 @pytest.mark.parametrize("name", CODECS)
 @given(payload=st.binary(max_size=2_000))
-def test_payload_comes_back(name, payload):
+def test_payload_survives_a_round_trip(name, payload):
     packed = compress(CODECS[name], memoryview(payload))
     assert decompress(CODECS[name], memoryview(packed), bytes_max=2_000) == payload
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_large_payload_comes_back_and_is_smaller_on_the_way(name):
+def test_large_payload_is_compressed_and_survives_a_round_trip(name):
     packed = compress(PACKED[name], TEXT)
     assert len(packed) < len(TEXT) / 10
     assert decompress(PACKED[name], packed, bytes_max=len(TEXT)) == TEXT
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_others_read_what_we_write_and_we_what_they_write(name):
+def test_compression_is_compatible_with_other_libraries(name):
     assert getattr(theirs, f"{name}_decode")(compress(PACKED[name], TEXT)) == TEXT
     their_packed = getattr(theirs, f"{name}_encode")(TEXT)
     assert decompress(PACKED[name], their_packed, bytes_max=len(TEXT)) == TEXT
@@ -137,13 +137,13 @@ def test_damaged_payload_is_refused(name):
             decompress(PACKED[name], bytes(payload), bytes_max=len(TEXT))
 
 
-def test_snappy_block_that_claims_gigabytes_is_refused_before_anything_is_made():
+def test_snappy_block_that_claims_gigabytes_is_refused_unallocated():
     claim = b"\xff\xff\xff\xff\x07" + b"abc"
     with pytest.raises(CorruptMessage, match="8 bytes claim to decompress to 2147483647"):
         decompress(PACKED["snappy"], claim, bytes_max=2**31)
 
 
-def test_snappy_frame_whose_blocks_lie_is_refused():
+def test_snappy_frame_with_wrong_block_lengths_is_refused():
     header = compress(PACKED["snappy"], b"")
     for length in (0, 5, 2**31, 2**32 - 1):
         with pytest.raises(CorruptMessage, match="snappy: block of"):
@@ -158,7 +158,7 @@ def test_zstd_frame_that_asks_for_a_huge_window_is_refused():
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_codec_that_does_not_exist_is_refused(codec):
+def test_unknown_codec_is_refused(codec):
     with pytest.raises(UnsupportedCompressionType, match=f"found {codec}"):
         compress(codec, b"x")
     with pytest.raises(UnsupportedCompressionType, match=f"found {codec}"):

@@ -87,13 +87,13 @@ def test_records_have_kafkas_bytes(key: Any, value: Any, key_hex: str, value_hex
     assert decode_record(CONSUMER_GROUP_RECORDS, key_bytes, None) == (key, None)
 
 
-def test_version_that_is_not_known_is_an_error() -> None:
+def test_unknown_version_is_an_error() -> None:
     with pytest.raises(DecodeError, match="expected version 4"):
         decode_record(CONSUMER_GROUP_RECORDS, encode_key(OFFSET_KEY), b"\0\5")
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 99])
-def test_topics_of_a_subscription_stand_first_in_every_version(version: int) -> None:
+def test_topics_are_read_from_every_subscription_version(version: int) -> None:
     data = version.to_bytes(2, "big") + bytes.fromhex("00000002 000161 000162 ffffffff 0102")
     assert subscribed_topics(data) == {"a", "b"}
 

@@ -24,7 +24,7 @@ from sharegroup.wire.encoder import encode
 from tests.unit.wire.messages import random_message
 
 
-def test_older_request_gets_the_defaults_of_what_it_lacks():
+def test_older_request_gets_defaults_for_its_missing_fields():
     old = Request0(topics=(Topic0(name="flights"),))
     assert upgrade(old, new_request.MetadataRequest) == new_request.MetadataRequest(
         topics=(new_request.MetadataRequestTopic(topic_id=None, name="flights"),),
@@ -33,7 +33,7 @@ def test_older_request_gets_the_defaults_of_what_it_lacks():
     )
 
 
-def test_newer_response_loses_what_the_older_version_lacks():
+def test_response_loses_the_fields_that_an_older_version_lacks():
     new = new_response.MetadataResponse(
         throttle_time=timedelta(0),
         brokers=(new_response.MetadataResponseBroker(node_id=1, host="h", port=9, rack="r"),),
@@ -54,12 +54,12 @@ def test_null_becomes_the_default_where_the_target_has_no_null():
     assert downgrade(new, Topic9).name == ""
 
 
-def test_message_of_the_right_class_is_given_back():
+def test_message_of_the_right_class_is_returned_unchanged():
     message = random_message(Fetch2, random.Random(1))
     assert upgrade(message, Fetch2) is message
 
 
-def test_older_share_fetch_asks_for_the_default_acquire_mode():
+def test_older_share_fetch_gets_the_default_acquire_mode():
     old = random_message(Fetch1, random.Random(2))
     new = upgrade(old, Fetch2)
     assert (new.share_acquire_mode, new.is_renew_ack) == (0, False)
@@ -69,7 +69,7 @@ def test_older_share_fetch_asks_for_the_default_acquire_mode():
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_every_older_request_can_be_upgraded_and_every_response_downgraded(api):
-    """What comes out is a message of its class: it can be written."""
+    """The result is a message of its class, so it can be encoded."""
     dice = random.Random(api.name)
     for version in range(api.oldest, api.newest):
         for _ in range(5):

@@ -128,7 +128,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: type(layout[0]).__name__)
-def test_record_has_kafkas_bytes_and_comes_back(layout):
+def test_record_has_kafkas_bytes_and_survives_a_round_trip(layout):
     key, key_hex, value, value_hex = layout
     assert encode_key(key).hex() == key_hex
     assert encode_value(value).hex() == value_hex
@@ -143,7 +143,7 @@ def test_record_has_kafkas_bytes_and_comes_back(layout):
     [type_ for pair in (SHARE_STATE_RECORDS | SHARE_GROUP_RECORDS).values() for type_ in pair],
     ids=lambda type_: type_.__name__,
 )
-def test_random_records_read_and_write_as_kio_does(message_class):
+def test_random_records_are_encoded_and_decoded_as_by_kio(message_class):
     dice = random.Random(message_class.__name__)
     for _ in range(20):
         message = random_message(message_class, dice)
@@ -153,12 +153,12 @@ def test_random_records_read_and_write_as_kio_does(message_class):
         assert entity_reader(message_class)(written, 0)[0] == message
 
 
-def test_every_layout_is_written_out_above():
+def test_every_record_type_has_an_expected_layout():
     every = SHARE_STATE_RECORDS | SHARE_GROUP_RECORDS
     assert [(type(key), type(value)) for key, _, value, _ in LAYOUTS] == list(every.values())
 
 
-def test_type_of_another_kind_of_record_is_none():
+def test_record_type_of_another_coordinator_is_none():
     assert decode_record(SHARE_GROUP_RECORDS, b"\0\0\0\1g", b"\0\0") is None
     assert decode_record(SHARE_STATE_RECORDS, b"", b"") is None
 

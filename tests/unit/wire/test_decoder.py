@@ -66,7 +66,7 @@ def test_every_cut_of_a_message_is_refused():
         refusal(ProduceRequest, written[:end])
 
 
-def test_refusal_names_field_position_and_what_was_expected():
+def test_decode_error_names_field_position_and_problem():
     written = bytearray(by_kio(PRODUCE))
     at = written.index(b"12345") - 1
     written[at] = 100
@@ -113,7 +113,7 @@ def test_varint_above_32_bits_is_refused(varint):
     )
 
 
-def test_null_is_refused_where_the_schema_has_none():
+def test_null_is_refused_for_a_field_that_is_not_nullable():
     # The member id is not nullable.
     assert refusal(ShareGroupHeartbeatRequest, b"\x02g\x00\0\0\0\0\0\0\0") == (
         "ShareGroupHeartbeatRequest.member_id at byte 3: null is not allowed"
@@ -149,7 +149,7 @@ def test_unknown_tags_are_skipped():
         (b"\xff\xff\xff\xff\xff\x0f", "varint of at most 32 bits"),
     ],
 )
-def test_tags_that_lie_are_refused(tags, problem):
+def test_inconsistent_tags_are_refused(tags, problem):
     data = HEARTBEAT + b"\x00" + tags
     text = refusal(ShareGroupHeartbeatRequest, data)
     assert text.startswith("ShareGroupHeartbeatRequest.tags at byte ")
@@ -236,7 +236,7 @@ def damaged(written: bytes, dice: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("cls", every_class(), ids=class_id)
-def test_damaged_messages_are_read_or_refused_and_nothing_else(cls):
+def test_damaged_messages_are_decoded_or_refused(cls):
     dice = random.Random(class_id(cls) + "damaged")
     refused = 0
     for _ in range(20):
@@ -253,7 +253,7 @@ def test_damaged_messages_are_read_or_refused_and_nothing_else(cls):
 
 
 @pytest.mark.parametrize("element", [b"\x01", b"\x03ab", b"\x03\xc4\x80", b"\x04abc"])
-def test_memory_stays_in_proportion_to_the_bytes_that_came(element):
+def test_memory_of_decoding_is_proportional_to_the_received_bytes(element):
     count = 100_000
     data = HEARTBEAT + b"\xa1\x8d\x06" + element * count + b"\0"
     tracemalloc.start()
@@ -261,5 +261,5 @@ def test_memory_stays_in_proportion_to_the_bytes_that_came(element):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(message.subscribed_topic_names) == count
-    # Text of one wide character is the worst: 74 bytes of object for 3 bytes that came.
+    # A single wide character is the worst case: 74 bytes of object for 3 received bytes.
     assert peak < 32 * len(data)

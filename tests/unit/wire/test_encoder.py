@@ -64,12 +64,12 @@ def test_flexible_response_has_size_correlation_id_and_no_tags_before_it():
     assert encode_response(7, response) == expected
 
 
-def test_old_response_has_no_tags_before_it():
+def test_old_response_header_has_no_tags():
     response = ListGroupsResponse(error_code=ErrorCode.none, groups=())
     assert encode_response(-1, response) == b"\0\0\0\x0a\xff\xff\xff\xff\0\0\0\0\0\0"
 
 
-def test_api_versions_response_never_has_tags_before_it():
+def test_api_versions_response_header_has_no_tags():
     response = ApiVersionsResponse(error_code=ErrorCode.none, api_keys=(), throttle_time=NO_TIME)
     assert encode_response(7, response)[:8] == b"\0\0\0\x0c\0\0\0\x07"
 
@@ -90,7 +90,7 @@ def test_flexible_request_has_tags_after_its_header():
     assert b"".join(encode_request(5, None, request)) == expected
 
 
-def test_records_are_handed_on_as_they_are():
+def test_records_are_passed_on_without_a_copy():
     first, second = memoryview(bytes(50_000)), bytes(60_000)
     chunks = encode_response_chunks(7, share_fetch_response(first, second))
     assert [len(chunk) > 1_000 for chunk in chunks] == [False, True, False, True, False]
@@ -99,7 +99,7 @@ def test_records_are_handed_on_as_they_are():
     assert b"".join(chunks) == encode_response(7, share_fetch_response(bytes(first), second))
 
 
-def test_fetch_response_hands_records_on_as_they_are():
+def test_fetch_response_passes_records_on_without_a_copy():
     records = bytes(50_000)
     response = fetch.FetchResponse(
         throttle_time=NO_TIME,
@@ -140,7 +140,7 @@ def test_mistake_is_named_with_its_field():
     )
 
 
-def test_null_where_the_schema_has_none_is_named_with_its_field():
+def test_error_for_an_unexpected_null_names_its_field():
     request = ShareGroupHeartbeatRequest(
         group_id=None, member_id="m", member_epoch=0, subscribed_topic_names=None
     )

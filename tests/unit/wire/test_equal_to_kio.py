@@ -23,7 +23,7 @@ MESSAGES_OF_EACH = 12
 
 
 @pytest.mark.parametrize("cls", CLASSES + HEADERS, ids=class_id)
-def test_random_messages_read_and_write_as_kio_does(cls):
+def test_random_messages_are_encoded_and_decoded_as_by_kio(cls):
     dice = random.Random(class_id(cls))
     for _ in range(MESSAGES_OF_EACH):
         message = random_message(cls, dice)
@@ -37,7 +37,7 @@ def test_random_messages_read_and_write_as_kio_does(cls):
 
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_drawn_messages_read_and_write_as_kio_does(data):
+def test_drawn_messages_are_encoded_and_decoded_as_by_kio(data):
     message = data.draw(st.sampled_from(CLASSES).flatmap(messages))
     written = by_kio(message)
     assert encode(message) == written

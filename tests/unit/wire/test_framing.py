@@ -28,7 +28,7 @@ def take_all(frames: Frames) -> list[bytes]:
     bodies=st.lists(st.binary(min_size=8, max_size=300), max_size=8),
     cuts=st.lists(st.integers(1, 400), min_size=1, max_size=30),
 )
-def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(bodies, cuts):
+def test_frames_are_independent_of_the_division_of_the_stream(bodies, cuts):
     stream = b"".join(framed(body) for body in bodies)
     frames = Frames(LIMIT)
     taken = []
@@ -45,7 +45,7 @@ def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(bodies, cuts)
     assert not frames.partial
 
 
-def test_stream_of_single_bytes_is_joined_as_it_comes():
+def test_frame_received_byte_by_byte_is_joined():
     body = bytes(range(256)) * 40
     whole = Frames(LIMIT)
     for byte in framed(body):
@@ -65,7 +65,7 @@ def test_frame_that_was_joined_is_a_copy_that_may_be_written_to():
     assert stream == framed(body)
 
 
-def test_frame_that_came_whole_is_no_copy_and_must_not_be_written_to():
+def test_frame_received_whole_is_a_read_only_view():
     frames = Frames(LIMIT)
     frames.feed(framed(b"b" * 20))
     frame = frames.next()
@@ -85,7 +85,7 @@ def test_single_bytes_cost_a_few_bytes_each():
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 7, LIMIT + 1, 2**31 - 1])
-def test_length_outside_the_limits_is_refused_before_its_bytes_come(length):
+def test_length_outside_the_limits_is_refused_before_its_bytes_arrive(length):
     frames = Frames(LIMIT)
     frames.feed(length.to_bytes(4, "big", signed=True))
     with pytest.raises(FrameError, match=f"frame length {length}: expected 8 to 1000000 bytes"):
@@ -114,7 +114,7 @@ def test_announced_length_allocates_nothing():
     assert peak < 10_000
 
 
-def test_partial_says_whether_a_frame_has_begun():
+def test_partial_is_true_while_a_frame_is_incomplete():
     frames = Frames(LIMIT)
     assert not frames.partial
     frames.feed(b"\0\0")

@@ -21,7 +21,7 @@ from tests.unit.wire.messages import by_kio
 @pytest.mark.parametrize(
     ("version", "header_class"), [(3, RequestHeader1), (9, RequestHeader2), (13, RequestHeader2)]
 )
-def test_header_of_either_kind_is_read_and_written(version, header_class, client_id):
+def test_request_header_of_each_version_survives_a_round_trip(version, header_class, client_id):
     header = header_class(
         request_api_key=0, request_api_version=version, correlation_id=-7, client_id=client_id
     )
@@ -60,7 +60,7 @@ def test_api_versions_of_the_future_still_has_a_header():
         (b"\0\0\0\x09\0\0\0\1\0\0" + b"\xff" * 6, "tags at byte 10: expected a varint"),
     ],
 )
-def test_header_that_lies_is_refused(frame, problem):
+def test_malformed_request_header_is_refused(frame, problem):
     with pytest.raises(DecodeError) as caught:
         decode_request_header(frame)
     assert problem in str(caught.value)

@@ -44,7 +44,7 @@ def count(steps: Steps[Any]) -> int:
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_requests_are_decoded_alike(key: int, version: int) -> None:
+def test_requests_are_decoded_equally_in_steps(key: int, version: int) -> None:
     cls = request_class(key, version)
     for message in (full_message(cls), empty(cls)):
         raw = encode(message)
@@ -56,14 +56,14 @@ def test_requests_are_decoded_alike(key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_responses_are_encoded_alike(key: int, version: int) -> None:
+def test_responses_are_encoded_equally_in_steps(key: int, version: int) -> None:
     cls = response_class(key, version)
     for message in (full_message(cls), empty(cls)):
         chunks = run_to_end(encode_response_steps(7, message))
         assert chunks == encode_response_chunks(7, message)
 
 
-def test_requests_are_converted_alike() -> None:
+def test_requests_are_converted_equally_in_steps() -> None:
     for key in (1, 2, 3):
         oldest = full_message(request_class(key, APIS[key].oldest))
         newest = newest_request_class(key)

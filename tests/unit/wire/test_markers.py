@@ -20,7 +20,7 @@ def control_batch(key: bytes | None, value: bytes | None) -> bytearray:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_marker_comes_back(is_commit):
+def test_marker_survives_a_round_trip(is_commit):
     batch = encode_marker(
         is_commit=is_commit, producer_id=9, producer_epoch=2, timestamp=5, coordinator_epoch=4
     )

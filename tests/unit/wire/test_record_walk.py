@@ -62,7 +62,7 @@ def test_first_record_from_a_time_is_that_of_the_codec(records, codec, timestamp
 
 
 @given(RECORDS, CODECS)
-def test_keys_are_seen_as_the_codec_sees_them(records, codec):
+def test_presence_of_keys_agrees_with_the_codec(records, codec):
     batch = bytes(encode_batch(records, codec=codec))
     assert walked(batch, every_record_has_a_key) == all(
         record.key is not None for record in records
@@ -104,7 +104,7 @@ def test_walks_over_noise_end(noise, claimed):
 
 
 @pytest.mark.parametrize("claimed", [2, 1_000, 2**31 - 1])
-def test_claimed_records_that_are_not_there_are_noticed(claimed):
+def test_missing_records_of_a_batch_are_detected(claimed):
     batch = bytes(encode_batch([SimpleRecord(b"k", b"v", 5)]))
     header = parse_header(batch)._replace(record_count=claimed, last_offset_delta=claimed - 1)
     for walk in (check_records, every_record_has_a_key):
@@ -112,7 +112,7 @@ def test_claimed_records_that_are_not_there_are_noticed(claimed):
             finish(walk(batch[HEADER_BYTES:], header))
 
 
-def test_records_beyond_the_claimed_ones_are_noticed():
+def test_records_beyond_the_record_count_are_detected():
     batch = bytes(encode_batch([SimpleRecord(b"k", b"v", 5)] * 2))
     header = parse_header(batch)._replace(record_count=1, last_offset_delta=0)
     for walk in (check_records, every_record_has_a_key):
@@ -121,7 +121,7 @@ def test_records_beyond_the_claimed_ones_are_noticed():
 
 
 @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (0, 2)])
-def test_offsets_that_do_not_ascend_are_noticed(deltas):
+def test_offsets_that_do_not_ascend_are_detected(deltas):
     first, second = (bytes((2 * 6, 0, 0, 2 * delta, 1, 1, 0)) for delta in deltas)
     header = parse_header(encode_batch([SimpleRecord(None, None, 0)] * 2))
     with pytest.raises(CorruptMessage, match="offset delta"):

@@ -50,7 +50,7 @@ def expected(records, base_offset=0):
 
 
 @given(records=st.lists(new_records, min_size=1, max_size=6), codec=st.sampled_from(range(5)))
-def test_records_come_back_through_every_codec(records, codec):
+def test_records_survive_a_round_trip_through_every_codec(records, codec):
     batch = encode_batch(records, codec=codec)
     (header,) = validate(batch)
     assert (header.record_count, header.codec) == (len(records), codec)
@@ -69,7 +69,7 @@ def test_offsets_follow_the_stamp():
     assert plain(decode_records(batch)) == expected(RECORDS, base_offset=500)
 
 
-def test_producer_fields_stand_in_the_header():
+def test_producer_fields_are_in_the_header():
     batch = encode_batch(
         RECORDS, producer_id=7, producer_epoch=2, base_sequence=40, is_transactional=True
     )
@@ -92,7 +92,7 @@ def test_incomplete_batch_at_the_end_is_left_out():
         assert len(decode_records(whole[:cut])) == 3
 
 
-def test_control_batches_are_passed_over_and_can_be_read_on_their_own():
+def test_control_batches_are_skipped_and_can_be_read_separately():
     control = encode_batch([SimpleRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", 5)])
     control[22] |= CONTROL
     buffer = bytes(encode_batch(RECORDS) + control)
@@ -103,14 +103,14 @@ def test_control_batches_are_passed_over_and_can_be_read_on_their_own():
     assert marker.key == b"\0\0\0\1"
 
 
-def test_flipped_bit_is_found_when_the_checksum_is_asked_for():
+def test_flipped_bit_is_found_with_check_crc():
     batch = encode_batch(RECORDS)
     batch[-2] ^= 1
     with pytest.raises(CorruptMessage, match="batch at offset 0: the checksum does not match"):
         decode_records(batch, check_crc=True)
 
 
-def test_count_that_lies_is_refused():
+def test_wrong_record_count_is_refused():
     for lie in (0, 2, 4, 2**31 - 1):
         batch = encode_batch(RECORDS)
         batch[57:61] = lie.to_bytes(4, "big")
@@ -135,7 +135,7 @@ def test_batch_that_decompresses_above_the_limit_is_refused():
         decode_records(batch, decompressed_bytes_max=999_999)
 
 
-def test_codec_that_does_not_exist_is_refused():
+def test_unknown_codec_is_refused():
     batch = encode_batch(RECORDS)
     batch[22] |= 5
     with pytest.raises(UnsupportedCompressionType):
@@ -143,7 +143,7 @@ def test_codec_that_does_not_exist_is_refused():
 
 
 @pytest.mark.parametrize("codec", CODECS.values())
-def test_damaged_batches_are_read_or_refused_and_nothing_else(codec):
+def test_damaged_batches_are_decoded_or_refused(codec):
     dice = random.Random(codec)
     for _ in range(1_500):
         batch = encode_batch(RECORDS[: dice.randint(1, 3)], codec=codec)

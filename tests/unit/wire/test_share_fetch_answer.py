@@ -85,7 +85,7 @@ def partition(messages: Any, answer: PartitionAnswer) -> Any:
 
 @pytest.mark.parametrize("version", [1, 2])
 @given(answered=topics, lock_ms=st.integers(0, 2**31 - 1), node=endpoint)
-def test_bytes_are_those_of_kio(
+def test_frame_has_the_bytes_of_kio(
     version: int,
     answered: dict[TopicId, list[PartitionAnswer]],
     lock_ms: int,
@@ -98,7 +98,7 @@ def test_bytes_are_those_of_kio(
     assert b"".join(run_to_end(steps)) == frame
 
 
-def test_records_are_handed_on_as_they_are() -> None:
+def test_records_are_passed_on_without_a_copy() -> None:
     records = b"r" * 1000
     answers = {TopicId(UUID(int=1)): [PartitionAnswer(0, records), PartitionAnswer(1)]}
     chunks: list[Chunk] = share_fetch_frame(7, answers, lock_ms=1, endpoint=None)

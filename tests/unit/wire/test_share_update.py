@@ -36,19 +36,19 @@ def as_message(fields: UpdateFields) -> ShareUpdateValue:
 
 
 @given(updates)
-def test_bytes_are_those_of_the_compiled_encoder(fields: UpdateFields) -> None:
+def test_update_has_the_bytes_of_the_compiled_encoder(fields: UpdateFields) -> None:
     assert encode_update(fields) == encode_value(as_message(fields))
 
 
 @given(updates)
-def test_what_is_read_is_what_the_compiled_decoder_reads(fields: UpdateFields) -> None:
+def test_update_is_decoded_as_by_the_compiled_decoder(fields: UpdateFields) -> None:
     value = encode_value(as_message(fields))
     assert decode_update(value) == fields
     assert decode_value(ShareUpdateValue, value) == as_message(fields)
 
 
 @given(updates, st.data())
-def test_bytes_that_were_changed_are_read_like_the_compiled_decoder_or_left_to_it(
+def test_damaged_update_is_decoded_as_by_the_compiled_decoder_or_not_at_all(
     fields: UpdateFields, data: st.DataObject
 ) -> None:
     value = bytearray(encode_value(as_message(fields)))
@@ -84,7 +84,7 @@ def test_unknown_tags_are_left_to_the_compiled_decoder() -> None:
     assert decode_value(ShareUpdateValue, tagged) == as_message(fields)
 
 
-def test_another_version_is_left_to_who_refuses_it() -> None:
+def test_another_version_is_left_to_the_compiled_decoder() -> None:
     value = encode_update(UpdateFields(7, 0, 100, 3, ((1, 2, 2, 1),)))
     assert value is not None
     newer = b"\0\1" + value[len(VERSION) :]

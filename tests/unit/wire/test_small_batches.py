@@ -33,7 +33,7 @@ def by_codec(data: bytes) -> list[tuple[int, bytes, bytes | None]]:
 
 
 @given(batches)
-def test_records_are_those_of_the_compiled_codec(
+def test_records_agree_with_the_compiled_codec(
     made: list[tuple[list[SimpleRecord], int]],
 ) -> None:
     data = b"".join(bytes(encode_batch(some, codec=codec)) for some, codec in made)
@@ -41,7 +41,7 @@ def test_records_are_those_of_the_compiled_codec(
 
 
 @given(batches, st.integers(1, 200))
-def test_a_batch_that_is_cut_off_at_the_end_is_left_out(
+def test_truncated_batch_at_the_end_is_left_out(
     made: list[tuple[list[SimpleRecord], int]], cut: int
 ) -> None:
     data = b"".join(bytes(encode_batch(some, codec=codec)) for some, codec in made)[:-cut]
@@ -64,7 +64,7 @@ def test_a_record_that_contradicts_its_batch_is_refused() -> None:
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.data())
-def test_damage_is_never_read_as_what_the_compiled_codec_does_not_read(
+def test_damaged_batch_is_read_as_by_the_compiled_codec(
     key: bytes, value: bytes, data: st.DataObject
 ) -> None:
     batch = encode_batch([SimpleRecord(key, value, 1)])

@@ -57,7 +57,7 @@ def expected(*numbers: int) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("horizon_ms", [None, 1_000, 7_000, 2**41])
-def test_the_kept_records_are_what_and_where_they_were(codec: int, horizon_ms: int | None) -> None:
+def test_kept_records_and_their_offsets_are_unchanged(codec: int, horizon_ms: int | None) -> None:
     before = placed(codec)
     header = parse_header(before)
     kept = [False, True, True, False]
@@ -71,7 +71,7 @@ def test_the_kept_records_are_what_and_where_they_were(codec: int, horizon_ms: i
     assert KafkaPythonBatch(bytes(batch)).validate_crc()
 
 
-def test_a_horizon_once_set_stays() -> None:
+def test_delete_horizon_is_kept_once_set() -> None:
     batch = placed()
     for kept in ([True, True, True, False], [False, True, False]):
         horizon_ms = 7_000 if len(kept) == 4 else None
@@ -87,7 +87,7 @@ def test_the_largest_timestamp_is_that_of_the_records_left() -> None:
     assert parse_header(batch).max_timestamp == 5_000
 
 
-def test_the_time_of_appending_stays_that_of_all_records() -> None:
+def test_append_time_of_all_records_is_kept() -> None:
     before = placed()
     stamp_append_time(before, 12_345)
     kept = [True, False, False, False]
@@ -95,7 +95,7 @@ def test_the_time_of_appending_stays_that_of_all_records() -> None:
     assert [record.timestamp for record in decode_records(batch)] == [12_345]
 
 
-def test_an_emptied_batch_says_what_its_producer_wrote_last() -> None:
+def test_emptied_batch_keeps_the_state_of_its_producer() -> None:
     batch = emptied(parse_header(placed(codec=4)))
     header = parse_header(batch)
     assert plain(batch) == []
@@ -106,7 +106,7 @@ def test_an_emptied_batch_says_what_its_producer_wrote_last() -> None:
     assert KafkaPythonBatch(bytes(batch)).validate_crc()
 
 
-def test_a_marker_gets_its_horizon_and_stays_a_marker() -> None:
+def test_marker_gets_a_delete_horizon_and_stays_a_marker() -> None:
     marker = encode_marker(is_commit=True, producer_id=8, producer_epoch=3, timestamp=5)
     batch = thinned(marker, parse_header(marker), [True], delete_horizon_ms=99)
     assert decode_marker(batch) == decode_marker(marker)

@@ -107,7 +107,7 @@ def test_routes_apart_from_code_are_taken_one_by_one_in_lists_and_as_a_module() 
         assert [(route.group, route.topics) for route in app.route_list] == wanted
 
 
-def test_route_that_is_handed_over_twice_is_there_once() -> None:
+def test_route_added_twice_is_registered_once() -> None:
     app = App("orders-service")
     routed = share_group("billing", topics="orders", handler=bill)
     app.routes(routed, routed)
@@ -123,7 +123,7 @@ def test_module_without_routes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("declared", [bill, "orders.routes", 3])
-def test_what_is_no_route_is_refused(declared: Any) -> None:
+def test_object_that_is_no_route_is_refused(declared: Any) -> None:
     with pytest.raises(InvalidConfig, match="expected a handler declared with share_group"):
         App("orders-service").routes(declared)
 
@@ -152,7 +152,7 @@ def test_handlers_of_one_group_have_different_topics() -> None:
         ({"dead_letter": BrokerDeadLetter("dead")}, {"dead_letter": "dead"}, "dead_letter"),
     ],
 )
-def test_handlers_of_one_group_agree_on_what_is_the_groups(
+def test_handlers_of_one_group_must_agree_on_group_options(
     options: dict[str, Any], other: dict[str, Any], name: str
 ) -> None:
     app = App("orders-service")
@@ -183,7 +183,9 @@ def test_handlers_of_one_group_have_different_names() -> None:
         ("botstrap", "unknown option botstrap; did you mean bootstrap_servers?"),
     ],
 )
-def test_option_that_an_application_does_not_take_says_what_to_use(name: str, instead: str) -> None:
+def test_unknown_application_option_is_refused_with_its_replacement(
+    name: str, instead: str
+) -> None:
     with pytest.raises(InvalidConfig) as raised:
         App("orders-service", **{name: "127.0.0.1:9092"})
     assert str(raised.value).startswith(f"App 'orders-service': {instead}")
@@ -195,7 +197,7 @@ def test_application_has_a_name_that_files_can_have(name: str) -> None:
         App(name)
 
 
-def test_events_reach_who_listens() -> None:
+def test_events_are_delivered_to_their_listeners() -> None:
     app = App("orders-service")
     heard: list[str] = []
 
@@ -213,7 +215,7 @@ def test_events_reach_who_listens() -> None:
         app.events.on("failed", print)
 
 
-def test_a_listener_may_leave_while_it_is_told_and_the_next_one_is_told_too() -> None:
+def test_listener_may_unsubscribe_during_an_event() -> None:
     events, heard = App("orders-service").events, list[str]()
 
     def once(event: Event) -> None:
@@ -234,7 +236,7 @@ class TestHooks:
         async with app.opened(outbox=object(), clock=object()):
             happened.append("working")
 
-    def test_they_run_around_the_work_the_last_to_shut_down_first(self) -> None:
+    def test_hooks_run_in_order_at_startup_and_in_reverse_at_shutdown(self) -> None:
         app, happened = App("orders-service"), []
 
         @app.on_startup
@@ -278,7 +280,7 @@ class TestHooks:
         asyncio.run(self.around(app, happened))
         assert happened == ["open pool", "working", "close pool", "disconnect"]
 
-    def test_class_that_runs_in_processes_is_opened_there(self) -> None:
+    def test_handler_class_with_processes_is_not_opened_in_the_main_process(self) -> None:
         app, happened = App("orders-service"), []
         app.share_group("billing", topics="orders", handler=InProcesses, processes=1)
         asyncio.run(self.around(app, happened))
@@ -348,7 +350,7 @@ class TestMiddleware:
             "outer after",
         ]
 
-    def test_it_may_replace_the_payload(self) -> None:
+    def test_middleware_may_replace_the_payload(self) -> None:
         async def doubled(call: Call, proceed: Proceed) -> Any:
             call.payload = Order(call.payload.total * 2)
             return await proceed(call)
@@ -358,7 +360,7 @@ class TestMiddleware:
 
         assert self.run(handler, doubled) == Order(6)
 
-    def test_it_sees_what_the_handler_raises_and_may_raise_something_else(self) -> None:
+    def test_middleware_may_replace_the_exception_of_the_handler(self) -> None:
         async def translated(call: Call, proceed: Proceed) -> Any:
             try:
                 return await proceed(call)
@@ -371,7 +373,7 @@ class TestMiddleware:
         with pytest.raises(Reject, match="no such customer"):
             self.run(handler, translated)
 
-    def test_one_that_returns_nothing_leaves_what_the_handler_returned(self) -> None:
+    def test_middleware_that_returns_none_keeps_the_result_of_the_handler(self) -> None:
         failed = ValueError("a bad row")
 
         async def handler(call: Call) -> list[object]:
@@ -408,7 +410,7 @@ class TestMiddleware:
             with pytest.raises(TypeError, match=message):
                 self.run(handler, options)
 
-    def test_without_any_the_handler_is_as_it_was(self) -> None:
+    def test_handler_without_middleware_is_not_wrapped(self) -> None:
         async def handler(call: Call) -> None: ...
 
         assert wrapped(handler, []) is handler
@@ -419,7 +421,7 @@ def test_application_without_handlers_does_not_start() -> None:
         asyncio.run(App("orders-service").start())
 
 
-def test_stopping_what_does_not_run_says_so() -> None:
+def test_stopping_an_application_that_does_not_run_returns_none() -> None:
     assert asyncio.run(App("orders-service").stop()) is None
 
 
@@ -444,7 +446,7 @@ async def alarm(event: Event) -> None: ...
         ),
     ],
 )
-def test_function_that_could_not_be_called_is_refused_where_it_is_declared(
+def test_uncallable_function_is_refused_at_the_declaration(
     declare: Callable[[App], object], message: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"App 'orders-service': {message}"):

@@ -39,7 +39,7 @@ def test_tenth_of_a_second_is_the_same_in_both_units() -> None:
     "written",
     ["", "90", "s", "1.s", "1 hour", "30m1h", "1s1s", "-1s", "1e3s", "1h!", "1 m s", -1, -0.5],
 )
-def test_what_is_no_duration_is_refused_with_what_was_given(written: object) -> None:
+def test_invalid_duration_is_refused_with_its_value(written: object) -> None:
     with pytest.raises(ValueError, match="a duration: expected") as raised:
         seconds(written)
     assert str(raised.value).endswith(f"got {written!r}")

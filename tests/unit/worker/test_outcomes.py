@@ -103,12 +103,12 @@ async def test_row_2_reject() -> None:
 
 
 @worker
-async def test_row_3_release_comes_back_at_once() -> None:
+async def test_row_3_released_record_is_redelivered_immediately() -> None:
     assert await ending(raising(Release(), Release())) == ("accepted", (0.0, 0.0, 0.0), [])
 
 
 @worker
-async def test_row_4_retry_after_comes_back_then() -> None:
+async def test_row_4_retry_after_runs_again_after_its_delay() -> None:
     assert await ending(raising(RetryAfter("1m"))) == ("accepted", (0.0, 60.0), [])
     assert await ending(lambda record: record.pause("2s") if record.attempt == 1 else None) == (
         "accepted",
@@ -118,7 +118,7 @@ async def test_row_4_retry_after_comes_back_then() -> None:
 
 
 @worker
-async def test_row_5_failure_comes_back_as_the_policy_says() -> None:
+async def test_row_5_failure_is_retried_after_the_delays_of_the_policy() -> None:
     outcome, ran, letters = await ending(raising(TimeoutError(), TimeoutError()))
     assert (outcome, letters) == ("accepted", [])
     assert ran == (0.0, 10.0, 30.0)
@@ -132,7 +132,7 @@ async def test_row_6_failure_of_the_last_attempt() -> None:
 
 
 @worker
-async def test_row_7_failure_that_the_policy_does_not_name() -> None:
+async def test_row_7_failure_not_in_the_policy_is_dead_lettered() -> None:
     assert await ending(raising(ValueError())) == ("dead_lettered", (0.0,), ["not-retried"])
 
 
@@ -157,13 +157,13 @@ async def test_row_10_unreadable_record() -> None:
 
 
 @worker
-async def test_row_11_unreadable_record_that_is_kept_nowhere() -> None:
+async def test_row_11_unreadable_record_is_rejected_without_a_dead_letter() -> None:
     assert await ending(raising(), value=b"\xff", unreadable="reject") == ("rejected", (), [])
 
 
 @worker
-async def test_row_12_unreadable_record_that_goes_back() -> None:
-    """Others may read it; where nobody does, its deliveries end it."""
+async def test_row_12_unreadable_record_is_released_until_its_deliveries_end() -> None:
+    """Another process may be able to read it; otherwise the delivery limit ends it."""
     assert await ending(raising(), value=b"\xff", unreadable="release") == (
         "dead_lettered",
         (),
@@ -191,7 +191,7 @@ async def test_row_15_error_that_is_no_exception() -> None:
 
 
 @worker
-async def test_row_16_decision_by_hand_stands() -> None:
+async def test_row_16_explicit_decision_is_kept() -> None:
     def accepts_and_fails(record: Record) -> None:
         record.accept()
         raise TimeoutError("after the decision")
@@ -239,7 +239,7 @@ async def test_row_21_process_that_is_killed() -> None:
 
 
 @worker
-async def test_row_22_each_record_of_a_batch_by_itself() -> None:
+async def test_row_22_records_of_a_batch_are_settled_individually() -> None:
     app = App("shop")
 
     @app.share_group("billing", topics="orders", retry=EXACT, batch=4)

@@ -42,7 +42,7 @@ def test_other_name_is_an_attribute_error() -> None:
         HandlerCrashed("bill", -9),
     ],
 )
-def test_outcome_goes_from_process_to_process_under_its_public_name(error: Exception) -> None:
+def test_outcome_is_pickled_under_its_public_name(error: Exception) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert (str(copy), repr(copy.args)) == (str(error), repr(error.args))

@@ -144,7 +144,7 @@ def test_text_is_left_out_if_the_function_fails(redact: Callable[[str], Any], wh
     assert "event=redaction.failed" in written
 
 
-def test_handler_has_a_function_of_its_own_which_is_called_first() -> None:
+def test_redaction_function_of_the_handler_is_called_first() -> None:
     headers, written, _ = run(None, log_in, redact=without_secret)
     assert SECRET not in str(headers) + written
     headers, _, _ = run(lambda said: said.replace("***", "left"), log_in, redact=without_secret)

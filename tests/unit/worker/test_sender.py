@@ -90,7 +90,7 @@ def billing(handler: Callable[..., Any] = bill, topics: Any = "orders", **option
     return share_group("billing", topics=topics, handler=handler, **options)
 
 
-def test_payload_goes_to_the_handlers_topic() -> None:
+def test_payload_is_sent_to_the_handlers_topic() -> None:
     assert sent(billing(), Order(3)) == Written("orders", b'{"total":3}', None, ())
 
 
@@ -109,14 +109,14 @@ def test_headers_may_be_pairs_with_doubles() -> None:
     assert sent(billing(), Order(3), headers=headers).headers == (("a", b"1"), ("a", b"2"))
 
 
-def test_headers_of_the_workers_own_are_refused() -> None:
+def test_reserved_headers_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"names that start with __sharegroup\. are reserved for the worker"
     ):
         sent(billing(), Order(3), headers={"__sharegroup.failures": "9"})
 
 
-def test_what_is_no_text_and_no_bytes_is_refused_by_name() -> None:
+def test_key_or_header_that_is_no_text_or_bytes_is_refused() -> None:
     with pytest.raises(TypeError, match=r"bill\.send: expected a key of text or bytes, got 7"):
         sent(billing(), Order(3), key=7)
     with pytest.raises(TypeError, match="header 'attempt': expected text or bytes, got 1"):
@@ -133,7 +133,7 @@ def test_topic_is_one_of_the_handlers() -> None:
             sent(routed, Order(3), topic=topic)
 
 
-def test_delay_goes_to_a_retry_topic_with_its_story() -> None:
+def test_delayed_record_is_sent_to_a_retry_topic_with_its_story() -> None:
     written = sent(billing(), Order(3), key="k", headers={"a": "1"}, delay="10m")
     assert (written.topic, written.value, written.key) == (
         "billing.retry.10m",
@@ -146,7 +146,7 @@ def test_delay_goes_to_a_retry_topic_with_its_story() -> None:
     )
 
 
-def test_delay_uses_the_routes_own_tiers() -> None:
+def test_delay_uses_the_tiers_of_the_route() -> None:
     written = sent(billing(retry_tiers=("1s", "1m")), Order(3), delay="10m")
     assert written.topic == "billing.retry.1m"
 
@@ -193,7 +193,7 @@ def test_payload_that_may_wait_is_encoded_in_a_thread() -> None:
     assert sent(routed, Order(3)).value != b"MainThread"
 
 
-def test_first_send_waits_until_the_topics_are_made_and_tries_again_when_they_are_not() -> None:
+def test_first_send_creates_the_topics_and_retries_after_a_failure() -> None:
     app = App("orders-service")
     routed = app.share_group("billing", topics="orders", handler=bill)
     prepared: list[str] = []
@@ -222,12 +222,12 @@ def test_first_send_waits_until_the_topics_are_made_and_tries_again_when_they_ar
     assert app.outlet.prepare is None
 
 
-def test_handler_that_belongs_to_no_application_says_so() -> None:
+def test_send_of_a_handler_without_an_application_is_refused() -> None:
     with pytest.raises(NotConnected, match=r"bill\.send: the handler belongs to no App yet"):
         asyncio.run(billing().send(Order(3)))
 
 
-def test_sending_where_nothing_runs_says_what_to_do() -> None:
+def test_send_without_a_running_application_is_refused_with_advice() -> None:
     app = App("orders-service")
     routed = app.share_group("billing", topics="orders", handler=bill)
     with pytest.raises(NotConnected) as raised:
@@ -253,7 +253,7 @@ def test_application_sends_through_one_outbox_at_a_time() -> None:
     assert app.outlet.outbox is None
 
 
-def test_handler_belongs_to_the_application_that_took_it_last() -> None:
+def test_handler_belongs_to_the_last_application_it_was_added_to() -> None:
     routed = billing()
     first, second = App("first"), App("second")
     first.routes(routed)
@@ -273,7 +273,7 @@ def test_plain_function_in_a_thread_sends_and_waits() -> None:
     assert asyncio.run(from_a_thread()) == Written("orders", b'{"total":3}', b"k", ())
 
 
-def test_blocking_on_the_loop_itself_is_refused() -> None:
+def test_blocking_send_on_the_event_loop_is_refused() -> None:
     app = App("orders-service")
     routed = app.share_group("billing", topics="orders", handler=bill)
 

@@ -94,7 +94,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[int, str]]:
     }
 
 
-def test_type_checker_finds_what_is_wrong_and_nothing_else(found: set[tuple[int, str]]) -> None:
+def test_type_checker_finds_exactly_the_expected_errors(found: set[tuple[int, str]]) -> None:
     expected = {
         (number, rule)
         for number, line in enumerate(PROGRAM.splitlines(), 1)

@@ -30,7 +30,7 @@ def test_every_record_is_in_the_sink_once(tmp_path: Path) -> None:
     assert report.in_the_sink == report.produced > 600, report
 
 
-def test_a_seed_says_who_is_killed_and_every_kind_has_its_turn() -> None:
+def test_seed_determines_the_victims_and_each_kind_occurs_equally_often() -> None:
     assert victims(20, random.Random(7)) == victims(20, random.Random(7))
     assert Counter(victims(20, random.Random(7))) == dict.fromkeys(Victim, 4)
     assert len(set(victims(3, random.Random(7)))) == 3
@@ -68,7 +68,7 @@ def test_a_falsified_sink_has_a_problem(delivered: list[Delivered], problem: str
     assert list(problems(PRODUCED, delivered)) == [problem]
 
 
-def test_a_batch_that_is_written_again_replaces_itself(tmp_path: Path) -> None:
+def test_batch_written_again_replaces_itself(tmp_path: Path) -> None:
     sink = Sink(tmp_path / "sink.sqlite")
     sink.write(0, [(0, 0, b"a"), (0, 1, b"b")])
     sink.write(1, [(0, 2, b"c")])

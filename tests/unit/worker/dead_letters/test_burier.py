@@ -46,7 +46,7 @@ def bury(outbox: Kept, dead_letter: Any, **more: Any) -> WrittenRecord | None:
     ("dead_letter", "topic"),
     [(DeadLetter(), "billing.dead"), (DeadLetter("orders.dead"), "orders.dead")],
 )
-def test_letter_goes_to_the_topic_that_is_declared(dead_letter: DeadLetter, topic: str) -> None:
+def test_dead_letter_is_written_to_the_declared_topic(dead_letter: DeadLetter, topic: str) -> None:
     outbox = Kept()
     assert bury(outbox, dead_letter) == RecordMetadata(topic, 0, 0, 0)
     ((where, value, more),) = outbox.sent
@@ -55,7 +55,7 @@ def test_letter_goes_to_the_topic_that_is_declared(dead_letter: DeadLetter, topi
 
 
 @pytest.mark.parametrize("dead_letter", [None, BrokerDeadLetter("dlq.billing")])
-def test_nothing_is_written_for_a_broker_or_for_nobody(dead_letter: Any) -> None:
+def test_burier_writes_nothing_for_broker_dead_letters_or_without_a_topic(dead_letter: Any) -> None:
     outbox = Kept()
     assert bury(outbox, dead_letter) is None
     assert outbox.sent == []

@@ -64,12 +64,12 @@ def test_holds(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FALSE)
-def test_does_not_hold(text: str) -> None:
+def test_expression_does_not_match(text: str) -> None:
     assert not Expression(text).holds(json.dumps(ORDER).encode())
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"{", b"[" * 100_000])
-def test_what_is_no_json_never_matches(value: bytes | None) -> None:
+def test_value_that_is_no_json_never_matches(value: bytes | None) -> None:
     assert not Expression("not nothing").holds(value)
 
 
@@ -109,12 +109,12 @@ def test_whole_value_has_a_name() -> None:
         "(" * 900 + "x" + ")" * 900,
     ],
 )
-def test_nothing_else_is_offered(text: str) -> None:
+def test_unsupported_expression_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError):
         Expression(text)
 
 
-def test_what_is_not_offered_is_named() -> None:
+def test_error_names_the_unsupported_part_of_the_expression() -> None:
     with pytest.raises(ExpressionError, match=r"'total \+ 1' is not supported: only fields"):
         Expression("total + 1 > 3")
 

@@ -121,7 +121,7 @@ KAFKAS = [
 ]
 
 
-def test_brokers_letter_says_where_and_why() -> None:
+def test_letter_of_the_broker_has_its_origin_and_reason() -> None:
     letter = read([("tag", b"x"), *KAFKAS], value=b"v")
     assert letter.story == Story(origin=RecordOrigin("orders", 2, 77, -1))
     death = letter.death
@@ -142,11 +142,11 @@ def test_brokers_letter_says_where_and_why() -> None:
         ([("tag", b"x")], False),
     ],
 )
-def test_letter_that_lacks_its_record_is_known(headers: list[Header], lacks: bool) -> None:
+def test_letter_that_lacks_its_record_is_recognized(headers: list[Header], lacks: bool) -> None:
     assert read(headers).lacks_its_record is lacks
 
 
-def test_reason_that_this_version_does_not_know_is_unknown() -> None:
+def test_unsupported_reason_is_read_as_unknown() -> None:
     assert read([("__sharegroup.dead.reason", b"eclipse")]).death.reason is DeadLetterReason.UNKNOWN
     assert read([("__sharegroup.dead.reason", b"unrouted")]).death.reason is (
         DeadLetterReason.UNROUTED
@@ -164,7 +164,7 @@ def test_record_that_was_found_is_the_letters() -> None:
     assert not bare.lacks_its_record, "a record need not have anything"
 
 
-def test_letter_of_a_letter_keeps_what_the_first_one_said() -> None:
+def test_dead_letter_of_a_dead_letter_keeps_the_headers_of_the_first() -> None:
     inner = [("tag", b"x"), *KAFKAS]
     outer = [*inner, *((name, b"9" if value == b"77" else value) for name, value in KAFKAS)]
     letter = read(outer)
@@ -172,7 +172,7 @@ def test_letter_of_a_letter_keeps_what_the_first_one_said() -> None:
     assert letter.story.origin == RecordOrigin("orders", 2, 9, -1)
 
 
-def test_death_has_one_name_however_often_it_is_written() -> None:
+def test_dead_id_is_the_same_for_every_write_of_a_dead_letter() -> None:
     given_ = Given("billing.retry", offset=3)
     story = Story(origin=RecordOrigin("orders", 2, 77, 8), redrives=1)
     assert dead_id("billing", given_, story) == "billing/orders/2/77/1"
@@ -181,7 +181,7 @@ def test_death_has_one_name_however_often_it_is_written() -> None:
     assert dead_id("billing", given_, delayed) == "billing/billing.retry/0/3/0"
 
 
-def test_long_id_of_a_stranger_is_not_handed_on() -> None:
+def test_overlong_dead_id_is_replaced() -> None:
     assert read([("__sharegroup.dead.id", b"x" * 1_000)]).redrive_id == "dead/1/5"
 
 
@@ -205,7 +205,7 @@ def test_error_without_a_text_buries_its_record_all_the_same() -> None:
     )
 
 
-def test_error_whose_traceback_can_not_be_had_buries_its_record_all_the_same() -> None:
+def test_error_without_a_readable_traceback_still_buries_its_record() -> None:
     class Broken(Exception):
         def __getattribute__(self, name: str) -> object:
             if name == "__notes__":
@@ -214,7 +214,9 @@ def test_error_whose_traceback_can_not_be_had_buries_its_record_all_the_same() -
 
     letter = written(Given("orders"), Bury(NEW, "rejected", Broken("text")))
     assert letter.death.error_message == "text"
-    assert "RuntimeError" in letter.death.traceback  # Which Python says it differs.
+    assert (
+        "RuntimeError" in letter.death.traceback
+    )  # The exact text depends on the version of Python.
 
 
 def test_cause_is_in_the_traceback() -> None:
@@ -226,7 +228,7 @@ def test_cause_is_in_the_traceback() -> None:
     assert "direct cause" in letter.death.traceback
 
 
-def test_kafkas_words_stand_beside_ours() -> None:
+def test_letter_has_kafkas_headers_in_addition_to_ours() -> None:
     headers = dict(
         letter_headers(
             Given("billing.retry", 3, delivery_count=2),

@@ -69,7 +69,7 @@ def test_condition_holds(selection: Selection) -> None:
 
 
 @pytest.mark.parametrize("selection", OTHERS)
-def test_condition_does_not_hold(selection: Selection) -> None:
+def test_selection_does_not_match(selection: Selection) -> None:
     assert not selection.matches(LETTER, redriven=False)
 
 
@@ -77,7 +77,7 @@ def test_all_conditions_have_to_hold() -> None:
     assert not Selection(group="billing", reason="rejected").matches(LETTER, redriven=False)
 
 
-def test_no_condition_is_everything() -> None:
+def test_selection_without_conditions_matches_everything() -> None:
     assert EVERYTHING.is_everything
     assert EVERYTHING.matches(LETTER, redriven=True)
 
@@ -95,6 +95,6 @@ def test_entry_is_read() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b'{"topic_id":1}', b"7"])
-def test_what_is_no_entry_is_named(value: bytes | None) -> None:
+def test_invalid_ledger_entry_is_refused(value: bytes | None) -> None:
     with pytest.raises(ValueError, match="expected an entry of the redrive ledger"):
         parsed(value)

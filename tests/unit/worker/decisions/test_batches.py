@@ -15,7 +15,7 @@ def test_batch_that_returns_is_done(returned: object) -> None:
     assert ends_of_returned(returned, 3) == (None, None, None)
 
 
-def test_exceptions_in_a_returned_list_are_those_of_their_records() -> None:
+def test_exceptions_in_a_returned_list_belong_to_the_records_at_their_index() -> None:
     assert ends_of_returned([None, BAD, 7], 3) == (None, BAD, None)
     assert ends_of_returned((WORSE, BAD), 2) == (WORSE, BAD)
 
@@ -26,7 +26,7 @@ def test_list_with_exceptions_and_too_few_entries_fails_all() -> None:
     assert "a batch handler of 2 records returned a list of 1" in str(ends[0])
 
 
-def test_some_failed_names_those_that_did() -> None:
+def test_some_failed_gives_the_failed_records_their_errors() -> None:
     assert ends_of_raised(SomeFailed({1: BAD, 2: WORSE}), 4) == (None, BAD, WORSE, None)
 
 
@@ -40,5 +40,5 @@ def test_other_exception_is_that_of_every_record() -> None:
     assert ends_of_raised(BAD, 2) == (BAD, BAD)
 
 
-def test_some_failed_says_which() -> None:
+def test_text_of_some_failed_lists_indexes_and_errors() -> None:
     assert str(SomeFailed({2: WORSE, 1: BAD})) == "1: ValueError('bad'), 2: Reject('worse')"

@@ -91,24 +91,24 @@ def test_row_2_reject_buries_without_another_try() -> None:
     )
 
 
-def test_row_3_release_gives_back_and_is_no_failure() -> None:
+def test_row_3_release_redelivers_and_is_no_failure() -> None:
     assert decided(Release()) == Redeliver()
     assert decided(Release(), TWICE) == Redeliver()
     assert decided(Release(), retry=None) == Redeliver()
 
 
-def test_row_4_retry_after_waits_so_long_and_costs_an_attempt() -> None:
+def test_row_4_retry_after_waits_for_its_delay_and_counts_as_an_attempt() -> None:
     attempts = (failed(1, "sharegroup.worker.RetryAfter", "busy"),)
     story = Story(failures=1, attempts=attempts, due_ms=NOW_MS + 90_000)
     assert decided(RetryAfter("1m30s", "busy")) == Postpone(story)
     assert decided(RetryAfter("1m30s", "busy"), holding_allowed_seconds=90) == Hold(story)
 
 
-def test_row_4_retry_after_is_tried_again_whatever_the_policy_names() -> None:
+def test_row_4_retry_after_is_retried_even_if_the_policy_lists_no_error() -> None:
     assert isinstance(decided(RetryAfter(1), retry=Retry(retry_on=())), Postpone)
 
 
-def test_row_5_failure_that_the_policy_names_waits_as_it_says() -> None:
+def test_row_5_retriable_failure_waits_for_the_delay_of_the_policy() -> None:
     story = Story(failures=1, attempts=(failed(1, TIMEOUT, "slow"),), due_ms=NOW_MS + 10_000)
     assert decided(TimeoutError("slow")) == Postpone(story)
 
@@ -126,12 +126,12 @@ def test_row_5_chance_moves_the_delay_by_the_jitter() -> None:
     assert step.story.due_ms == NOW_MS + 9_000
 
 
-def test_row_5_short_wait_stays_here_and_a_longer_one_does_not() -> None:
+def test_row_5_short_delay_is_held_and_a_longer_one_is_postponed() -> None:
     assert isinstance(decided(TimeoutError(), holding_allowed_seconds=10.0), Hold)
     assert isinstance(decided(TimeoutError(), holding_allowed_seconds=9.9), Postpone)
 
 
-def test_row_5_without_room_not_even_no_wait_stays_here() -> None:
+def test_row_5_without_room_even_an_immediate_retry_is_postponed() -> None:
     at_once = Retry(initial_delay=0)
     assert isinstance(decided(TimeoutError(), retry=at_once, holding_allowed_seconds=0), Postpone)
     assert isinstance(decided(TimeoutError(), retry=at_once, holding_allowed_seconds=0.1), Hold)
@@ -146,7 +146,7 @@ def test_row_6_last_attempt_that_fails_buries(error: Exception) -> None:
     assert step.story.due_ms is None
 
 
-def test_row_7_failure_that_the_policy_does_not_name_buries_at_once() -> None:
+def test_row_7_failure_not_in_the_policy_is_buried_immediately() -> None:
     error = ValueError("no such customer")
     story = Story(failures=1, attempts=(failed(1, "builtins.ValueError", "no such customer"),))
     assert decided(error) == Bury(story, "not-retried", error)
@@ -170,12 +170,12 @@ def test_row_10_unreadable_record_is_buried_and_had_no_run() -> None:
     assert decided(error, ONCE) == Bury(ONCE, "unreadable", error)
 
 
-def test_row_11_unreadable_record_may_be_rejected_and_kept_nowhere() -> None:
+def test_row_11_unreadable_record_may_be_rejected_without_a_dead_letter() -> None:
     error = UnreadablePayload("expected Order")
     assert decided(error, unreadable="reject") == Bury(NEW, "unreadable", error, is_kept=False)
 
 
-def test_row_12_unreadable_record_may_go_back() -> None:
+def test_row_12_unreadable_record_may_be_released() -> None:
     assert decided(UnreadablePayload("expected Order"), unreadable="release") == Redeliver()
 
 
@@ -218,7 +218,7 @@ def test_row_14_longest_wait_of_a_group_decides() -> None:
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt()])
-def test_row_15_what_is_no_exception_is_a_failure_like_one(error: BaseException) -> None:
+def test_row_15_base_exception_is_a_failure_like_an_exception(error: BaseException) -> None:
     assert isinstance(decided(error, retry=Retry()), Postpone)
     step = decided(error)  # Its policy names other classes.
     assert isinstance(step, Bury)

@@ -56,7 +56,7 @@ def test_delay_walks_down_the_tiers(delay_ms: int, way: list[str]) -> None:
     assert walk(delay_ms)[0] == way
 
 
-def test_what_is_due_a_little_earlier_than_a_tier_ends_goes_there_all_the_same() -> None:
+def test_record_due_slightly_before_the_delay_of_a_tier_uses_that_tier() -> None:
     assert TIERS.next_topic("g", 3_599_900, 3_600_000) == "g.retry.1h"
     assert TIERS.next_topic("g", 3_540_000, 3_600_000) == "g.retry.1h"
     assert TIERS.next_topic("g", 3_539_999, 3_600_000) == "g.retry.10m"
@@ -85,7 +85,7 @@ def test_steps_that_take_time_make_no_walk_longer_than_its_delay(
     st.lists(st.integers(1, 10**9), min_size=1, max_size=6),
     st.integers(0, 10**10),
 )
-def test_any_tiers_will_do(delays_ms: list[int], delay_ms: int) -> None:
+def test_any_set_of_tiers_reaches_the_delay(delays_ms: list[int], delay_ms: int) -> None:
     tiers = Tiers.of(number / 1000 for number in delays_ms)
     left_ms, steps = delay_ms, 0
     while (topic := tiers.next_topic("g", left_ms, delay_ms)) != "g.retry" and steps < 1_000:

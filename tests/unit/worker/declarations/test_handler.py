@@ -93,7 +93,7 @@ def test_shape_follows_from_the_signature(
     assert found == (name, kind, payload_type, takes_record, is_batch)
 
 
-def test_function_is_called_as_it_is() -> None:
+def test_function_is_its_own_call() -> None:
     assert shape_of(bill) == HandlerShape(
         name="bill",
         call=bill,
@@ -106,7 +106,7 @@ def test_function_is_called_as_it_is() -> None:
     )
 
 
-def test_object_is_called_with_what_it_was_made_with() -> None:
+def test_handler_object_is_called_with_its_own_state() -> None:
     assert shape_of(Charge(3)).call(Order(5)) == 15
 
 
@@ -147,7 +147,7 @@ def test_function_has_nothing_to_open() -> None:
     assert shape_of(Charge(3)).closing is None
 
 
-def test_annotation_may_name_a_type_that_stands_beside_the_handler() -> None:
+def test_annotation_may_name_a_local_type() -> None:
     @dataclass
     class Local:
         total: int
@@ -158,7 +158,7 @@ def test_annotation_may_name_a_type_that_stands_beside_the_handler() -> None:
     assert handler.route.shape.payload_type is Local
 
 
-def test_second_parameter_with_a_default_is_the_handlers_own() -> None:
+def test_second_parameter_with_a_default_is_not_the_record() -> None:
     async def handler(order: Order, retries: int = 3, *, loud: bool = False) -> None: ...
 
     assert not shape_of(handler).takes_record
@@ -241,6 +241,6 @@ class Picky:
         (3, "handler int: expected a function"),
     ],
 )
-def test_what_can_not_be_called_for_a_record_is_refused(handler: Any, message: str) -> None:
+def test_handler_that_cannot_be_called_with_a_record_is_refused(handler: Any, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         shape_of(handler)

@@ -88,7 +88,7 @@ def test_rate_limit_is_read(written: object, expected: RateLimit) -> None:
     assert declared(rate_limit=written).rate_limit == expected
 
 
-def test_everything_can_be_turned_off() -> None:
+def test_options_can_be_turned_off_with_none() -> None:
     route = declared(retry=None, dead_letter=None, max_handling=None, rate_limit=None)
     assert route.retry is None
     assert route.dead_letter is None
@@ -96,7 +96,7 @@ def test_everything_can_be_turned_off() -> None:
 
 
 @pytest.mark.parametrize(("name", "instead"), ELSEWHERE.items(), ids=ELSEWHERE)
-def test_option_of_another_world_says_what_to_use_instead(name: str, instead: str) -> None:
+def test_option_of_another_library_is_refused_with_its_replacement(name: str, instead: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         share_group("billing", handler=bill, **{name: 1})
     assert str(raised.value) == (
@@ -128,7 +128,7 @@ def test_well_known_names_are_in_the_table(name: str, contained: str) -> None:
     assert contained in ELSEWHERE[name]
 
 
-def test_table_names_no_option_that_there_is() -> None:
+def test_table_of_foreign_options_has_no_option_of_ours() -> None:
     from sharegroup.worker.declarations.options import RouteOptions
 
     assert not set(ELSEWHERE) & set(RouteOptions.__annotations__)
@@ -202,7 +202,7 @@ def test_process_must_be_able_to_find_its_handler() -> None:
         declared(here, processes=2)
 
 
-def test_decorator_without_its_parentheses_says_how_it_is_written() -> None:
+def test_decorator_without_parentheses_is_refused_with_the_correct_form() -> None:
     with pytest.raises(InvalidConfig, match=r"group's name, got <function bill .*write @app"):
         share_group(bill)
 
@@ -255,9 +255,7 @@ def test_retention_may_have_no_end() -> None:
         ("unreadable", "release", OnUnreadable.RELEASE),
     ],
 )
-def test_option_is_given_as_a_member_of_its_enum_or_as_a_string(
-    name: str, given: str, member: StrEnum
-) -> None:
+def test_enum_option_accepts_a_member_or_a_string(name: str, given: str, member: StrEnum) -> None:
     for value in (given, member):
         route = declared(**{name: value})
         assert getattr(route, name) is member

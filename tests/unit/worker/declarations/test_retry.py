@@ -28,7 +28,7 @@ def test_delay_of_a_retry_beyond_all_numbers_is_the_longest() -> None:
     assert Retry(max_attempts=100_000, initial_delay="1s", jitter=0).delay(90_000, 0.5) == 3_600.0
 
 
-def test_retry_at_once_stays_at_once() -> None:
+def test_initial_delay_of_zero_stays_zero() -> None:
     assert Retry(max_attempts=100_000, initial_delay=0).delay(90_000, 0.9) == 0.0
 
 
@@ -55,7 +55,7 @@ def test_one_class_need_not_be_a_tuple() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])
-def test_what_is_no_exception_is_treated_like_one(error: BaseException) -> None:
+def test_base_exception_is_treated_like_an_exception(error: BaseException) -> None:
     assert Retry().applies_to(error)
     assert not Retry(retry_on=ValueError).applies_to(error)
     assert not Retry(dont_retry_on=type(error)).applies_to(error)

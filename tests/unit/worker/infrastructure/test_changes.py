@@ -100,13 +100,13 @@ def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
     )
 
 
-def test_a_handled_topic_is_left_as_it_is() -> None:
+def test_handled_topic_without_a_declaration_is_not_changed() -> None:
     topic = next(topic for topic in wanted([route()]).topics if topic.name == "orders")
     assert (topic.partitions, topic.configs) == (None, {})
     assert between(topic, ExistingTopic(7, {})) == []
 
 
-def test_a_topic_of_the_applications_own_is_as_it_is_declared() -> None:
+def test_declared_topic_requires_its_partitions_and_settings() -> None:
     declared = TopicDeclaration("orders", 12, {"retention.ms": "5"})
     topic = next(topic for topic in wanted([route()], [declared]).topics if topic.name == "orders")
     assert topic == RequiredTopic(
@@ -138,7 +138,7 @@ def test_the_brokers_dead_letters_are_settings_of_group_and_topic() -> None:
     }
 
 
-def test_what_a_route_says_of_its_group_wins_over_what_is_implied() -> None:
+def test_group_settings_of_a_route_override_the_implied_ones() -> None:
     settings = {"share.renew.acknowledge.enable": "false", "share.delivery.count.limit": "9"}
     found = wanted([route(group_configs=settings)])
     assert found.groups == (
@@ -209,7 +209,7 @@ def test_partitions_can_be_added_and_not_taken_away() -> None:
     assert "cannot be removed" in str(shrunk[0])
 
 
-def test_more_partitions_than_nobody_declared_are_fine() -> None:
+def test_more_partitions_than_required_are_accepted_if_not_declared() -> None:
     topic = RequiredTopic("billing.retry", "retries", 2, more_is_fine=True)
     assert between(topic, ExistingTopic(3, {})) == []
     assert [change.kind for change in between(topic, ExistingTopic(1, {}))] == [ChangeKind.DRIFT]
@@ -223,7 +223,7 @@ def test_a_topics_setting_that_differs_is_drift() -> None:
     ]
 
 
-def test_a_topics_setting_that_the_brokers_do_not_know_is_refused() -> None:
+def test_unknown_topic_setting_is_refused() -> None:
     topic = RequiredTopic(
         "dead", "dead letters", 1, {"errors.deadletterqueue.group.enable": "true"}
     )
@@ -234,7 +234,7 @@ def test_a_topics_setting_that_the_brokers_do_not_know_is_refused() -> None:
     ("source", "kind"),
     [(ConfigSource.DEFAULT, ChangeKind.MISSING), (ConfigSource.GROUP, ChangeKind.DRIFT)],
 )
-def test_a_groups_setting_is_missing_until_somebody_set_it(
+def test_group_setting_is_missing_until_it_is_set_explicitly(
     source: ConfigSource, kind: ChangeKind
 ) -> None:
     name = "share.auto.offset.reset"
@@ -246,7 +246,7 @@ def test_a_groups_setting_is_missing_until_somebody_set_it(
     assert between(group=group, settings=group_entry(name, "earliest", source)) == []
 
 
-def test_an_implied_setting_that_the_brokers_do_not_know_is_passed_over() -> None:
+def test_unknown_implied_group_setting_is_ignored() -> None:
     name = "share.renew.acknowledge.enable"
     assert between(group=RequiredGroup("g", {name: "true"}, frozenset({name}))) == []
     assert [change.kind for change in between(group=RequiredGroup("g", {name: "true"}))] == [
@@ -254,7 +254,7 @@ def test_an_implied_setting_that_the_brokers_do_not_know_is_passed_over() -> Non
     ]
 
 
-def test_only_names_that_a_worker_gives_are_its_own() -> None:
+def test_only_topics_with_names_of_the_worker_are_owned() -> None:
     names = [
         "billing.dead", "billing.retry", "billing.retry.5s", "billing.retry.1h30m",
         "billing.retry.due", "billing.retry.1s500ms",
@@ -264,7 +264,7 @@ def test_only_names_that_a_worker_gives_are_its_own() -> None:
     assert list(owned_names(["billing"], names)) == names[:6]
 
 
-def test_what_is_owned_and_not_declared_is_surplus_and_says_what_it_holds() -> None:
+def test_owned_topic_that_is_not_required_is_surplus_with_its_record_count() -> None:
     found = changes(
         RequiredInfrastructure((), ()),
         ExistingInfrastructure({"billing.retry.5s": ExistingTopic(2, {}, 1207)}, {}),

@@ -96,7 +96,7 @@ def test_fewer_replicas_than_declared_are_refused_and_more_are_fine() -> None:
 
 
 @pytest.mark.parametrize(("insync", "kind"), [(None, ChangeKind.WARNING), (2, ChangeKind.DRIFT)])
-def test_a_smaller_min_isr_is_mended_where_it_is_declared(
+def test_too_small_min_insync_replicas_is_corrected_if_declared(
     insync: int | None, kind: ChangeKind
 ) -> None:
     found = compared(topic(None, insync), brokers=3, replicas=3, insync="1")
@@ -112,7 +112,7 @@ def test_a_min_isr_above_a_topics_replicas_is_never_wanted() -> None:
     assert [change.setting for change in found] == ["replication_factor"]
 
 
-def test_a_min_isr_among_the_topics_settings_is_compared_as_they_are() -> None:
+def test_min_insync_replicas_in_the_topic_settings_is_compared_like_them() -> None:
     declared = topic(configs={MIN_INSYNC: "1"})
     assert compared(declared, brokers=3, replicas=3, insync="1") == []
     (change,) = compared(declared, brokers=3)
@@ -120,7 +120,7 @@ def test_a_min_isr_among_the_topics_settings_is_compared_as_they_are() -> None:
     assert change.topic.configs == {MIN_INSYNC: "1"}
 
 
-def test_replicas_of_somebody_elses_topic_are_not_compared() -> None:
+def test_replicas_of_foreign_topics_are_not_compared() -> None:
     assert compared(topic(is_ours=False), brokers=3, replicas=1) == []
 
 
@@ -159,7 +159,7 @@ def test_each_declaration_is_about_its_topics_and_the_app_about_all_others() -> 
     ]
 
 
-def test_a_topic_of_two_groups_has_what_the_more_careful_one_declares() -> None:
+def test_topic_of_two_groups_has_the_stricter_replication_of_both() -> None:
     app = App("orders-service")
 
     @app.share_group("billing", topics="a", dead_letter=DeadLetter("dead", replication_factor=2))
@@ -185,7 +185,7 @@ def test_a_topic_of_two_groups_has_what_the_more_careful_one_declares() -> None:
         ),
     ],
 )
-def test_wrong_numbers_are_refused_where_they_are_declared(
+def test_invalid_replication_numbers_are_refused_in_every_declaration(
     options: dict[str, Any], text: str
 ) -> None:
     for declare, whose in (

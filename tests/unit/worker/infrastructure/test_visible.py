@@ -58,7 +58,7 @@ class Lagging:
         return answers
 
 
-def test_every_broker_is_asked_until_it_has_heard_of_it(
+def test_every_broker_is_polled_until_it_knows_the_topic(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     admin: Any = Lagging(late_answers=3)
@@ -67,7 +67,7 @@ def test_every_broker_is_asked_until_it_has_heard_of_it(
     assert caplog.text == ""
 
 
-def test_a_broker_that_hears_of_nothing_is_told_of_and_not_waited_for(
+def test_broker_that_does_not_learn_of_the_topic_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     admin: Any = Lagging(late_answers=1_000_000)
@@ -75,7 +75,9 @@ def test_a_broker_that_hears_of_nothing_is_told_of_and_not_waited_for(
     assert "event=infrastructure.lagging brokers=3 " in caplog.text
 
 
-def test_what_may_not_be_seen_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_topic_without_permission_to_describe_is_not_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     admin: Any = Lagging(late_answers=0, closed=True)
     asyncio.run(visible(admin, MADE))
     assert caplog.text == ""

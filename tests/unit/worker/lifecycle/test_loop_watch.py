@@ -45,7 +45,7 @@ def blocked_until_told(heard: Heard) -> None:
     assert heard.was_told.wait(SECONDS_MAX)
 
 
-def test_each_stretch_is_told_once_with_the_line_that_blocks(heard: Heard) -> None:
+def test_each_blocked_stretch_is_logged_once_with_the_blocking_line(heard: Heard) -> None:
     async def block_twice() -> None:
         with LoopWatch(blocked_seconds=0.05):
             for _ in range(2):
@@ -70,7 +70,7 @@ def test_a_loop_that_beats_is_left_alone(heard: Heard) -> None:
     assert [thread.name for thread in threading.enumerate() if thread.name == "loop-watch"] == []
 
 
-def test_the_place_is_that_of_the_handler_not_of_what_it_calls() -> None:
+def test_reported_place_is_in_the_handler_and_not_in_its_callees() -> None:
     def library() -> str:
         return place_of(sys._getframe())
 

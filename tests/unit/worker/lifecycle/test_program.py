@@ -111,7 +111,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
-def test_it_says_when_it_works_and_what_its_stop_did(tmp_path: Path) -> None:
+def test_program_prints_ready_and_the_outcome_of_its_stop(tmp_path: Path) -> None:
     async def work() -> None:
         played = Played(Acted(), tmp_path)
         await played.until_phase("running")
@@ -125,7 +125,7 @@ def test_it_says_when_it_works_and_what_its_stop_did(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_it_says_that_it_works_when_its_members_have_joined(tmp_path: Path) -> None:
+def test_program_prints_ready_after_its_members_joined(tmp_path: Path) -> None:
     async def work() -> None:
         app = Acted(joins=False)
         played = Played(app, tmp_path)
@@ -142,7 +142,7 @@ def test_it_says_that_it_works_when_its_members_have_joined(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_it_never_says_that_it_works_when_it_ends_before_its_members_joined(
+def test_program_does_not_print_ready_if_it_ends_before_its_members_joined(
     tmp_path: Path, *, fails: bool
 ) -> None:
     async def work() -> None:
@@ -173,7 +173,7 @@ def test_a_stop_during_the_start_ends_the_start(tmp_path: Path, number: signal.S
     asyncio.run(work())
 
 
-def test_who_is_made_quiet_during_the_start_is_quiet_after_it(tmp_path: Path) -> None:
+def test_quiet_signal_during_the_start_takes_effect_after_it(tmp_path: Path) -> None:
     async def work() -> None:
         app = Acted(starts=False)
         played = Played(app, tmp_path)
@@ -208,7 +208,7 @@ def test_a_second_stop_hurries_the_first(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_worker_that_fails_is_stopped_and_the_exit_code_says_so(tmp_path: Path) -> None:
+def test_failed_worker_is_stopped_with_exit_code_1(tmp_path: Path) -> None:
     async def work() -> None:
         app = Acted()
         played = Played(app, tmp_path)
@@ -237,7 +237,7 @@ def test_a_hook_that_fails_is_shown_with_its_traceback(
     assert "raise self.error" in caplog.text
 
 
-def test_a_hook_that_fails_at_the_end_is_shown_and_the_exit_code_says_so(
+def test_failed_shutdown_hook_is_logged_with_exit_code_1(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
@@ -253,7 +253,7 @@ def test_a_hook_that_fails_at_the_end_is_shown_and_the_exit_code_says_so(
     assert "raise self.stop_error" in caplog.text
 
 
-def test_what_kafka_says_at_the_start_is_left_to_who_runs_the_program(tmp_path: Path) -> None:
+def test_kafka_error_during_the_start_is_raised_to_the_caller(tmp_path: Path) -> None:
     async def work() -> None:
         app = Acted()
         app.error = RequestTimedOut("no broker")
@@ -263,10 +263,10 @@ def test_what_kafka_says_at_the_start_is_left_to_who_runs_the_program(tmp_path: 
     asyncio.run(work())
 
 
-def test_who_is_watched_leaves_ctrl_c_to_the_watcher_and_stops_without_one(
+def test_watched_program_stops_when_its_watcher_is_gone(
     tmp_path: Path,
 ) -> None:
-    """Its watcher is process 0 here, which is nobody's parent."""
+    """Its watcher is process 0 here, which is no parent of any process."""
 
     async def work() -> None:
         app = Acted(starts=False)

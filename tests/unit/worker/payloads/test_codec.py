@@ -145,7 +145,7 @@ def test_payload_is_read_and_written(annotation: Any, value: bytes, payload: Any
         (WithModel, b'{"model":{}}'),
     ],
 )
-def test_bytes_of_something_else_are_unreadable(annotation: Any, value: bytes) -> None:
+def test_bytes_of_another_type_are_unreadable(annotation: Any, value: bytes) -> None:
     with pytest.raises(
         UnreadablePayload, match=f"got {len(value)} bytes that cannot be decoded"
     ) as raised:
@@ -153,7 +153,7 @@ def test_bytes_of_something_else_are_unreadable(annotation: Any, value: bytes) -
     assert isinstance(raised.value.__cause__, Exception)
 
 
-def test_unreadable_payload_says_what_was_expected_and_where() -> None:
+def test_unreadable_payload_names_the_expected_type_and_the_place() -> None:
     with pytest.raises(UnreadablePayload) as raised:
         codec_for(Order).decode(b'{"total":"1","lines":[{"article":3}]}')
     assert str(raised.value) == (
@@ -175,7 +175,7 @@ def test_tombstone_is_unreadable_elsewhere(annotation: Any) -> None:
         codec_for(annotation).decode(None)
 
 
-def test_annotation_with_none_reads_what_it_reads_without() -> None:
+def test_optional_annotation_decodes_like_its_type() -> None:
     assert codec_for(bytes | None).decode(b"{}") == b"{}"
     assert codec_for(str | None).decode(b"{}") == "{}"
     assert codec_for(Line | None).decode(b'{"article":"a"}') == Line("a")
@@ -194,7 +194,7 @@ def test_annotation_with_none_reads_what_it_reads_without() -> None:
         (Order, None, "expected Order, got NoneType"),
     ],
 )
-def test_payload_that_the_handler_does_not_take_is_not_sent(
+def test_payload_of_another_type_than_the_handlers_is_not_sent(
     annotation: Any, payload: Any, message: str
 ) -> None:
     with pytest.raises(TypeError, match=message):
@@ -223,7 +223,7 @@ class Unresolved:
         (Unresolved, "name 'Missing' is not defined"),
     ],
 )
-def test_annotation_that_nothing_reads_is_refused_when_it_is_declared(
+def test_unsupported_annotation_is_refused_at_the_declaration(
     annotation: Any, message: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"{message}.*expected bytes, str, dict, a dataclass"):
@@ -233,12 +233,12 @@ def test_annotation_that_nothing_reads_is_refused_when_it_is_declared(
 class TestPayload:
     """Functions of the application's own."""
 
-    def test_they_read_and_write(self) -> None:
+    def test_custom_functions_decode_and_encode(self) -> None:
         codec = codec_for(int, Payload(decode=int, encode=lambda number: b"%d" % number))
         assert codec.decode(b"12") == 12
         assert codec.encode(12, "orders") == b"12"
 
-    def test_what_they_raise_means_unreadable(self) -> None:
+    def test_exception_of_a_custom_decoder_means_unreadable(self) -> None:
         codec = codec_for(int, Payload(decode=int))
         with pytest.raises(
             UnreadablePayload, match="expected int, got 3 bytes that cannot be decoded: inv"
@@ -280,7 +280,7 @@ class TestWithoutMsgspec:
             with pytest.raises(UnreadablePayload):
                 codec_for(annotation).decode(value)
 
-    def test_types_name_what_to_install(self) -> None:
+    def test_missing_library_is_named_in_the_error(self) -> None:
         with pytest.raises(InvalidConfig, match=r"Order.* needs msgspec, pip install 'sharegroup"):
             codec_for(Order)
 

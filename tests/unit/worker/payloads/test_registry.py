@@ -104,7 +104,7 @@ def test_tombstones_need_no_schema() -> None:
     assert avro(Order | None).encode(None, "orders") is None
 
 
-def test_handler_takes_it() -> None:
+def test_handler_accepts_a_registry_payload() -> None:
     async def bill(order: Order) -> None: ...
 
     routed = share_group(
@@ -156,7 +156,7 @@ def test_registry_that_is_away_is_no_fault_of_the_bytes(error: Exception) -> Non
         decode_with(error)
 
 
-def test_schema_that_the_registry_does_not_know_makes_unreadable() -> None:
+def test_unknown_schema_makes_the_payload_unreadable() -> None:
     with pytest.raises(UnreadablePayload, match="Schema not found"):
         decode_with(SchemaRegistryError(404, 40403, "Schema not found"))
 

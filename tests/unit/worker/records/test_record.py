@@ -32,7 +32,7 @@ def record(story: Story = NEW, **delivery: Any) -> Record:
     return Record(FakeDelivery(**delivery), story, StillClock())
 
 
-def test_new_record_lies_where_it_was_delivered_from() -> None:
+def test_new_record_has_the_position_of_its_delivery() -> None:
     first = record(delivery_count=1)
     assert (first.topic, first.partition, first.offset) == ("orders", 2, 7)
     assert first.timestamp_ms == 1_767_225_600_000
@@ -41,7 +41,7 @@ def test_new_record_lies_where_it_was_delivered_from() -> None:
     assert (first.history, first.redrives, first.redrive_id) == ((), 0, None)
 
 
-def test_retried_record_lies_where_the_application_wrote_it() -> None:
+def test_retried_record_has_its_original_position() -> None:
     story = Story(origin=ORIGIN, failures=1, attempts=(ATTEMPT,), redrives=1, redrive_id="r-1")
     retried = record(story, topic="billing.retry", partition=0, offset=99)
     assert (retried.topic, retried.partition, retried.offset, retried.timestamp_ms) == ORIGIN
@@ -49,7 +49,7 @@ def test_retried_record_lies_where_the_application_wrote_it() -> None:
     assert (retried.history, retried.redrives, retried.redrive_id) == ((ATTEMPT,), 1, "r-1")
 
 
-def test_delivery_after_a_crash_is_told_from_a_retry() -> None:
+def test_delivery_after_a_crash_is_distinguished_from_a_retry() -> None:
     seen = record(delivery_count=2)
     assert (seen.attempt, seen.delivery_attempt, seen.redelivered) == (1, 2, True)
 
@@ -69,13 +69,13 @@ def test_deadline_follows_the_lock() -> None:
     assert (seen.deadline, seen.seconds_left) == (60.0, 47.5)
 
 
-def test_renew_asks_at_once() -> None:
+def test_renew_is_requested_immediately() -> None:
     seen = record()
     seen.renew()
     assert seen.delivery.settled == ["renew"]
 
 
-def test_renew_in_a_thread_asks_on_the_loop_that_keeps_the_lock() -> None:
+def test_renew_in_a_thread_runs_on_the_event_loop() -> None:
     asked_in: list[int] = []
 
     class Renewed(FakeDelivery):
@@ -85,7 +85,7 @@ def test_renew_in_a_thread_asks_on_the_loop_that_keeps_the_lock() -> None:
     async def handled() -> None:
         LOOP.set(asyncio.get_running_loop())
         record = Record(Renewed(), NEW, StillClock())
-        await asyncio.to_thread(record.renew)  # As a handler that is a plain function does.
+        await asyncio.to_thread(record.renew)  # As in a handler that is a plain function.
         await asyncio.sleep(0)
         record.renew()
 
@@ -93,7 +93,7 @@ def test_renew_in_a_thread_asks_on_the_loop_that_keeps_the_lock() -> None:
     assert asked_in == [threading.get_ident()] * 2
 
 
-def test_verbs_decide_and_settle_nothing_yet() -> None:
+def test_decision_methods_do_not_settle_the_delivery_yet() -> None:
     kept: list[Any] = []
     for verb in (Record.accept, Record.release, Record.reject):
         seen = record()
@@ -104,7 +104,7 @@ def test_verbs_decide_and_settle_nothing_yet() -> None:
     assert [type(decision) for decision in kept[1:]] == [Release, Reject]
 
 
-def test_verbs_keep_what_they_were_given() -> None:
+def test_decision_methods_keep_their_arguments() -> None:
     rejected, paused = record(), record()
     rejected.reject("too old")
     paused.pause("2m", "busy")
@@ -113,7 +113,7 @@ def test_verbs_keep_what_they_were_given() -> None:
     assert (paused.decision.delay_seconds, str(paused.decision)) == (120.0, "busy")
 
 
-def test_second_decision_is_refused_and_the_first_stands() -> None:
+def test_second_decision_is_refused_and_the_first_is_kept() -> None:
     seen = record()
     seen.accept()
     with pytest.raises(AlreadyDecided, match=r"offset=7.*: Reject\('no'\) after 'accept'"):
@@ -143,13 +143,15 @@ def test_context_is_a_record() -> None:
         ("delivery_count", "delivery_attempt"),
     ],
 )
-def test_word_of_another_client_says_what_it_is_here(name: str, instead: str) -> None:
+def test_method_name_of_another_client_is_refused_with_its_replacement(
+    name: str, instead: str
+) -> None:
     with pytest.raises(AttributeError) as raised:
         getattr(record(), name)
     assert str(raised.value) == f"a record has no {name!r}; use {instead}"
 
 
-def test_word_of_nobody_says_that_there_is_none() -> None:
+def test_unknown_attribute_is_refused() -> None:
     with pytest.raises(AttributeError, match=r"^a record has no 'colour'$"):
         record().colour  # noqa: B018  Looking at it is what raises.
     assert not hasattr(record(), "colour")

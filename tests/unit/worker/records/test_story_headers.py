@@ -47,7 +47,7 @@ foreign = st.lists(
 
 
 @given(story=stories, application=foreign)
-def test_story_and_application_headers_come_back_as_they_went(
+def test_story_and_application_headers_survive_a_round_trip(
     story: Story, application: tuple[tuple[str, bytes | None], ...]
 ) -> None:
     assert story.origin is not None
@@ -79,12 +79,12 @@ def test_record_without_our_headers_is_new() -> None:
     assert story_of((("trace", b"1"), ("sharegroup", None))) is NEW
 
 
-def test_header_of_ours_that_is_not_of_the_story_is_passed_over() -> None:
+def test_reserved_header_outside_the_story_is_ignored() -> None:
     headers = (("__sharegroup.dead.reason", b"rejected"), ("__sharegroup.failures", b"3"))
     assert story_of(headers) == Story(failures=3)
 
 
-def test_message_that_utf8_has_no_form_for_comes_back() -> None:
+def test_message_that_utf8_cannot_encode_survives_a_round_trip() -> None:
     story = Story(ORIGIN, 1, (FAILED._replace(message="\ud800"),))
     assert story_of(story_headers(story, ORIGIN)) == story
 
@@ -157,7 +157,7 @@ values = (
 
 @given(st.lists(st.tuples(ours, values)))
 @example([("__sharegroup.origin.topic", b"t")])
-def test_whatever_the_headers_say_reading_them_does_not_raise(
+def test_arbitrary_headers_can_be_read_without_an_exception(
     headers: list[tuple[str, bytes | None]],
 ) -> None:
     story = story_of(headers)

@@ -18,7 +18,7 @@ KAFKAS_LIMIT = 4_096
 
 
 @given(st.integers(0, 2**62), st.sets(st.integers(1, done_offsets.OFFSETS_MAX - 1), max_size=200))
-def test_done_offsets_come_back(committed: int, above: set[int]) -> None:
+def test_done_offsets_survive_a_round_trip(committed: int, above: set[int]) -> None:
     done = {committed + gap for gap in above}
     assert done_offsets.read(committed, done_offsets.written(committed, done)) == done
 
@@ -28,7 +28,7 @@ def test_nothing_above_the_commit_is_no_metadata() -> None:
     assert done_offsets.read(100, "") == set()
 
 
-def test_what_lies_too_far_above_is_left_out() -> None:
+def test_offsets_too_far_above_the_committed_offset_are_left_out() -> None:
     near, far = 100 + done_offsets.OFFSETS_MAX - 1, 100 + done_offsets.OFFSETS_MAX
     assert done_offsets.read(100, done_offsets.written(100, {near, far})) == {near}
     assert done_offsets.written(100, {far}) == ""
@@ -51,7 +51,7 @@ def test_worst_case_fits_into_a_commit() -> None:
         pytest.param("done1:\u00e4", id="not ASCII"),
     ],
 )
-def test_metadata_that_is_not_ours_says_nothing(
+def test_foreign_commit_metadata_is_refused_with_a_log_line(
     metadata: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -61,7 +61,7 @@ def test_metadata_that_is_not_ours_says_nothing(
     ]
 
 
-def test_metadata_that_claims_a_gigabyte_is_read_as_far_as_it_may_go() -> None:
+def test_oversized_commit_metadata_is_read_up_to_the_limit() -> None:
     bomb = base64.b64encode(zlib.compress(b"\xff" * 10_000_000)).decode()
     assert len(done_offsets.read(0, f"done1:{bomb}")) == done_offsets.OFFSETS_MAX - 1
 

@@ -77,7 +77,7 @@ def test_shrunk_record_keeps_its_count_of_failures() -> None:
     assert story_of(lying.headers).attempts == ()
 
 
-def test_record_that_is_due_already_goes_to_the_groups_own_topic() -> None:
+def test_record_that_is_already_due_is_written_to_the_retry_topic() -> None:
     assert postponed(Story(due_ms=START_MS - 1), Delivery()).topic == "g.retry"
 
 
@@ -87,7 +87,7 @@ async def handle(payload: bytes) -> None: ...
 SHAPE = HandlerShape("handle", handle, HandlerKind.COROUTINE, bytes, False, False)
 
 
-def test_topics_keep_what_waits_for_two_weeks_beyond_its_tier() -> None:
+def test_retention_of_retry_topics_is_the_delay_and_two_weeks() -> None:
     route = Route(group="g", topics=("orders",), shape=SHAPE, retry_tiers=(5.0, 3_600.0))
     topics = {topic.name: topic for topic in topics_of(route)}
     assert sorted(topics) == ["g.retry", "g.retry.1h", "g.retry.5s", "g.retry.due"]
@@ -101,6 +101,6 @@ def test_topics_keep_what_waits_for_two_weeks_beyond_its_tier() -> None:
     assert {topic.partitions for topic in topics.values()} == {2}
 
 
-def test_route_that_retries_nothing_needs_only_its_own_topic() -> None:
+def test_route_without_retries_needs_only_its_retry_topic() -> None:
     route = Route(group="g", topics=("orders",), shape=SHAPE, retry=None)
     assert [topic.name for topic in topics_of(route)] == ["g.retry"]

@@ -48,7 +48,7 @@ def lateness_ms(cluster: Cluster) -> list[int]:
 
 
 @pytest.mark.parametrize("seconds", [0.05, 1, 4.9, 5, 8, 30, 37, 60, 120, 155, 300.25])
-def test_delay_is_kept(seconds: float) -> None:
+def test_record_is_moved_after_its_delay(seconds: float) -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         await process.later(b"a", seconds)
@@ -59,7 +59,7 @@ def test_delay_is_kept(seconds: float) -> None:
     play(scene)
 
 
-def test_records_of_one_delay_leave_in_the_order_in_which_they_came() -> None:
+def test_records_of_one_delay_are_moved_in_the_order_of_arrival() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         for number in range(50):
@@ -72,7 +72,7 @@ def test_records_of_one_delay_leave_in_the_order_in_which_they_came() -> None:
     play(scene)
 
 
-def test_short_delays_leave_in_the_order_in_which_they_are_due() -> None:
+def test_records_of_short_delays_are_moved_in_the_order_of_their_due_times() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         for tenths in (40, 10, 30, 20):
@@ -98,7 +98,7 @@ def test_nothing_is_written_before_the_head_is_due() -> None:
     play(scene)
 
 
-def test_record_arrives_with_its_story_and_headers_and_none_of_the_tiers_own() -> None:
+def test_moved_record_keeps_its_headers_and_has_none_of_the_tier() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         headers = [("trace", b"1"), ("trace", None), ("trace", b"\xff")]
@@ -151,7 +151,7 @@ def test_clock_of_another_worker_shifts_a_delay_by_as_much_and_no_more() -> None
     play(scene)
 
 
-def test_record_that_somebody_else_put_into_a_tier_goes_on_at_once() -> None:
+def test_foreign_record_in_a_tier_is_moved_immediately() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         cluster.append("g.retry.30s", b"foreign", None, [("a", b"1")])
@@ -176,7 +176,7 @@ def test_tier_without_the_header_of_its_writer_waits_by_the_brokers_time() -> No
     play(scene)
 
 
-def test_record_in_due_that_is_due_much_later_goes_to_a_tier() -> None:
+def test_record_in_the_due_topic_that_is_due_much_later_is_moved_to_a_tier() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         due = ("__sharegroup.due", b"%d" % (START_MS + 30_500))
@@ -193,7 +193,7 @@ def test_record_in_due_that_is_due_much_later_goes_to_a_tier() -> None:
 
 
 @pytest.mark.parametrize("at_ms", [*range(29_990, 30_030, 1), 10, 36_990, 37_010])
-def test_process_killed_at_any_moment_loses_nothing_and_doubles_what_was_in_flight(
+def test_killed_process_loses_no_record_and_repeats_only_records_in_flight(
     at_ms: int,
 ) -> None:
     async def scene(cluster: Cluster) -> None:
@@ -233,7 +233,7 @@ def test_records_moved_out_of_order_are_not_moved_again_after_a_crash() -> None:
     play(scene)
 
 
-def test_clean_stop_finishes_and_commits_what_is_being_written() -> None:
+def test_clean_stop_finishes_and_commits_pending_writes() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         for number in range(10):
@@ -244,7 +244,7 @@ def test_clean_stop_finishes_and_commits_what_is_being_written() -> None:
         await process.stop()
         written = len(cluster.values())
         assert written
-        assert cluster.commits, "what is written is committed before the end"
+        assert cluster.commits, "written records are committed before the end"
         other = Process(cluster)
         await asyncio.sleep(3)
         assert sorted(cluster.values()) == [b"%d" % number for number in range(10)]
@@ -253,7 +253,7 @@ def test_clean_stop_finishes_and_commits_what_is_being_written() -> None:
     play(scene)
 
 
-def test_stop_before_anything_was_read_ends_at_once() -> None:
+def test_stop_before_the_first_read_ends_immediately() -> None:
     async def scene(cluster: Cluster) -> None:
         cluster.is_up.clear()
         process = Process(cluster)
@@ -267,7 +267,7 @@ def test_stop_before_anything_was_read_ends_at_once() -> None:
 # Several processes.
 
 
-def test_each_partition_has_one_owner_and_nothing_is_moved_twice_when_members_come_and_go() -> None:
+def test_partitions_have_one_owner_and_rebalances_move_no_record_twice() -> None:
     async def scene(cluster: Cluster) -> None:
         processes = [Process(cluster)]
         for number in range(600):
@@ -289,7 +289,7 @@ def test_each_partition_has_one_owner_and_nothing_is_moved_twice_when_members_co
     play(scene, partitions=3)
 
 
-def test_what_a_dead_process_owned_is_moved_within_the_session_timeout() -> None:
+def test_records_of_a_dead_process_are_moved_within_the_session_timeout() -> None:
     async def scene(cluster: Cluster) -> None:
         first, second = Process(cluster), Process(cluster)
         await asyncio.sleep(0.1)
@@ -303,17 +303,19 @@ def test_what_a_dead_process_owned_is_moved_within_the_session_timeout() -> None
     play(scene, partitions=2)
 
 
-def test_refused_commit_gives_up_the_partition_and_the_scheduler_lives_on() -> None:
+def test_refused_commit_gives_up_the_partition_and_the_scheduler_continues() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)
         await asyncio.sleep(0.1)
         await process.later(b"a", 1)
         await asyncio.sleep(0.5)
-        process.member.lose()  # The group took it for dead, and it does not know yet.
+        process.member.lose()  # The group removed the member, which does not know it yet.
         await arrived(cluster, 1, seconds=1)
         await asyncio.sleep(0.1)
         assert not process.task.done()
-        await cluster.share_out()  # It joins again, and moves what it could not commit twice.
+        await (
+            cluster.share_out()
+        )  # It rejoins, and moves the record that it could not commit again.
         await process.later(b"b", 1)
         await arrived(cluster, 3, seconds=2)
         assert cluster.values() == [b"a", b"a", b"b"]
@@ -325,7 +327,7 @@ def test_refused_commit_gives_up_the_partition_and_the_scheduler_lives_on() -> N
 # Limits.
 
 
-def test_full_heap_stops_reading_and_goes_on() -> None:
+def test_full_heap_pauses_reading() -> None:
     async def scene(cluster: Cluster) -> None:
         process, held = Process(cluster, limits=SchedulerLimits(due_records=1_000)), 0
         due_ms = process.clock.wall_ms() + 2_000
@@ -346,7 +348,7 @@ def test_full_heap_stops_reading_and_goes_on() -> None:
     play(scene)
 
 
-def test_tier_keeps_no_more_than_it_reads_ahead() -> None:
+def test_records_kept_of_a_tier_are_limited_by_the_read_ahead() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster, limits=SchedulerLimits(ahead_records=200))
         due = ("__sharegroup.due", b"%d" % (START_MS + 30_000))
@@ -394,7 +396,9 @@ def test_failed_write_is_tried_again_and_nothing_is_committed_before() -> None:
     play(scene)
 
 
-def test_record_that_can_never_be_written_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_record_that_cannot_be_written_does_not_delay_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def refuses(topic: str, value: bytes | None) -> KafkaError | None:
         bad = topic == "g.retry" and value == b"1"
         return MessageTooLarge("1,048,600 bytes") if bad else None
@@ -444,7 +448,7 @@ def test_broker_that_is_away_for_a_minute_delays_and_loses_nothing() -> None:
     play(scene)
 
 
-def test_topic_that_does_not_exist_yet_is_read_when_it_does() -> None:
+def test_topic_created_later_is_read() -> None:
     async def scene(cluster: Cluster) -> None:
         cluster.missing.add("g.retry.30s")
         process = Process(cluster)
@@ -459,7 +463,7 @@ def test_topic_that_does_not_exist_yet_is_read_when_it_does() -> None:
     play(scene)
 
 
-def test_log_that_does_not_begin_at_0_is_read_from_its_beginning() -> None:
+def test_log_with_a_later_start_offset_is_read_from_its_start() -> None:
     async def scene(cluster: Cluster) -> None:
         cluster.first_offset = 1_000
         process = Process(cluster)
@@ -492,7 +496,7 @@ def test_failure_to_read_is_logged_and_the_group_joined_again(
     ] * 3
 
 
-def test_write_that_hangs_does_not_hold_up_who_takes_over(
+def test_hanging_write_does_not_delay_the_next_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scene(cluster: Cluster) -> None:
@@ -500,7 +504,7 @@ def test_write_that_hangs_does_not_hold_up_who_takes_over(
         await asyncio.sleep(0.1)
         await first.later(b"a", 1)
         await asyncio.sleep(0.5)
-        first.outbox.is_cut = True  # Its connection hangs; its heartbeats go on.
+        first.outbox.is_cut = True  # Its connection hangs, but its heartbeats continue.
         await asyncio.sleep(1)
         before = asyncio.get_running_loop().time()
         second = Process(cluster)
@@ -511,7 +515,7 @@ def test_write_that_hangs_does_not_hold_up_who_takes_over(
     play(scene)
 
 
-def test_event_tells_of_each_record_that_is_due() -> None:
+def test_each_due_record_emits_an_event() -> None:
     async def scene(cluster: Cluster) -> None:
         told: list[Event] = []
         events = Events()

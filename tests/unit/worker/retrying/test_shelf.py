@@ -35,7 +35,7 @@ steps = st.lists(
 
 
 @given(steps, st.integers(0, 3))
-def test_every_record_is_done_once_and_again_only_if_it_was_not_committed(
+def test_each_record_is_done_once_unless_it_was_not_committed(
     steps: list[tuple[str, int, int]], gap: int
 ) -> None:
     """The log has every offset but each multiple of ``gap``, as a compacted one may."""
@@ -88,7 +88,7 @@ def test_commit_is_the_lowest_offset_that_is_not_done() -> None:
     assert member.to_commit() == Committed(103, "")
 
 
-def test_next_owner_passes_over_what_is_done() -> None:
+def test_next_owner_skips_done_records() -> None:
     member = shelf()
     for offset in range(4):
         member.put(record(offset), 0)
@@ -102,7 +102,7 @@ def test_next_owner_passes_over_what_is_done() -> None:
     assert [waiting.record.offset for waiting in other.take(0, 9)] == [0, 3]
 
 
-def test_records_leave_when_they_are_ready_and_at_one_time_in_their_order() -> None:
+def test_records_are_taken_when_ready_and_in_offset_order_at_equal_times() -> None:
     member = shelf()
     for offset, ready_ms in enumerate((30, 10, 20, 10)):
         member.put(record(offset), ready_ms)

@@ -28,7 +28,7 @@ async def note_due(held: HeldRetries, due: list[tuple[float, int]]) -> None:
         due.append((round(loop.time(), 6), record.delivery.offset))
 
 
-def test_the_soonest_is_first_also_when_it_comes_later() -> None:
+def test_earliest_retry_is_first_even_if_added_later() -> None:
     async def test(held: HeldRetries, due: list[tuple[float, int]]) -> None:
         held.add(in_hand(1), 5.0)
         await asyncio.sleep(1)
@@ -41,7 +41,7 @@ def test_the_soonest_is_first_also_when_it_comes_later() -> None:
     run(test)
 
 
-def test_what_is_due_already_goes_at_once() -> None:
+def test_retry_that_is_already_due_runs_immediately() -> None:
     async def test(held: HeldRetries, due: list[tuple[float, int]]) -> None:
         await asyncio.sleep(3)
         held.add(in_hand(1), 1.0)
@@ -51,7 +51,7 @@ def test_what_is_due_already_goes_at_once() -> None:
     run(test)
 
 
-def test_it_counts_records_bytes_and_partitions() -> None:
+def test_held_retries_count_records_bytes_and_partitions() -> None:
     async def test(held: HeldRetries, due: list[tuple[float, int]]) -> None:
         held.add(in_hand(1, value=b"12345", key=b"k"), 1.0)
         held.add(in_hand(2, value=None, partition=3), 2.0)

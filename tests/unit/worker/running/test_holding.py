@@ -48,12 +48,12 @@ def waits(holding: Holding, *values: bytes) -> dict[str, int]:
     ],
     ids=["room for all", "so many", "so many bytes", "so long", "no longer", "none"],
 )
-def test_what_finds_no_room_goes_to_a_retry_topic(
+def test_records_without_room_are_postponed_to_a_retry_topic(
     holding: Holding, expected: dict[str, int]
 ) -> None:
     assert waits(holding, *[b"x" * 100] * 4) == expected
 
 
-def test_of_a_partition_no_more_are_held_than_half_of_what_may_be_locked() -> None:
-    """Of 2,000 locks, Kafka's default; else what is held would keep others from being read."""
+def test_held_records_of_a_partition_are_limited_to_half_of_its_locks() -> None:
+    """Kafka's default is 2,000 locks. More held records would keep others from being read."""
     assert waits(Holding(), *[b"x"] * 1_003) == {"held": 1_000, "postponed": 3}

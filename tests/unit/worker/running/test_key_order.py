@@ -6,14 +6,14 @@ from sharegroup.worker.running.key_order import KeyOrder
 from tests.unit.worker.running.hand import in_hand, offsets
 
 
-def test_a_key_admits_one_and_others_go_on() -> None:
+def test_one_record_per_key_is_admitted_and_other_keys_are_independent() -> None:
     keys = KeyOrder()
     some = [in_hand(n, key=key) for n, key in enumerate([b"a", b"b", b"a", b"a", b"c"])]
     assert [keys.admit(record) for record in some] == [True, True, False, False, True]
     assert keys.waiting == 2
 
 
-def test_who_waits_comes_in_the_order_of_the_offsets() -> None:
+def test_waiting_records_of_a_key_run_in_offset_order() -> None:
     keys = KeyOrder()
     first, *others = [in_hand(n, key=b"a") for n in (0, 5, 2, 9)]
     keys.admit(first)
@@ -27,7 +27,7 @@ def test_who_waits_comes_in_the_order_of_the_offsets() -> None:
     assert (keys.waiting, keys.admit(in_hand(10, key=b"a"))) == (0, True)
 
 
-def test_a_record_without_a_key_waits_for_nobody() -> None:
+def test_record_without_a_key_does_not_wait() -> None:
     keys = KeyOrder()
     first, second = in_hand(0), in_hand(1)
     assert keys.admit(first)
@@ -35,14 +35,14 @@ def test_a_record_without_a_key_waits_for_nobody() -> None:
     assert keys.done(first) is None
 
 
-def test_what_waits_can_be_looked_at() -> None:
+def test_waiting_records_can_be_listed() -> None:
     keys = KeyOrder()
     for n in range(3):
         keys.admit(in_hand(n, key=b"a"))
     assert offsets(keys) == [1, 2]
 
 
-def test_a_record_that_is_lost_while_it_waits_lets_nobody_run() -> None:
+def test_lost_waiting_record_does_not_admit_another() -> None:
     keys = KeyOrder()
     runs, waits, is_lost = (in_hand(n, key=b"a") for n in range(3))
     for record in (runs, waits, is_lost):
@@ -54,7 +54,7 @@ def test_a_record_that_is_lost_while_it_waits_lets_nobody_run() -> None:
     assert keys.admit(in_hand(3, key=b"a"))
 
 
-def test_what_is_taken_from_behind_a_key_was_delivered_seldom_enough() -> None:
+def test_take_returns_only_waiting_records_below_the_delivery_count() -> None:
     keys = KeyOrder()
     runs = in_hand(0, key=b"a")
     for record in (runs, in_hand(1, key=b"a", delivery_count=4), in_hand(2, key=b"a")):

@@ -41,7 +41,7 @@ def test_the_level_follows_a_capacity_that_falls() -> None:
         assert level.now <= most
 
 
-def test_a_window_with_idle_lanes_says_nothing() -> None:
+def test_window_with_idle_lanes_does_not_change_the_level() -> None:
     level = Level(start=40)
     level.window(runs=1000, seconds=10.0, running=10)
     assert level.now == 40

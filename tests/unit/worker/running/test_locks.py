@@ -102,7 +102,7 @@ async def test_a_lost_lock_cancels_the_handler_and_settles_nothing() -> None:
 
 
 @run
-async def test_a_handler_that_swallows_its_cancellation_is_given_up() -> None:
+async def test_handler_that_ignores_its_cancellation_is_given_up() -> None:
     hanging = Hanging(swallows=True)
     app, events = app_of(
         hanging.handle, max_handling="10s", retry=Retry(max_attempts=1), concurrency=2
@@ -144,7 +144,7 @@ async def test_without_renewal_a_record_is_held_only_while_its_lock_lasts() -> N
 
 
 @run
-async def test_what_a_middleware_raises_is_raised_by_the_handler() -> None:
+async def test_exception_of_a_middleware_counts_as_one_of_the_handler() -> None:
     async def fine(value: bytes) -> None: ...
 
     app, _ = app_of(fine, retry=Retry(max_attempts=1))
@@ -164,7 +164,7 @@ async def test_what_a_middleware_raises_is_raised_by_the_handler() -> None:
 @pytest.mark.parametrize(
     "raised", [SystemExit(3), asyncio.CancelledError(), GeneratorExit(), MemoryError()]
 )
-def test_whatever_is_raised_is_a_failure_of_that_record(raised: BaseException) -> None:
+def test_any_raised_exception_fails_only_its_record(raised: BaseException) -> None:
     async def test() -> None:
         async def bad(value: bytes) -> None:
             if value == b"bad":
@@ -181,7 +181,7 @@ def test_whatever_is_raised_is_a_failure_of_that_record(raised: BaseException) -
 
 
 @run
-async def test_a_record_that_is_nobodys_goes_to_the_dead_letters() -> None:
+async def test_unrouted_record_becomes_a_dead_letter() -> None:
     async def fine(value: bytes) -> None: ...
 
     app, events = app_of(fine)
@@ -214,8 +214,8 @@ async def test_a_record_of_a_topic_without_a_handler_here_waits_for_a_process_wi
 
 
 @run
-async def test_a_group_without_retry_topics_buries_what_has_no_handler() -> None:
-    """In a topic that no scheduler reads it would be lost."""
+async def test_group_without_retry_topics_buries_unrouted_records() -> None:
+    """In a retry topic that no scheduler reads the record would be lost."""
 
     async def fine(value: bytes) -> None: ...
 

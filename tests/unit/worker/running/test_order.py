@@ -48,7 +48,7 @@ def run(test: Callable[[AppTest, Book], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(runs())
 
 
-def test_records_with_equal_results_run_in_their_order_and_others_beside_them() -> None:
+def test_records_of_one_key_run_in_order_and_other_keys_concurrently() -> None:
     async def test(t: AppTest, book: Book) -> None:
         for number in range(4):
             await t.send("orders", b'{"customer": "ann", "number": %d}' % number)
@@ -70,9 +70,7 @@ def test_records_with_equal_results_run_in_their_order_and_others_beside_them() 
     ],
     ids=["it raises", "no two such results can be compared"],
 )
-def test_a_record_whose_key_can_not_be_had_has_failed_and_no_other(
-    value: bytes, error_class: str
-) -> None:
+def test_record_whose_key_cannot_be_computed_fails_alone(value: bytes, error_class: str) -> None:
     async def test(t: AppTest, book: Book) -> None:
         bad = await t.send("orders", value)
         good = await t.send("orders", b'{"customer": "ann", "number": 2}')
@@ -106,8 +104,8 @@ def test_a_key_that_can_be_had_later_orders_its_record_then() -> None:
     asyncio.run(test())
 
 
-def test_a_retry_of_an_ordered_record_reads_its_payload_anew() -> None:
-    """The handler of the run before may have changed what it was given."""
+def test_retry_of_an_ordered_record_decodes_its_payload_again() -> None:
+    """The handler of the previous run may have changed the decoded payload."""
     seen: list[int] = []
 
     async def handle(order: dict[str, Any]) -> None:
@@ -131,8 +129,8 @@ def test_a_retry_of_an_ordered_record_reads_its_payload_anew() -> None:
     assert seen == [30, 30, 30]
 
 
-def test_a_key_for_which_a_registry_may_be_asked_is_found_in_a_thread() -> None:
-    """It would keep the loop from renewing locks, as long as the registry is away."""
+def test_key_of_a_registry_payload_is_computed_in_a_thread() -> None:
+    """An unreachable registry would otherwise keep the event loop from renewing locks."""
     threads: set[str] = set()
     book = Book()
 
@@ -176,10 +174,10 @@ def test_bytes_that_can_not_be_read_have_no_key_and_are_unreadable() -> None:
     ("holding", "first_runs"),
     [(Holding(), [0.0, 4.0, 8.0]), (Holding(longest_seconds=0), [0.0, 0.0, 0.0])],
 )
-def test_a_key_whose_records_fail_moves_on_by_one_record_for_each_series_of_holds(
+def test_failing_key_advances_by_one_record_per_series_of_held_retries(
     holding: Holding, first_runs: list[float]
 ) -> None:
-    """Of the third retry, after 9 s, a retry topic takes care; docs/worker.md, «Order»."""
+    """The third retry, after 9 s, uses a retry topic; docs/worker.md, «Order»."""
 
     async def handle(order: dict[str, Any]) -> None:
         raise TimeoutError

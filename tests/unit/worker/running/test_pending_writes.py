@@ -68,7 +68,7 @@ def test_a_write_that_is_acknowledged_settles() -> None:
     run(test)
 
 
-def test_one_goes_on_trying_ever_more_slowly_while_the_others_wait() -> None:
+def test_one_write_is_retried_with_backoff_while_the_others_wait() -> None:
     async def test(world: World) -> None:
         world.works_from = 5.0
         for offset in range(100):
@@ -131,7 +131,7 @@ def test_a_record_that_can_never_be_written_is_held_and_stops_no_other(
     assert "topic=orders partition=2 offset=1" in caplog.text
 
 
-def test_a_record_whose_lock_is_lost_is_not_tried_again_and_another_one_is() -> None:
+def test_write_of_a_record_with_a_lost_lock_is_not_retried() -> None:
     async def test(world: World) -> None:
         world.works_from = 1.0
         first, second = in_hand(1), in_hand(2)
@@ -145,7 +145,7 @@ def test_a_record_whose_lock_is_lost_is_not_tried_again_and_another_one_is() -> 
     run(test)
 
 
-def test_a_write_that_neither_succeeds_nor_fails_counts_as_blocked() -> None:
+def test_hanging_write_counts_as_blocked() -> None:
     async def test(world: World) -> None:
         async def write(shrunk: bool) -> None:
             await asyncio.sleep(20)
@@ -162,8 +162,8 @@ def test_a_write_that_neither_succeeds_nor_fails_counts_as_blocked() -> None:
     run(test)
 
 
-def test_a_record_whose_lock_is_lost_does_not_wait_for_a_topic_that_can_not_be_written() -> None:
-    """Each time that it is delivered again it would wait once more."""
+def test_record_with_a_lost_lock_does_not_wait_for_a_failing_topic() -> None:
+    """Otherwise each redelivery of the record would add another waiting write."""
 
     async def test(world: World) -> None:
         world.works_from = 1_000.0
@@ -180,7 +180,7 @@ def test_a_record_whose_lock_is_lost_does_not_wait_for_a_topic_that_can_not_be_w
         world.begin(pauses)
         await asyncio.sleep(0.01)
         assert world.writing.records() == [pauses]
-        assert world.attempts[-1][1] == 2  # It is its turn to try.
+        assert world.attempts[-1][1] == 2  # This record is the next to try.
         await world.writing.cancel()
 
     run(test)

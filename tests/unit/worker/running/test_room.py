@@ -36,7 +36,7 @@ def runner(**options: Any) -> RouteRunner:
     return RouteRunner(app.route_list[0], group_parts(StandingClock()))
 
 
-def test_before_anything_is_done_there_is_room_for_as_many_as_run_at_a_time() -> None:
+def test_initial_room_is_the_concurrency() -> None:
     route_runner = runner(concurrency=4)
     assert route_runner.room(0.0, LOCK_SECONDS) == 4
     route_runner.counts.running = 3
@@ -53,19 +53,21 @@ def test_before_anything_is_done_there_is_room_for_as_many_as_run_at_a_time() ->
     ],
     ids=["quick", "short locks", "slow", "bounded"],
 )
-def test_what_is_done_soon_may_wait_here(done: int, lock_seconds: float, expected: int) -> None:
+def test_room_includes_records_that_will_be_done_soon(
+    done: int, lock_seconds: float, expected: int
+) -> None:
     route_runner = runner(concurrency=4)
     route_runner.runs.done = done
     assert route_runner.room(1.0, lock_seconds) == expected
 
 
-def test_what_waits_here_takes_room() -> None:
+def test_waiting_records_reduce_the_room() -> None:
     route_runner = runner(concurrency=4)
     route_runner.queue.ready.extend([cast("Any", object())] * 3)
     assert route_runner.room(0.0, LOCK_SECONDS) == 1
 
 
-def test_a_rate_that_falls_is_believed_slowly_and_one_that_grows_at_once() -> None:
+def test_room_follows_a_falling_rate_slowly_and_a_rising_one_immediately() -> None:
     route_runner = runner(concurrency=4)
     route_runner.runs.done = 1_000
     assert route_runner.room(1.0, LOCK_SECONDS) == 4 + 250
@@ -74,7 +76,7 @@ def test_a_rate_that_falls_is_believed_slowly_and_one_that_grows_at_once() -> No
     assert route_runner.room(3.0, LOCK_SECONDS) == 4 + 1_000
 
 
-def test_a_limited_rate_leaves_room_for_what_may_begin_soon() -> None:
+def test_room_with_a_rate_limit_is_the_records_that_may_begin_soon() -> None:
     async def test() -> int:
         return runner(concurrency=100, rate_limit="8/s").room(0.0, LOCK_SECONDS)
 

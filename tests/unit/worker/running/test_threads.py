@@ -25,7 +25,7 @@ def run(test: Callable[[HandlerThreads], Awaitable[None]], threads: int = 4) -> 
     asyncio.run(runs())
 
 
-def test_it_returns_and_raises_what_the_function_does() -> None:
+def test_call_returns_the_result_or_raises_the_exception_of_the_function() -> None:
     async def test(threads: HandlerThreads) -> None:
         assert await threads.call(lambda a, b: a + b, 1, 2) == 3
         with pytest.raises(ZeroDivisionError):
@@ -38,7 +38,7 @@ def test_it_returns_and_raises_what_the_function_does() -> None:
     run(test)
 
 
-def test_as_many_run_at_a_time_as_there_are_threads() -> None:
+def test_number_of_concurrent_calls_is_the_number_of_threads() -> None:
     async def test(threads: HandlerThreads) -> None:
         barrier = threading.Barrier(4, timeout=SECONDS_MAX)
         names = set()
@@ -53,7 +53,7 @@ def test_as_many_run_at_a_time_as_there_are_threads() -> None:
     run(test)
 
 
-def test_a_loop_in_python_is_interrupted_and_the_thread_goes_on() -> None:
+def test_python_loop_is_interrupted_and_its_thread_is_reused() -> None:
     async def test(threads: HandlerThreads) -> None:
         running = threading.Event()
         cleaned = []
@@ -78,7 +78,7 @@ def test_a_loop_in_python_is_interrupted_and_the_thread_goes_on() -> None:
     run(test, threads=1)
 
 
-def test_who_is_cancelled_waits_for_a_call_that_blocks() -> None:
+def test_cancelled_caller_waits_for_a_blocking_call() -> None:
     async def test(threads: HandlerThreads) -> None:
         go_on, running = threading.Event(), threading.Event()
 
@@ -111,7 +111,7 @@ def test_an_interrupt_never_hits_the_next_handler() -> None:
     run(test, threads=1)
 
 
-def test_who_is_cancelled_before_a_thread_is_free_is_never_run() -> None:
+def test_call_cancelled_before_a_thread_is_free_does_not_run() -> None:
     async def test(threads: HandlerThreads) -> None:
         go_on, ran = threading.Event(), list[int]()
         first = asyncio.ensure_future(threads.call(go_on.wait, SECONDS_MAX))
@@ -127,7 +127,7 @@ def test_who_is_cancelled_before_a_thread_is_free_is_never_run() -> None:
     run(test, threads=1)
 
 
-def test_the_context_goes_along() -> None:
+def test_call_runs_in_the_context_of_its_caller() -> None:
     variable: ContextVar[str] = ContextVar("variable")
 
     async def test(threads: HandlerThreads) -> None:
@@ -137,7 +137,7 @@ def test_the_context_goes_along() -> None:
     run(test)
 
 
-def test_a_coroutine_that_nobody_would_await_is_an_error() -> None:
+def test_function_that_returns_a_coroutine_is_an_error() -> None:
     async def test(threads: HandlerThreads) -> None:
         async def handler() -> None: ...
 

@@ -37,7 +37,7 @@ def limited(clock: SteppedClock) -> RouteRunner:
     return RouteRunner(app.route_list[0], group_parts(clock))
 
 
-def test_a_batch_waits_for_the_turn_of_its_last_and_can_be_seen_meanwhile() -> None:
+def test_batch_waits_for_the_tokens_of_all_its_records_and_stays_listed() -> None:
     async def test() -> None:
         clock = SteppedClock()
         runner = limited(clock)
@@ -45,7 +45,7 @@ def test_a_batch_waits_for_the_turn_of_its_last_and_can_be_seen_meanwhile() -> N
         turn = asyncio.ensure_future(runner.queue.wait_rate(some))
         await asyncio.sleep(0)
         assert offsets(runner.queue) == [0, 1, 2, 3]
-        some[1].is_done = True  # Lost meanwhile.
+        some[1].is_done = True  # Its lock is lost during the wait.
         clock.goes_on.set()
         assert offsets(await turn) == [0, 2, 3]
         assert (clock.seconds, runner.queue.waiting) == (2.0, 0)
@@ -53,7 +53,7 @@ def test_a_batch_waits_for_the_turn_of_its_last_and_can_be_seen_meanwhile() -> N
     asyncio.run(test())
 
 
-def test_what_may_not_run_any_more_is_ready_again_and_gives_its_turn_back() -> None:
+def test_batch_that_may_not_begin_is_ready_again_and_returns_its_tokens() -> None:
     async def test() -> None:
         clock = SteppedClock()
         runner = limited(clock)

@@ -117,7 +117,7 @@ def test_an_event_is_one_object_to_a_line() -> None:
     }
 
 
-def test_what_the_level_leaves_out_is_not_even_listened_to() -> None:
+def test_events_below_the_log_level_have_no_listener() -> None:
     configured("info", "text")
     events = Events()
     EventLog().listen(events)
@@ -131,7 +131,7 @@ def test_what_the_level_leaves_out_is_not_even_listened_to() -> None:
     }
 
 
-def test_every_event_is_a_line_when_somebody_debugs() -> None:
+def test_every_event_is_logged_at_level_debug() -> None:
     stream = configured("debug", "json")
     events = Events()
     EventLog().listen(events)
@@ -141,7 +141,7 @@ def test_every_event_is_a_line_when_somebody_debugs() -> None:
     assert lines == [*EVENTS]
 
 
-def test_the_traceback_of_a_failure_is_for_who_debugs() -> None:
+def test_traceback_of_a_failure_is_logged_at_level_debug() -> None:
     stream = configured("debug", "json")
     try:
         _ = {}["total"]
@@ -151,7 +151,7 @@ def test_the_traceback_of_a_failure_is_for_who_debugs() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_line_from_inside_a_handler_says_which_record_it_is_about(form: Format) -> None:
+def test_log_line_of_a_handler_has_the_position_of_its_record(form: Format) -> None:
     stream = configured("info", form)
 
     def handle() -> None:
@@ -172,7 +172,7 @@ def test_a_line_from_inside_a_handler_says_which_record_it_is_about(form: Format
         assert (facts["topic"], facts["offset"]) == ("orders", 1207)
 
 
-def test_pairs_of_others_and_lines_that_are_pairs_stay_as_they_are() -> None:
+def test_extra_fields_are_added_and_lines_of_pairs_are_unchanged() -> None:
     stream = configured("info", "text")
     log = logging.getLogger("x")
     log.info("event=stopped syncs=%d", 3)
@@ -199,7 +199,7 @@ def test_a_value_never_ends_a_line_or_a_pair(value: Any, text: str) -> None:
     assert without_time(stream.getvalue()) == f"level=info logger=x it={text}\n"
 
 
-def test_an_application_with_a_format_of_its_own_reads_the_same(
+def test_application_with_its_own_log_format_gets_the_same_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("WARNING"):
@@ -210,16 +210,14 @@ def test_an_application_with_a_format_of_its_own_reads_the_same(
 
 
 @pytest.mark.parametrize(("level", "loudest_left"), [("info", "ERROR"), ("debug", "DEBUG")])
-def test_a_worker_that_comes_or_goes_alarms_nobody_through_a_library(
-    level: str, loudest_left: str
-) -> None:
+def test_library_warnings_about_rebalances_are_suppressed(level: str, loudest_left: str) -> None:
     configured(level, "text")
     assert logging.getLogger("aiokafka.consumer.group_coordinator").level == logging.getLevelName(
         loudest_left
     )
 
 
-def test_what_a_library_says_over_and_over_is_written_once_a_minute() -> None:
+def test_repeated_library_message_is_logged_once_a_minute() -> None:
     now = 0.0
     seldom = logs.Seldom(clock=lambda: now)
 
@@ -239,7 +237,7 @@ def test_what_a_library_says_over_and_over_is_written_once_a_minute() -> None:
     assert passes("aiokafka", away, 1, "refused")
 
 
-def test_what_a_library_said_is_not_remembered_without_end() -> None:
+def test_number_of_remembered_library_messages_is_limited() -> None:
     seldom = logs.Seldom(clock=lambda: 0.0)
     lines = [logging.LogRecord("aiokafka", 40, "", 0, f"{n}", (), None) for n in range(1_000)]
     assert all(seldom.filter(line) for line in lines)

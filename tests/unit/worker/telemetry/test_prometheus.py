@@ -40,7 +40,7 @@ def scraped(worker: Standing | None, waiting: GroupBacklog | None = None) -> Scr
     return Scrape(generate_latest(registry).decode())
 
 
-def test_every_number_is_told() -> None:
+def test_all_metrics_have_values() -> None:
     waiting = GroupBacklog(None, None, ())  # type: ignore[arg-type]  # Nobody asks.
     waiting.lag = {("billing", "orders"): 15}
     waiting.in_tiers = {"billing": 16}
@@ -80,24 +80,24 @@ def test_every_number_is_told() -> None:
     assert of("sharegroup_worker_queue_seconds_count", **ours) == 1
 
 
-def test_the_table_of_the_document_is_what_is_told() -> None:
+def test_exported_metrics_agree_with_the_documented_table() -> None:
     families = scraped(Standing()).families
     assert [*families] == [family.name.removesuffix("_total") for family in FAMILIES]
     assert [family.type for family in families.values()] == [family.kind for family in FAMILIES]
 
 
-def test_a_worker_that_is_not_there_yet_has_no_values() -> None:
+def test_metrics_without_a_worker_have_no_values() -> None:
     assert all(not family.samples for family in scraped(None).families.values())
 
 
-def test_what_nobody_knows_is_absent() -> None:
+def test_unknown_values_are_absent() -> None:
     of = scraped(Standing())
     assert of.all("sharegroup_worker_lag") == {}
     with pytest.raises(KeyError):
         of("sharegroup_worker_retries_waiting", group="billing", where="tiers")
 
 
-def test_a_histogram_counts_a_bound_among_what_is_below_it() -> None:
+def test_histogram_bounds_are_inclusive() -> None:
     histogram = Histogram()
     for seconds in (0.0, 0.0001, 0.00011, 1800.0, 1800.1):
         histogram.observe(seconds)

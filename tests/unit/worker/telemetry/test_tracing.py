@@ -94,7 +94,7 @@ async def fail(_call: Call) -> None:
     raise TimeoutError("the bank hangs")
 
 
-def test_a_run_is_the_child_of_what_sent_the_record(spans: Spans) -> None:
+def test_span_of_a_run_is_the_child_of_the_senders_span(spans: Spans) -> None:
     record = record_of(headers=[("traceparent", TRACEPARENT.encode())])
     assert spans.run(call_of(record), succeed) is None
     [span] = spans.all()
@@ -131,8 +131,8 @@ def test_the_handler_runs_inside_of_its_span(spans: Spans) -> None:
     assert [span.context.span_id] == seen
 
 
-def test_a_failure_is_told_and_the_next_run_is_linked_to_it(spans: Spans) -> None:
-    """The story travels in headers, so the run after may be anywhere."""
+def test_failure_is_recorded_in_its_span_and_the_next_run_is_linked_to_it(spans: Spans) -> None:
+    """The story is in the record's headers, so another process may do the next run."""
     record = record_of()
     assert isinstance(spans.run(call_of(record), fail), TimeoutError)
     [first] = spans.all()
@@ -161,7 +161,7 @@ def test_a_decision_that_was_raised_is_no_fault(spans: Spans, outcome: Exception
     assert (span.attributes or {})["sharegroup.outcome"] == type(outcome).__name__
 
 
-def test_a_redelivery_to_the_same_process_is_linked_though_no_header_could_tell(
+def test_redelivery_in_the_same_process_is_linked_without_headers(
     spans: Spans,
 ) -> None:
     released = record_of()
@@ -177,7 +177,7 @@ def test_a_redelivery_to_the_same_process_is_linked_though_no_header_could_tell(
     assert third.links == ()
 
 
-def test_what_is_remembered_has_a_limit() -> None:
+def test_number_of_remembered_runs_is_limited() -> None:
     spans = Spans(remembered_max=1)
     spans.run(call_of(record_of(offset=1)), fail)
     spans.run(call_of(record_of(offset=2)), fail)
@@ -203,19 +203,19 @@ def test_a_batch_is_one_span_with_a_link_to_each_producer(spans: Spans) -> None:
         [("traceparent", b"00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-01")],
     ],
 )
-def test_a_context_that_is_not_sound_is_none(
+def test_invalid_trace_context_is_ignored(
     spans: Spans, headers: list[tuple[str, bytes | None]]
 ) -> None:
     spans.run(call_of(record_of(headers=headers)), succeed)
     assert [span.parent for span in spans.all()] == [None]
 
 
-def test_a_story_whose_trace_is_not_sound_links_to_nothing(spans: Spans) -> None:
+def test_story_with_an_invalid_trace_has_no_link(spans: Spans) -> None:
     spans.run(call_of(record_of(Story(failures=1, trace="00-nonsense"))), succeed)
     assert [span.links for span in spans.all()] == [()]
 
 
-def test_what_is_sent_inside_of_a_handler_carries_its_context(spans: Spans) -> None:
+def test_record_sent_in_a_handler_has_its_trace_context(spans: Spans) -> None:
     headers: list[tuple[str, bytes | None]] = [("kind", b"x")]
     own: list[tuple[str, bytes | None]] = [("traceparent", b"mine")]
 
@@ -236,10 +236,10 @@ def test_nothing_is_traced_while_no_provider_is_set() -> None:
     assert tracing() is None
 
 
-def test_every_run_of_a_record_is_linked_to_the_one_before_wherever_it_waited(
+def test_each_run_is_linked_to_the_previous_one_for_held_and_postponed_retries(
     spans: Spans,
 ) -> None:
-    """Of the retries one is held in the process, and one walks through a retry topic."""
+    """One retry is held in the process, and one passes through a retry topic."""
     app = App("orders", bootstrap_servers="nowhere:1")
     app.middlewares.append(spans.tracing)
 

@@ -113,7 +113,7 @@ async def test_failures_are_tried_again_at_their_times_and_buried_in_the_end() -
 
 
 @pytest.mark.parametrize("delay", ["6s", "31s", "7m", "3h", "2d"])
-def test_longer_delays_are_kept(delay: str) -> None:
+def test_longer_delays_are_observed(delay: str) -> None:
     seconds = {"6s": 6, "31s": 31, "7m": 420, "3h": 10_800, "2d": 172_800}[delay]
 
     async def bill(order: Order, record: Record) -> None:
@@ -144,7 +144,7 @@ async def test_error_that_is_never_tried_again_is_buried_at_once() -> None:
 
 
 @run
-async def test_released_record_comes_back_until_its_deliveries_are_used_up() -> None:
+async def test_released_record_is_redelivered_up_to_the_delivery_limit() -> None:
     async def bill(order: Order, record: Record) -> None:
         raise Release
 
@@ -156,7 +156,7 @@ async def test_released_record_comes_back_until_its_deliveries_are_used_up() -> 
 
 
 @run
-async def test_bytes_that_nobody_can_read_are_buried_unchanged() -> None:
+async def test_unreadable_bytes_are_buried_unchanged() -> None:
     async def bill(order: Order) -> None:
         raise AssertionError("it is not called")
 
@@ -202,7 +202,7 @@ async def test_dead_letters_that_cannot_be_written_hold_the_record() -> None:
 
 
 @run
-async def test_crash_costs_a_delivery_and_no_attempt() -> None:
+async def test_crash_counts_as_a_delivery_and_not_as_an_attempt() -> None:
     seen = []
 
     async def bill(order: Order, record: Record) -> None:
@@ -237,8 +237,8 @@ async def test_record_that_kills_its_process_ends_with_the_dead_letters() -> Non
 
 
 @run
-async def test_processes_that_die_while_they_bury_a_record_lose_nothing() -> None:
-    """Each costs a delivery; the last one that the broker permits must not be the first try."""
+async def test_crashes_while_burying_a_record_lose_no_record() -> None:
+    """Each crash uses up a delivery; the last permitted one must not be the first attempt."""
 
     async def bill(order: Order) -> None:
         raise Reject("negative total")
@@ -291,7 +291,7 @@ async def test_lost_lock_ends_the_handler_and_delivers_again() -> None:
 
 
 @run
-async def test_plain_function_is_waited_for_though_it_runs_in_a_thread() -> None:
+async def test_settle_waits_for_a_plain_function_in_a_thread() -> None:
     began, may_end = threading.Event(), threading.Event()
 
     def bill(order: Order) -> None:
@@ -306,7 +306,7 @@ async def test_plain_function_is_waited_for_though_it_runs_in_a_thread() -> None
 
 
 @run
-async def test_each_group_has_its_own_fate_of_a_record() -> None:
+async def test_record_has_a_separate_outcome_in_each_group() -> None:
     app = App("shop")
 
     @app.share_group("billing", topics="orders", dead_letter=DeadLetter("dead"))
@@ -327,7 +327,7 @@ async def test_each_group_has_its_own_fate_of_a_record() -> None:
 
 
 @run
-async def test_what_is_sent_with_a_delay_comes_then_and_to_its_handler_alone() -> None:
+async def test_record_sent_with_a_delay_reaches_only_its_handler_after_the_delay() -> None:
     app = App("shop")
 
     @app.share_group("billing", topics="orders")
@@ -363,7 +363,7 @@ async def test_handlers_may_send_to_each_other() -> None:
 
 
 @run
-async def test_hooks_and_state_are_there() -> None:
+async def test_hooks_run_and_state_is_available() -> None:
     told = []
 
     async def bill(order: Order) -> None:
@@ -414,7 +414,7 @@ async def test_a_day_passes_in_no_time() -> None:
 
 
 @run
-async def test_tasks_that_wake_each_other_for_ever_are_told_of() -> None:
+async def test_tasks_that_never_rest_are_reported() -> None:
     async def bill(order: Order) -> None:
         while True:
             await asyncio.sleep(0)
@@ -426,7 +426,7 @@ async def test_tasks_that_wake_each_other_for_ever_are_told_of() -> None:
 
 
 @run
-async def test_two_applications_tests_do_not_share_anything() -> None:
+async def test_consecutive_tests_of_an_application_share_no_state() -> None:
     async def bill(order: Order) -> None:
         """Done."""
 
@@ -446,7 +446,7 @@ def crunch(order: Order) -> None:
 
 
 @run
-async def test_handler_with_processes_runs_in_the_tests_own() -> None:
+async def test_handler_with_processes_runs_in_the_process_of_the_test() -> None:
     app = shop(crunch, processes=2)
     async with app.test() as t:
         await t.send("orders", Order(7))
@@ -467,7 +467,7 @@ async def test_decision_by_hand_ends_the_run() -> None:
 
 
 @run
-async def test_test_that_is_over_hears_nothing_any_more() -> None:
+async def test_finished_test_has_no_event_listeners() -> None:
     async def bill(order: Order) -> None:
         """Done."""
 

@@ -40,7 +40,7 @@ def limits(admin: Admin) -> ShareGroupLimits:
     return asyncio.run(limits_of(anything, "billing"))
 
 
-def test_the_groups_own_settings_hold() -> None:
+def test_limits_are_the_settings_of_the_group() -> None:
     admin = Admin(
         {
             "share.delivery.count.limit": "9",
@@ -53,7 +53,7 @@ def test_the_groups_own_settings_hold() -> None:
     assert admin.asked == [ConfigResource(ResourceType.GROUP, "billing")]
 
 
-def test_what_a_group_can_not_set_is_the_brokers() -> None:
+def test_limits_missing_in_the_group_are_those_of_the_broker() -> None:
     admin = Admin(
         {"share.record.lock.duration.ms": "30000"},
         {"group.share.delivery.count.limit": "7", "group.share.partition.max.record.locks": "100"},
@@ -62,6 +62,6 @@ def test_what_a_group_can_not_set_is_the_brokers() -> None:
     assert admin.asked[1] == ConfigResource(ResourceType.BROKER, "7")
 
 
-def test_what_nobody_says_is_kafkas_default() -> None:
+def test_unknown_limits_are_kafkas_defaults() -> None:
     refused = UnsupportedVersion("group configs")
     assert limits(Admin(refused, {})) == ShareGroupLimits(deliveries=5, locks=2000, renewal=True)

@@ -48,7 +48,7 @@ def run(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
 
 
 @run
-async def test_takes_what_is_there_up_to_the_room() -> None:
+async def test_take_returns_available_records_up_to_the_limit() -> None:
     world = World()
     world.send(b"a", b"b", b"c")
     member = world.member()
@@ -90,7 +90,7 @@ async def test_two_members_never_have_the_same_record() -> None:
 
 
 @run
-async def test_what_was_settled_stands_so() -> None:
+async def test_settled_records_have_their_standing() -> None:
     world = World()
     world.send(b"a", b"b", b"c", b"d")
     accepted, rejected, released = await world.member().take(3, 0)
@@ -107,7 +107,7 @@ async def test_what_was_settled_stands_so() -> None:
 
 
 @run
-async def test_released_record_comes_again_with_a_higher_count() -> None:
+async def test_released_record_is_redelivered_with_a_higher_count() -> None:
     world = World()
     world.send(b"a")
     member = world.member()
@@ -133,7 +133,7 @@ async def test_fifth_release_is_the_last() -> None:
 
 
 @run
-async def test_lock_is_kept_while_its_process_lives() -> None:
+async def test_lock_is_renewed_while_its_process_runs() -> None:
     world = World()
     world.send(b"a")
     (delivery,) = await world.member("one").take(1, 0)
@@ -157,12 +157,12 @@ async def test_lock_ends_in_a_group_that_does_not_renew() -> None:
     world.pass_seconds(0.1)
     (again,) = await taking
     assert again.delivery_count == 2
-    delivery.accept()  # Too late, and without effect.
+    delivery.accept()  # It is too late and has no effect.
     assert world.group.standing(FIRST) is Standing.LOCKED
 
 
 @run
-async def test_lost_lock_says_so_and_gives_the_record_to_others() -> None:
+async def test_lost_lock_ends_immediately_and_its_record_is_redelivered() -> None:
     world = World()
     world.send(b"a")
     member = world.member("one")
@@ -175,7 +175,7 @@ async def test_lost_lock_says_so_and_gives_the_record_to_others() -> None:
 
 
 @run
-async def test_nothing_that_a_dead_process_does_has_an_effect() -> None:
+async def test_actions_of_a_dead_process_have_no_effect() -> None:
     world = World()
     world.send(b"a", b"b")
     member = world.member("one")
@@ -191,7 +191,7 @@ async def test_nothing_that_a_dead_process_does_has_an_effect() -> None:
 
 
 @run
-async def test_closed_member_gives_everything_back() -> None:
+async def test_closed_member_releases_its_records() -> None:
     world = World()
     world.send(b"a", b"b", b"c")
     member = world.member("one")
@@ -202,7 +202,7 @@ async def test_closed_member_gives_everything_back() -> None:
 
 
 @run
-async def test_quiet_member_takes_nothing_until_it_resumes() -> None:
+async def test_quiet_member_takes_no_records_until_it_resumes() -> None:
     world = World()
     world.send(b"a")
     member = world.member()
@@ -213,7 +213,7 @@ async def test_quiet_member_takes_nothing_until_it_resumes() -> None:
 
 
 @run
-async def test_write_says_where_the_record_lies() -> None:
+async def test_write_returns_the_position_of_the_record() -> None:
     world = World()
     world.clock.move_to(world.clock.now() + 1.5)
     written = await world.outbox.send("dead", b"v", key=b"k", headers=[("h", None)])
@@ -233,7 +233,7 @@ async def test_log_append_time_overrides_that_of_the_sender() -> None:
 
 
 @run
-async def test_records_of_a_key_lie_in_one_partition() -> None:
+async def test_records_of_a_key_are_in_one_partition() -> None:
     world = World()
     world.log.create("many", partitions=3)
     keyed = {(await world.outbox.send("many", b"", key=b"k")).partition for _ in range(5)}

@@ -46,7 +46,7 @@ class World:
         return [record.timestamp_ms - START_WALL_MS for record in self.log.records(OWN)]
 
 
-def test_records_come_to_the_own_topic_when_they_are_due() -> None:
+def test_due_records_are_moved_to_the_retry_topic() -> None:
     async def run() -> None:
         world = World()
         scheduler, _ = world.scheduler()
@@ -64,7 +64,7 @@ def test_records_come_to_the_own_topic_when_they_are_due() -> None:
     asyncio.run(run())
 
 
-def test_next_process_goes_on_where_the_dead_one_had_committed() -> None:
+def test_next_process_continues_at_the_committed_offset() -> None:
     async def run() -> None:
         world = World()
         scheduler, tier_log = world.scheduler()
@@ -85,7 +85,7 @@ def test_next_process_goes_on_where_the_dead_one_had_committed() -> None:
     asyncio.run(run())
 
 
-def test_lineage_of_what_was_moved_names_the_topic_it_was_sent_to() -> None:
+def test_origin_of_a_postponed_record_names_its_first_topic() -> None:
     async def run() -> None:
         world = World()
         written = await world.postpone(1)

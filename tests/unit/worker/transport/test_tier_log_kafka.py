@@ -148,7 +148,7 @@ def play() -> Callable[[Scene], None]:
 Play = Callable[[Scene], None]
 
 
-def test_assignment_is_announced_with_what_was_committed_before_its_records(play: Play) -> None:
+def test_assignment_is_announced_with_its_commits_before_its_records(play: Play) -> None:
     async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
         consumer.assign(ONE)
         consumer.answers.put_nowait({ONE: [fetched(4)]})
@@ -162,7 +162,7 @@ def test_assignment_is_announced_with_what_was_committed_before_its_records(play
     play(scene)
 
 
-def test_records_that_come_before_the_callback_are_kept_for_it(play: Play) -> None:
+def test_records_received_before_the_assignment_callback_are_kept(play: Play) -> None:
     async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
         consumer.answers.put_nowait({ONE: [fetched(4)]})
         reading = asyncio.ensure_future(tier_log.read(1))
@@ -175,7 +175,7 @@ def test_records_that_come_before_the_callback_are_kept_for_it(play: Play) -> No
     play(scene)
 
 
-def test_records_of_an_assignment_that_ended_meanwhile_are_not_handed_out(play: Play) -> None:
+def test_records_of_a_revoked_assignment_are_not_returned(play: Play) -> None:
     async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, admin: Admin) -> None:
         consumer.assign(ONE)
         admin.may_answer.clear()
@@ -194,7 +194,7 @@ def test_records_of_an_assignment_that_ended_meanwhile_are_not_handed_out(play: 
     play(scene)
 
 
-def test_records_are_kept_while_nobody_says_what_was_committed(play: Play) -> None:
+def test_records_are_kept_while_the_commits_are_unknown(play: Play) -> None:
     async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, admin: Admin) -> None:
         consumer.assign(ONE)
         admin.errors.append(NetworkException("no coordinator"))
@@ -208,7 +208,7 @@ def test_records_are_kept_while_nobody_says_what_was_committed(play: Play) -> No
     play(scene)
 
 
-def test_group_that_does_not_agree_keeps_no_read_waiting(play: Play) -> None:
+def test_read_does_not_wait_for_an_unfinished_rebalance(play: Play) -> None:
     async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
         consumer.answers.put_nowait({})
         assert await tier_log.read(0.01) == {}
@@ -220,7 +220,7 @@ def test_group_that_does_not_agree_keeps_no_read_waiting(play: Play) -> None:
 
 
 @pytest.mark.parametrize("refusal", [CommitFailedError("rebalanced"), IllegalStateError("not")])
-def test_commit_of_a_lost_partition_says_so(play: Play, refusal: Exception) -> None:
+def test_commit_of_a_lost_partition_raises_ownership_lost(play: Play, refusal: Exception) -> None:
     async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
         consumer.refusal = refusal
         with pytest.raises(OwnershipLost):
