@@ -300,7 +300,7 @@ class MistakenJobs(RecordJobs):
         raise ZeroDivisionError("nobody thought of that")
 
 
-def test_mistake_of_ours_stops_neither_the_disk_nor_other_letters(
+def test_unexpected_exception_stops_neither_the_log_nor_other_letters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(scene: Scene) -> None:
