@@ -217,7 +217,7 @@ def test_response_for_a_new_topic_has_its_effective_configuration(tmp_path: Path
         (
             {"configs": (long("retention.ms"), long("segment.bytes"))},
             INVALID_CONFIG,
-            "all values of one topic may have 4096 characters, not 4098",
+            "all values of one topic may have at most 4096 characters, not 4098",
         ),
     ],
 )

@@ -167,7 +167,9 @@ def deleted_until(bootstrap, topic, offset):
 def test_records_deleted_since_are_an_error(bootstrap):
     topic, topic_id = filled_topic(bootstrap, 100)
     deleted_until(bootstrap, topic, 40)
-    with pytest.raises(OffsetOutOfRange, match=r"offset 30: records up to offset 40 are gone"):
+    with pytest.raises(
+        OffsetOutOfRange, match=r"offset 30: records up to offset 40 no longer exist"
+    ):
         values_of(
             bootstrap, PartitionRuns(topic, topic_id, 0, (AcquiredRecords.of_range(30, 50, 1),))
         )
@@ -183,7 +185,7 @@ def test_deleted_records_are_left_out_without_fail_on_data_loss(bootstrap, caplo
         (AcquiredRecords.of_range(10, 12, 1), AcquiredRecords.of_range(30, 42, 1)),
     )
     assert values_of(bootstrap, part, failOnDataLoss="false") == ["0.40", "0.41"]
-    assert "records up to offset 40 are gone: the log begins at 40" in caplog.text
+    assert "records up to offset 40 no longer exist: the log begins at 40" in caplog.text
 
 
 def test_recreated_topic_has_lost_the_records_of_the_old_one(bootstrap):
