@@ -38,6 +38,7 @@ PACED_PRODUCER = "tests.bench.peers.workloads.latency"
 LOG_TOPIC, PARTITIONS, BATCH_RECORDS, RECORD_BYTES = "log", 12, 500, 100
 PACED_PARTITIONS = 4
 REPLICAS = 3
+TRIES_MAX = 3
 RATES = (100, 1_000)
 UNCOUNTED_SECONDS = 1
 CONSUMER_SECONDS_MAX = 300.0
@@ -185,7 +186,7 @@ def _measure(
     for number in range(rounds):
         turned = order[number % len(order) :] + order[: number % len(order)]
         for client in turned:
-            found[client].append(clients[client](cluster))
+            found[client].append(_tried(name, client, clients[client], cluster))
     if isinstance(found["ours"][0], float):
         _say(name, found, higher_is_better=True)
         return
@@ -195,6 +196,18 @@ def _measure(
             for client, runs in found.items()
         }
         _say(f"{label} of {name}", values, higher_is_better=False)
+
+
+def _tried(
+    name: str, client: str, measure: Callable[[KafkaCluster], Any], cluster: KafkaCluster
+) -> Any:
+    """Measure once; a round that fails is reported and repeated, so that the others are kept."""
+    for _ in range(TRIES_MAX - 1):
+        try:
+            return measure(cluster)
+        except (BenchError, subprocess.SubprocessError) as error:
+            click.echo(f"{name}, {client}: repeated, because this round failed: {error}", err=True)
+    return measure(cluster)
 
 
 def _say(name: str, found: dict[str, list[float]], *, higher_is_better: bool) -> None:
