@@ -78,7 +78,7 @@ class Moments:
 
 @dataclass
 class Stage:
-    """See the module's text."""
+    """Starts all processes of a trial, injects the faults, drains the topics, stops all again."""
 
     folder: Path
     cluster: KafkaCluster

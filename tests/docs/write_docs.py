@@ -416,7 +416,7 @@ def worker_reference() -> Iterator[str]:
 
 
 def page(command: click.Command, name: str) -> Iterator[str]:
-    command._help_option = None  # click remembers it from whoever asked first, a test maybe.
+    command._help_option = None  # click caches it at the first use, perhaps by a test.
     context = click.Context(
         command,
         info_name=name,

@@ -82,7 +82,7 @@ def header(request: Request) -> bytes:
 
 
 class LyingBroker:
-    """See the module's text."""
+    """A broker that sends the responses that a test gives it."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.lies: dict[int, Lie] = {}

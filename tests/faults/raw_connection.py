@@ -18,7 +18,7 @@ ANSWER_SECONDS_MAX = 5.0
 
 
 class RawConnection:
-    """See the module's text; every wait ends after ``seconds``."""
+    """A bare socket to a broker; every wait ends after ``seconds``."""
 
     def __init__(self, port: int, *, seconds: float = ANSWER_SECONDS_MAX) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)

@@ -54,7 +54,7 @@ class Written:
 
 
 class CompactionMachine(RuleBasedStateMachine):
-    """See the module's text."""
+    """Steps on a compacted log, compared with a table of its records."""
 
     @initialize(seed=st.integers(0, 2**16))
     def start(self, seed: int) -> None:

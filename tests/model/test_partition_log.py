@@ -43,7 +43,7 @@ def timeless(files: Files, root: str) -> Syncer:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """See the module's text."""
+    """Steps on a partition log, compared with a list of batches."""
 
     @initialize(seed=st.integers(0, 2**16))
     def start(self, seed: int) -> None:

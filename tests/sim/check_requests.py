@@ -45,7 +45,7 @@ class Asked:
 
 
 class ShareRequests:
-    """See the module's text."""
+    """Checks the requests and responses of share sessions."""
 
     def __init__(
         self,

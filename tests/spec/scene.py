@@ -41,7 +41,7 @@ TIMEOUT = timedelta(seconds=10)
 
 
 class Scene:
-    """See the module's text; leaving it closes what it connected."""
+    """Topics, records, groups and members for one test; its exit closes all connections."""
 
     def __init__(self, peer: Peer, name: str) -> None:
         self.peer = peer

@@ -63,7 +63,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Stage:
-    """See the module's text."""
+    """Runs the broker, the workers and the producer of a trial, and restarts workers."""
 
     folder: Path
     plan: Plan

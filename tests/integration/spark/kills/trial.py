@@ -88,7 +88,7 @@ def victims(kills: int, chance: random.Random) -> list[Victim]:
 
 
 class Trial:
-    """See the module's text."""
+    """Runs one trial: load, kills, drain and verdict."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class Lying(NamedTuple):
 
 
 class Cluster:
-    """See the module's text."""
+    """A simulated cluster on virtual time: topics, a consumer group and faults."""
 
     def __init__(self, *, partitions: int = 1, ahead_ms: int = 0) -> None:
         self.clock = LoopClock(ahead_ms)
