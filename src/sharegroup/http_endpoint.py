@@ -1,7 +1,8 @@
-"""A small HTTP/1.1 server for a fixed set of pages: metrics and health checks.
+"""A small HTTP/1.1 server for a fixed set of pages: metrics, health checks and test faults.
 
 It runs on the event loop of the program that it reports on, so a blocked loop does not answer.
-A connection serves one GET or HEAD request, then it is closed:
+A connection serves one request, then it is closed.  Pages answer GET and HEAD, actions answer POST;
+the arguments of both are in the query string of the path:
 
     connect --> head of the request --> the page's response, at once or in chunks --> close
        |                |                                |
@@ -24,6 +25,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 log = logging.getLogger(__name__)
 
@@ -71,22 +73,51 @@ class HttpResponse(NamedTuple):
 
 Page = Callable[[], Awaitable[HttpResponse]]
 
+Query = Mapping[str, str]
+"""The parameters of a query string by name; of a repeated parameter the last value."""
+
+QueryPage = Callable[[Query], Awaitable[HttpResponse]]
+"""A page or an action that depends on the query string."""
+
+QUERY_PARAMETERS_MAX = 32
+
 
 class _Request(NamedTuple):
     """The first line of a request; a text that is not HTTP has the version ""."""
 
     method: str
     path: str
+    query: str
     version: str
 
 
 class HttpEndpoint:
     """An HTTP server on one port with a fixed set of pages."""
 
-    __slots__ = ("_limits", "_pages", "_reading", "_server", "_tasks", "host", "port")
+    __slots__ = (
+        "_actions",
+        "_limits",
+        "_pages",
+        "_query_pages",
+        "_reading",
+        "_server",
+        "_tasks",
+        "host",
+        "port",
+    )
 
-    def __init__(self, pages: Mapping[str, Page], limits: HttpLimits) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        limits: HttpLimits,
+        *,
+        query_pages: Mapping[str, QueryPage] | None = None,
+        actions: Mapping[str, QueryPage] | None = None,
+    ) -> None:
+        """``query_pages`` are called with the query of a GET request, ``actions`` of a POST."""
         self._pages = dict(pages)
+        self._query_pages = dict(query_pages or {})
+        self._actions = dict(actions or {})
         self._limits = limits
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,17 +226,37 @@ class HttpEndpoint:
         if not is_whole:
             bytes_max = self._limits.request_bytes_max
             return HttpResponse(431, f"the head is longer than {bytes_max} bytes\n".encode())
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponse(405, b"only GET is answered\n")
-        page = self._pages.get(request.path)
-        if page is None:
-            known_paths = ", ".join(sorted(self._pages))
-            return HttpResponse(404, f"not found; the paths are {known_paths}\n".encode())
         try:
-            return await page()
+            return await self._answer_of(request)
         except Exception as error:  # A bug in a page; the response reports it, too.
             log.exception("event=page_failed path=%s", request.path)
             return HttpResponse(500, f"{type(error).__name__}: {error}\n".encode())
+
+    async def _answer_of(self, request: _Request) -> HttpResponse:
+        """Call the page or action of a path; refuse other paths, methods and queries."""
+        path = request.path
+        if request.method not in ("GET", "HEAD", *(["POST"] if self._actions else [])):
+            return HttpResponse(405, b"only GET is answered\n")
+        if request.method != "POST" and (page := self._pages.get(path)) is not None:
+            return await page()
+        others = self._actions if request.method == "POST" else self._query_pages
+        query_page = others.get(path)
+        if query_page is None:
+            paths = {*others, *(self._pages if request.method != "POST" else ())}
+            known_paths = ", ".join(sorted(paths))
+            return HttpResponse(404, f"not found; the paths are {known_paths}\n".encode())
+        try:
+            query = dict(
+                parse_qsl(
+                    request.query,
+                    keep_blank_values=True,
+                    strict_parsing=bool(request.query),
+                    max_num_fields=QUERY_PARAMETERS_MAX,
+                )
+            )
+        except ValueError as error:
+            return HttpResponse(400, f"expected ?name=value&...: {error}\n".encode())
+        return await query_page(query)
 
     async def _write_pieces(
         self, writer: asyncio.StreamWriter, pieces: Pieces, *, is_chunked: bool
@@ -242,7 +293,8 @@ def _first_line(head: bytes) -> _Request:
     line = head.partition(b"\n")[0].removesuffix(b"\r").decode("latin-1")
     method, _, rest = line.partition(" ")
     target, _, version = rest.partition(" ")
-    return _Request(method, target.partition("?")[0], version)
+    path, _, query = target.partition("?")
+    return _Request(method, path, query, version)
 
 
 def _head(response: HttpResponse, framing: str) -> bytes:

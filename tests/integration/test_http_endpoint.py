@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
-from sharegroup.http_endpoint import HttpEndpoint, HttpLimits, HttpResponse
+from sharegroup.http_endpoint import HttpEndpoint, HttpLimits, HttpResponse, Query
 
 LIMITS = HttpLimits(
     connections_max=2,
@@ -34,9 +35,22 @@ async def in_pieces() -> HttpResponse:
     return HttpResponse(200, pieces)
 
 
+async def repeat(query: Query) -> HttpResponse:
+    return HttpResponse.json(200, query)
+
+
+async def change(query: Query) -> HttpResponse:
+    return HttpResponse(200, f"changed {query['name']}\n".encode())
+
+
 @asynccontextmanager
 async def serving(limits: HttpLimits = LIMITS) -> AsyncIterator[HttpEndpoint]:
-    endpoint = HttpEndpoint({"/fine": fine, "/pieces": in_pieces}, limits)
+    endpoint = HttpEndpoint(
+        {"/fine": fine, "/pieces": in_pieces},
+        limits,
+        query_pages={"/repeat": repeat},
+        actions={"/change": change},
+    )
     await endpoint.listen("127.0.0.1", 0)
     try:
         yield endpoint
@@ -91,6 +105,24 @@ def test_body_in_pieces_is_chunked_unless_the_client_is_old(version: bytes, body
     run(scenario)
 
 
+def test_query_is_decoded_and_a_repeated_parameter_has_its_last_value() -> None:
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        response = await answer(endpoint, b"GET /repeat?a=1&b=x+y%2Fz&a=&b=%C3%A4 HTTP/1.1\r\n\r\n")
+        assert json.loads(response.partition(b"\r\n\r\n")[2]) == {"a": "", "b": "ä"}
+        response = await answer(endpoint, b"GET /repeat HTTP/1.1\r\n\r\n")
+        assert json.loads(response.partition(b"\r\n\r\n")[2]) == {}
+
+    run(scenario)
+
+
+def test_action_is_called_by_post() -> None:
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        response = await answer(endpoint, b"POST /change?name=lock HTTP/1.1\r\n\r\n")
+        assert response.endswith(b"\r\n\r\nchanged lock\n")
+
+    run(scenario)
+
+
 def test_head_without_carriage_returns_is_understood() -> None:
     async def scenario(endpoint: HttpEndpoint) -> None:
         assert (await answer(endpoint, b"GET /fine HTTP/1.0\n\n")).endswith(b"\r\n\r\nfine\n")
@@ -102,7 +134,11 @@ def test_head_without_carriage_returns_is_understood() -> None:
     ("request_", "status"),
     [
         (b"HEAD /elsewhere HTTP/1.1\r\n\r\n", b"404 Not Found"),
-        (b"POST /fine HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody", b"405 Method Not Allowed"),
+        (b"PUT /fine HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody", b"405 Method Not Allowed"),
+        (b"POST /fine HTTP/1.1\r\n\r\n", b"404 Not Found"),
+        (b"GET /change?name=a HTTP/1.1\r\n\r\n", b"404 Not Found"),
+        (b"GET /repeat?name HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET /repeat?" + b"a=1&" * 40 + b" HTTP/1.1\r\n\r\n", b"400 Bad Request"),
         (b"GET /fine HTTP/2\r\n\r\n", b"400 Bad Request"),
         (b"GET /fine HTTP/1.1\r\nX: " + b"x" * 2_000, b"431 Request Header Fields Too Large"),
     ],
