@@ -241,14 +241,14 @@ def test_late_offsets_of_a_forgotten_partition_are_not_kept() -> None:
 
 
 def test_memory_of_a_session_partition_is_within_its_estimate() -> None:
-    """Measured with 29,000 topics of one partition each, all with reported offsets."""
+    """Measured with 7,250 topics of one partition each, all with reported offsets."""
     sessions = FetchSessions(10)
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         named: dict[FetchKey, RequestedPartition] = {
             (uuid4(), 1_000 + index): RequestedPartition(10_000 + index, 100_000 + index, -1)
-            for index in range(29_000)
+            for index in range(7_250)
         }
         plan = sessions.plan(0, 0, connection_id=1, named=named, forgotten=(), now_ms=0)
         for index, key in enumerate(named):
