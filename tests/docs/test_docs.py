@@ -54,10 +54,13 @@ PLAIN = {
     "CloseReport": "what close returns",
     "Compression": "the names of codecs",
     "Context": "another name of Record",
+    "FaultyFiles": "the files of a broker, with faults",
     "HandlerRun": "one attempt, as a test sees it",
     "SaslMechanism": "the names of SASL's mechanisms",
     "SchemaFormat": "the names of formats: Avro and JSON",
     "SecurityProtocol": "the names of Kafka's security protocols",
+    "PowerLossDisk": "a disk that loses power",
+    "StoredRecord": "a record that a test reads back",
     "SentRecord": "a record that a test sent",
 }
 """Public classes that need no entry in docs/glossary.md, and why."""

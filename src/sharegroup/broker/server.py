@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 PROGRESS_CHECK_MS = 1_000
 
+ACCEPT_TURNS = 4
+"""Turns of the event loop in which asyncio makes the task, the transport and the protocol of an
+accepted connection, and closes it if it is refused."""
+
 
 class Server:
     """All connections of one listener."""
@@ -39,6 +43,7 @@ class Server:
         self._connections: dict[int, Connection] = {}
         self._listener: asyncio.Server | None = None
         self._timer: TimerHandle | None = None
+        self._is_stopping = False
         self.opened_count = 0
         """Connections that were accepted."""
         self._all_closed = asyncio.Event()
@@ -74,17 +79,36 @@ class Server:
         self._check_progress()
 
     async def stop(self) -> None:
-        """Close the listener and every connection."""
+        """Close the listener and every connection, also those that are being accepted."""
+        self._is_stopping = True
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:
-            self._listener.close()
+            await self._stop_accepting(self._listener)
         for connection in list(self._connections.values()):
             connection.close("the broker stops")
         await self._all_closed.wait()
 
+    async def _stop_accepting(self, listener: asyncio.Server) -> None:
+        """Close the listener when the connections that it has accepted are refused.
+
+        If asyncio closes a listener while it makes the transport of an accepted connection, it
+        leaves the transport and the socket open.
+        """
+        loop = asyncio.get_running_loop()
+        for bound in listener.sockets:
+            loop.remove_reader(bound.fileno())
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
+        listener.close()
+
     def opened(self, connection: Connection) -> bool:
-        """Register a new connection; return False if the limits of `Admission` refuse it."""
+        """Register a new connection; return False if it must be closed.
+
+        It is refused while the server stops, and by the limits of `Admission`.
+        """
+        if self._is_stopping:
+            return False
         if not self.admission.admit(connection, now_ms=self._clock.now_ms()):
             return False
         self.opened_count += 1

@@ -7,7 +7,9 @@ import gc
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +18,10 @@ from sharegroup.cli.light_imports import import_lightly
 from sharegroup.cli.log_lines import SafeFormatter
 from sharegroup.cli.properties import read_properties
 from sharegroup.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    # Imported in `_run`, after `import_lightly`.
+    from sharegroup.broker.configuration.config import Config
 
 
 @click.command("serve")
@@ -40,6 +46,12 @@ from sharegroup.errors import InvalidConfig
     type=click.IntRange(0, 65535),
     default=None,
     help="Serve metrics for Prometheus at /metrics on this port; 0: a free port.",
+)
+@click.option(
+    "--test-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="For tests: take faults over HTTP on this port; 0: a free port.  Loopback only.",
 )
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Value of a configuration key."
@@ -68,6 +80,7 @@ def command(  # The options of one verb; click passes each as an argument.
     data: Path | None,
     durability: str | None,
     metrics_port: int | None,
+    test_port: int | None,
     settings: tuple[str, ...],
     config_file: Path | None,
     log_level: str,
@@ -79,6 +92,8 @@ def command(  # The options of one verb; click passes each as an argument.
 
     \b
         ready bootstrap=127.0.0.1:9092 cluster=... data=...
+
+    With --test-port there is a line before it, `faults http://127.0.0.1:...`.
     """
     values = dict(read_properties(config_file)) if config_file else {}
     values.update(_pair(text) for text in settings)
@@ -97,7 +112,7 @@ def command(  # The options of one verb; click passes each as an argument.
         # Only in the program's own process: it hides modules from later imports, which would break
         # other code in a process that calls `main` or embeds the broker (ADR 0024).
         import_lightly()
-    _run(values, insecure=insecure)
+    _run(values, insecure=insecure, test_port=test_port)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -107,7 +122,7 @@ def _pair(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _run(values: dict[str, str], *, insecure: bool) -> None:
+def _run(values: dict[str, str], *, insecure: bool, test_port: int | None) -> None:
     # Imported modules live as long as the process, so collecting garbage meanwhile is useless.
     gc.disable()
     # Imported here because `import_lightly` has to run before, and without garbage collections.
@@ -136,7 +151,10 @@ def _run(values: dict[str, str], *, insecure: bool) -> None:
             loop.add_signal_handler(number, stop.set)
         collecting = asyncio.create_task(garbage.run())
         try:
-            await run_until(stop, config, insecure=insecure, ready=ready)
+            if test_port is None:
+                await run_until(stop, config, insecure=insecure, ready=ready)
+            else:
+                await _run_with_faults(stop, config, test_port, ready)
         finally:
             collecting.cancel()
 
@@ -145,6 +163,25 @@ def _run(values: dict[str, str], *, insecure: bool) -> None:
         _say_ready(bootstrap_servers, cluster_id, data)
 
     uvloop.run(serve())
+
+
+async def _run_with_faults(
+    stop: asyncio.Event, config: Config, test_port: int, ready: Callable[[str, str, str], None]
+) -> None:
+    # Imported here, because only a broker under test needs it.
+    from sharegroup.faults import fault_port
+
+    try:
+        fault_port.check_loopback(config)
+    except InvalidConfig as error:
+        raise click.UsageError(f"--test-port: {error}") from error
+    await fault_port.run_until(
+        stop,
+        config,
+        port=test_port,
+        ready=ready,
+        said=lambda url: click.echo(f"faults {url}"),
+    )
 
 
 def _say_ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:

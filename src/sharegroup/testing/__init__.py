@@ -1,8 +1,8 @@
 """Tools to test code that uses Kafka, for users and for our own tests.
 
-They are a broker in one call (`broker`, `run_broker`), a clock that tests advance
-(`ManualClock`), virtual time for asyncio (`virtual_time.run`), a disk that loses unsynced writes
-(`power_loss.PowerLossDisk`), and fixtures for pytest.
+They are a broker in one call (`broker`, `run_broker`) with faults, a clock that can be advanced and
+a disk that can fail; a clock that stands still (`ManualClock`), virtual time for asyncio
+(`virtual_time.run`), a disk that loses unsynced writes (`PowerLossDisk`), and fixtures for pytest.
 
 Names are imported on first use. In every project where sharegroup is installed, pytest loads
 this package for its fixtures, and should not spend the time to import an unused broker.
@@ -12,13 +12,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sharegroup.faults.faulty_files import FaultyFiles
+    from sharegroup.faults.script import Fault
     from sharegroup.testing.clock import ManualClock
-    from sharegroup.testing.embedded import TestBroker, broker, run_broker
+    from sharegroup.testing.embedded import AsyncTestBroker, TestBroker, broker, run_broker
+    from sharegroup.testing.power_loss import PowerLossDisk
+    from sharegroup.testing.stored_record import StoredRecord
 
-__all__ = ["ManualClock", "TestBroker", "broker", "run_broker"]
+__all__ = [
+    "AsyncTestBroker",
+    "Fault",
+    "FaultyFiles",
+    "ManualClock",
+    "PowerLossDisk",
+    "StoredRecord",
+    "TestBroker",
+    "broker",
+    "run_broker",
+]
 
 _MODULES = {
+    "AsyncTestBroker": "sharegroup.testing.embedded",
+    "Fault": "sharegroup.faults.script",
+    "FaultyFiles": "sharegroup.faults.faulty_files",
     "ManualClock": "sharegroup.testing.clock",
+    "PowerLossDisk": "sharegroup.testing.power_loss",
+    "StoredRecord": "sharegroup.testing.stored_record",
     "TestBroker": "sharegroup.testing.embedded",
     "broker": "sharegroup.testing.embedded",
     "run_broker": "sharegroup.testing.embedded",

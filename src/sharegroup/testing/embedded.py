@@ -1,10 +1,11 @@
 """Runs a real broker, with sockets and storage, inside the process of a test.
 
     async with broker() as b:                 # in a coroutine
-        ... AdminClient(bootstrap_servers=b.bootstrap_servers) ...
+        await b.create_topic("orders")
 
     with run_broker() as b:                   # in other code: the broker has its own thread
-        ... confluent_kafka.Producer({"bootstrap.servers": b.bootstrap_servers}) ...
+        b.produce("orders", "one apple")
+        b.fail("ShareFetch", error="NOT_LEADER_OR_FOLLOWER", times=2)
 
 The data is in a temporary folder, which is removed at the end, unless a folder is given.
 """
@@ -14,32 +15,387 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sharegroup.broker.app import Running, start
-from sharegroup.broker.clock import Clock
-from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.app import Running
+from sharegroup.faults.faulty_broker import AdvancingClock
+from sharegroup.faults.faulty_files import FaultyFiles
+from sharegroup.faults.script import Fault
 from sharegroup.storage.disk.files import Files
+from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.testing.served_broker import ServedBroker
+
+if TYPE_CHECKING:
+    # Imported at first use, like all of the client (`ServedBroker.clients`).
+    from sharegroup.client.records import RecordMetadata
+    from sharegroup.testing.broker_clients import BrokerClients
+    from sharegroup.testing.stored_record import StoredRecord
+
+T = TypeVar("T")
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
+WAIT_SECONDS = 10.0
+"""The default time limit of ``wait_until``."""
 
 
-@dataclass(frozen=True, slots=True)
-class TestBroker:
-    """A broker that runs while its context manager is open."""
+class BrokerUnderTest:
+    """The common part of `TestBroker` and `AsyncTestBroker`: what needs no waiting.
 
-    __test__ = False  # Without this, pytest would collect the class because of its name.
+    It is a base class, because both offer exactly these methods, from any thread.
+    """
 
-    bootstrap_servers: str
-    """The address of the broker, for the option ``bootstrap_servers`` of clients."""
-    cluster_id: str
-    data: str
-    """The path of the data directory."""
-    running: Running
-    """The parts of the broker, for tests of its internals; use it on the broker's thread."""
+    __test__ = False  # Without this, pytest would collect subclasses because of their name.
+
+    def __init__(self, served: ServedBroker) -> None:
+        self._served = served
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address of the broker, for the option ``bootstrap_servers`` of clients."""
+        return self._served.bootstrap_servers
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster id; it is stored in the data directory."""
+        return self._served.cluster_id
+
+    @property
+    def data(self) -> str:
+        """The path of the data directory."""
+        return self._served.values["log.dirs"]
+
+    @property
+    def running(self) -> Running:
+        """The parts of the broker, for tests of its internals; use it on the broker's thread."""
+        return self._served.running
+
+    @property
+    def disk(self) -> FaultyFiles | PowerLossDisk:
+        """The disk, with ``slow_down``, ``fill_up``, ``make_room`` and ``fail_next_sync``.
+
+        Raises TypeError if the broker was given other files.
+        """
+        files = self._served.faulty.files
+        if not isinstance(files, FaultyFiles | PowerLossDisk):
+            raise TypeError(f"the broker runs on {files!r}, which has no faults")
+        return files
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The faults that were added and not removed, also those that are used up."""
+        return self._served.faulty.script.faults
+
+    def fail(
+        self,
+        api: str,
+        *,
+        error: str,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Answer the next ``times`` requests of an API with an error; the broker applies none.
+
+        ``api`` is Kafka's name of a request, such as ``"Produce"``, or ``"*"`` for all.  ``error``
+        is Kafka's name of an error code, such as ``"NOT_LEADER_OR_FOLLOWER"``.  ``times=None``
+        fails all requests until the fault is removed: use the returned `Fault` as a context
+        manager.  ``topic``, ``partition`` and ``client_id`` restrict it.  Errors of partitions
+        appear in the answer for the partition, and other partitions are served.
+
+        Requests that the broker holds already, such as a fetch that waits, are not affected.
+        """
+        return self._served.faulty.script.fail(
+            api,
+            error=error,
+            times=times,
+            topic=topic,
+            partition=partition,
+            client_id=client_id,
+        )
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        applied: bool = False,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Delay the next ``times`` requests of an API, by seconds of the broker's clock.
+
+        With ``applied`` the broker applies a request at once, and only its answer is late.
+        """
+        return self._served.faulty.script.delay(
+            api,
+            seconds,
+            applied=applied,
+            times=times,
+            topic=topic,
+            partition=partition,
+            client_id=client_id,
+        )
+
+    def drop(
+        self,
+        api: str,
+        *,
+        applied: bool = False,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Close the connection instead of answering the next ``times`` requests of an API.
+
+        With ``applied`` the broker applies a request first, so its client cannot know whether it
+        was applied.
+        """
+        return self._served.faulty.script.drop(
+            api,
+            applied=applied,
+            times=times,
+            topic=topic,
+            partition=partition,
+            client_id=client_id,
+        )
+
+    def freeze(self) -> None:
+        """Let the broker accept connections and requests, but answer nothing until `thaw`.
+
+        Its clock runs on, so locks and sessions may end meanwhile.
+        """
+        self._served.faulty.script.freeze()
+
+    def thaw(self) -> None:
+        """End `freeze`."""
+        self._served.faulty.script.thaw()
+
+    def frozen(self) -> AbstractContextManager[None]:
+        """Freeze the broker for a block: ``with b.frozen(): ...``."""
+        return self._served.faulty.script.frozen()
+
+    def clear_faults(self) -> None:
+        """Remove all faults of requests, and thaw the broker."""
+        self._served.faulty.script.clear()
+
+    def __repr__(self) -> str:
+        running = self._served.faulty.running
+        state = "stopped" if running is None else "running"
+        script = self._served.faulty.script
+        if running is not None and script.is_frozen:
+            state = "frozen"
+        faults = f" faults={len(script.faults)}" if script.faults else ""
+        return f"<{type(self).__name__} {self.bootstrap_servers} {state}{faults}>"
+
+
+class AsyncTestBroker(BrokerUnderTest):
+    """A broker for tests that are coroutines, on the broker's event loop or another one."""
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, *, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; ``settings`` are its settings by Kafka's names."""
+        await self._ask(lambda clients: clients.create_topic(name, partitions, settings))
+
+    async def configure_group(self, group: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a group by Kafka's names; it need not exist yet.
+
+        ``{"share.auto.offset.reset": "earliest"}`` lets a new share group start at the first record
+        instead of the end.
+        """
+        await self._ask(lambda clients: clients.configure_group(group, settings))
+
+    async def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+    ) -> list[RecordMetadata]:
+        """Write one record for each value, and return their partitions and offsets."""
+        return await self._ask(
+            lambda clients: clients.produce(
+                topic, values, key=key, headers=headers, partition=partition
+            )
+        )
+
+    async def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
+        """Return the records that are in a topic now, in order; no group notices it."""
+        return await self._ask(lambda clients: clients.records(topic, partition))
+
+    async def wait_until(
+        self,
+        *,
+        lag: int | None = None,
+        group: str | None = None,
+        records: int | None = None,
+        topic: str | None = None,
+        timeout_s: float = WAIT_SECONDS,
+    ) -> None:
+        """Wait until groups have read, or a topic has records; raise TimeoutError with the reason.
+
+        ``lag=0`` waits until a group, or every group, has nothing left to read, in one topic or in
+        all that it reads.  ``records=3, topic="orders"`` waits for at least three records.
+        """
+        await self._ask(
+            lambda clients: clients.wait_until(
+                lag=lag, group=group, records=records, topic=topic, timeout_s=timeout_s
+            )
+        )
+
+    async def advance(self, seconds: float) -> None:
+        """Advance the broker's clock: locks, sessions and retention that are due end at once."""
+        await self._do(_call(lambda: self._served.faulty.advance(seconds)))
+
+    async def bump_leader_epoch(self, topic: str, partition: int = 0) -> int:
+        """Raise the leader epoch of a partition, as after a change of its leader; return it.
+
+        Fetches with the old epoch fail with FENCED_LEADER_EPOCH.  Acquisition locks on the
+        partition end, and their acknowledgements fail.
+        """
+        return await self._do(
+            _call(lambda: self._served.faulty.bump_leader_epoch(topic, partition))
+        )
+
+    async def stop(self) -> None:
+        """Stop the broker cleanly; its data stays for `start`."""
+        await self._do(self._served.stop())
+
+    async def start(self) -> None:
+        """Start the broker again, on the same port and data."""
+        await self._do(self._served.start())
+
+    async def kill(self) -> None:
+        """Stop the broker as ``kill -9`` would; its data stays for `start`."""
+        await self._do(self._served.kill())
+
+    async def cut_power(self) -> None:
+        """Stop the broker as a power failure would; it needs ``files=PowerLossDisk(seed=...)``."""
+        await self._do(self._served.cut_power())
+
+    async def _ask(self, ask: Callable[[BrokerClients], Coroutine[Any, Any, T]]) -> T:
+        return await self._do(_ask(self._served, ask))
+
+    async def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if asyncio.get_running_loop() is self._served.loop:
+            return await coroutine
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(coroutine, self._served.loop)
+        )
+
+
+class TestBroker(BrokerUnderTest):
+    """A broker on its own thread, for tests that are no coroutines; its methods block."""
+
+    def create_topic(
+        self, name: str, partitions: int = 1, *, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; ``settings`` are its settings by Kafka's names."""
+        self._ask(lambda clients: clients.create_topic(name, partitions, settings))
+
+    def configure_group(self, group: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a group by Kafka's names; it need not exist yet.
+
+        ``{"share.auto.offset.reset": "earliest"}`` lets a new share group start at the first record
+        instead of the end.
+        """
+        self._ask(lambda clients: clients.configure_group(group, settings))
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+    ) -> list[RecordMetadata]:
+        """Write one record for each value, and return their partitions and offsets."""
+        return self._ask(
+            lambda clients: clients.produce(
+                topic, values, key=key, headers=headers, partition=partition
+            )
+        )
+
+    def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
+        """Return the records that are in a topic now, in order; no group notices it."""
+        return self._ask(lambda clients: clients.records(topic, partition))
+
+    def wait_until(
+        self,
+        *,
+        lag: int | None = None,
+        group: str | None = None,
+        records: int | None = None,
+        topic: str | None = None,
+        timeout_s: float = WAIT_SECONDS,
+    ) -> None:
+        """Wait until groups have read, or a topic has records; raise TimeoutError with the reason.
+
+        ``lag=0`` waits until a group, or every group, has nothing left to read, in one topic or in
+        all that it reads.  ``records=3, topic="orders"`` waits for at least three records.
+        """
+        self._ask(
+            lambda clients: clients.wait_until(
+                lag=lag, group=group, records=records, topic=topic, timeout_s=timeout_s
+            )
+        )
+
+    def advance(self, seconds: float) -> None:
+        """Advance the broker's clock: locks, sessions and retention that are due end at once."""
+        self._do(_call(lambda: self._served.faulty.advance(seconds)))
+
+    def bump_leader_epoch(self, topic: str, partition: int = 0) -> int:
+        """Raise the leader epoch of a partition, as after a change of its leader; return it.
+
+        Fetches with the old epoch fail with FENCED_LEADER_EPOCH.  Acquisition locks on the
+        partition end, and their acknowledgements fail.
+        """
+        return self._do(_call(lambda: self._served.faulty.bump_leader_epoch(topic, partition)))
+
+    def stop(self) -> None:
+        """Stop the broker cleanly; its data stays for `start`."""
+        self._do(self._served.stop())
+
+    def start(self) -> None:
+        """Start the broker again, on the same port and data."""
+        self._do(self._served.start())
+
+    def kill(self) -> None:
+        """Stop the broker as ``kill -9`` would; its data stays for `start`."""
+        self._do(self._served.kill())
+
+    def cut_power(self) -> None:
+        """Stop the broker as a power failure would; it needs ``files=PowerLossDisk(seed=...)``."""
+        self._do(self._served.cut_power())
+
+    @property
+    def asynchronous(self) -> AsyncTestBroker:
+        """The same broker for coroutines, on any event loop."""
+        return AsyncTestBroker(self._served)
+
+    def _ask(self, ask: Callable[[BrokerClients], Coroutine[Any, Any, T]]) -> T:
+        return self._do(_ask(self._served, ask))
+
+    def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._served.loop).result()
+
+
+async def _ask(served: ServedBroker, ask: Callable[[BrokerClients], Coroutine[Any, Any, T]]) -> T:
+    """Call a method of the clients of a broker, on its loop."""
+    return await ask(await served.clients())
+
+
+async def _call(function: Callable[[], T]) -> T:
+    """Call a function on the broker's loop."""
+    return function()
 
 
 @asynccontextmanager
@@ -48,19 +404,20 @@ async def broker(
     *,
     data: str | None = None,
     port: int = 0,
-    clock: Clock | None = None,
+    clock: AdvancingClock | None = None,
     files: Files | None = None,
-) -> AsyncIterator[TestBroker]:
+) -> AsyncIterator[AsyncTestBroker]:
     """Run a broker on the running event loop while the context is open.
 
-    ``settings`` are broker settings by Kafka's names. ``clock`` may be a `ManualClock`, ``files``
-    a `PowerLossDisk`.
+    ``settings`` are broker settings by Kafka's names. ``clock`` may be a `ManualClock`, which
+    stands still between calls of ``advance``; by default the clock runs and can be advanced, too.
+    ``files`` may be a `PowerLossDisk`.
 
     >>> import asyncio
-    >>> from sharegroup.client import AdminClient, NewTopic
+    >>> from sharegroup.client import AdminClient
     >>> async def topics() -> list[str]:
     ...     async with broker() as b, AdminClient(bootstrap_servers=b.bootstrap_servers) as admin:
-    ...         await admin.create_topics([NewTopic("orders", num_partitions=3)])
+    ...         await b.create_topic("orders", partitions=3)
     ...         return await admin.list_topics()
     >>> asyncio.run(topics())
     ['orders']
@@ -71,24 +428,31 @@ async def broker(
             "log.dirs": data or folder,
             **(settings or {}),
         }
-        running = await start(Config.parse(values), clock=clock, files=files)
+        served = ServedBroker(values, clock=clock, files=files)
+        await served.start()
         try:
-            yield TestBroker(
-                running.bootstrap_servers, running.cluster_id, values["log.dirs"], running
-            )
+            yield AsyncTestBroker(served)
         finally:
-            await running.stop()
+            await served.stop()
 
 
 @contextmanager
 def run_broker(
-    settings: Mapping[str, str] | None = None, *, data: str | None = None, port: int = 0
+    settings: Mapping[str, str] | None = None,
+    *,
+    data: str | None = None,
+    port: int = 0,
+    clock: AdvancingClock | None = None,
+    files: Files | None = None,
 ) -> Iterator[TestBroker]:
     """Run a broker on its own thread while the context is open, for synchronous code.
 
+    The arguments are those of `broker`.
+
     >>> with run_broker() as b:
-    ...     b.bootstrap_servers.startswith("127.0.0.1:")
-    True
+    ...     places = b.produce("orders", "one apple", key="customer-7")
+    ...     [(record.key, record.value) for record in b.records("orders")]
+    [(b'customer-7', b'one apple')]
     """
     started: list[TestBroker] = []
     failed: list[BaseException] = []
@@ -97,8 +461,8 @@ def run_broker(
     stop = asyncio.Event()
 
     async def serve() -> None:
-        async with broker(settings, data=data, port=port) as running:
-            started.append(running)
+        async with broker(settings, data=data, port=port, clock=clock, files=files) as asynchronous:
+            started.append(TestBroker(asynchronous._served))
             ready.set()
             await stop.wait()
 

@@ -1,21 +1,40 @@
 """Fixtures for pytest, available when sharegroup is installed.
 
-- ``sharegroup_broker``: a broker for one test.
-- ``sharegroup_session_broker``: one broker for the whole session; each test needs its own topics.
+- ``sharegroup_broker``: a `TestBroker` for one test.
+- ``sharegroup_session_broker``: one for the whole session; each test needs its own topics.
+- ``sharegroup_async_broker``, ``sharegroup_async_session_broker``: the same brokers as an
+  `AsyncTestBroker`, for tests that are coroutines. They work with every plugin that runs such tests
+  on asyncio, on the loop of the test.
 
-Both return an object with ``bootstrap_servers``. To change broker settings, define a fixture named
-``sharegroup_settings``.
+The options of `run_broker` for one test are those of a marker::
+
+    @pytest.mark.sharegroup(settings={"num.partitions": "3"}, clock=ManualClock())
+    def test_orders(sharegroup_broker): ...
+
+To change the settings of all brokers, define a fixture named ``sharegroup_settings``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from sharegroup.testing.embedded import TestBroker
+    # Imported in the fixtures, because pytest loads this module for tests that use no broker, too.
+    from sharegroup.testing.embedded import AsyncTestBroker, TestBroker
+
+MARKER = "sharegroup"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, so that ``--strict-markers`` accepts it."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}(settings=None, data=None, port=0, clock=None, files=None): the options of the "
+        "broker that sharegroup_broker runs for this test",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +44,14 @@ def sharegroup_settings() -> dict[str, str]:
 
 
 @pytest.fixture
-def sharegroup_broker(sharegroup_settings: dict[str, str]) -> Iterator[TestBroker]:
+def sharegroup_broker(
+    sharegroup_settings: dict[str, str], request: pytest.FixtureRequest
+) -> Iterator[TestBroker]:
     """Run a broker with an empty data directory for one test."""
     # Imported here because pytest loads this module for tests that use no broker, too.
     from sharegroup.testing.embedded import run_broker
 
-    with run_broker(sharegroup_settings) as running:
+    with run_broker(**_options(request, sharegroup_settings)) as running:
         yield running
 
 
@@ -42,3 +63,28 @@ def sharegroup_session_broker(sharegroup_settings: dict[str, str]) -> Iterator[T
 
     with run_broker(sharegroup_settings) as running:
         yield running
+
+
+@pytest.fixture
+def sharegroup_async_broker(sharegroup_broker: TestBroker) -> AsyncTestBroker:
+    """Return the broker of the test for coroutines."""
+    return sharegroup_broker.asynchronous
+
+
+@pytest.fixture(scope="session")
+def sharegroup_async_session_broker(sharegroup_session_broker: TestBroker) -> AsyncTestBroker:
+    """Return the broker of the session for coroutines."""
+    return sharegroup_session_broker.asynchronous
+
+
+def _options(request: pytest.FixtureRequest, settings: dict[str, str]) -> dict[str, Any]:
+    """Return the options of `run_broker` for a test; its marker's settings extend ``settings``."""
+    marker = request.node.get_closest_marker(MARKER)
+    if marker is None:
+        return {"settings": settings}
+    if marker.args:
+        raise pytest.UsageError(
+            f"{request.node.nodeid}: @pytest.mark.{MARKER} takes keyword arguments, such as "
+            f"settings={{...}}, not {marker.args!r}"
+        )
+    return {**marker.kwargs, "settings": {**settings, **(marker.kwargs.get("settings") or {})}}

@@ -6,8 +6,13 @@ import asyncio
 import contextlib
 import gc
 import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient as ConfluentAdmin
 
 from sharegroup.client import (
@@ -18,6 +23,7 @@ from sharegroup.client import (
     Producer,
     ResourceType,
     ShareConsumer,
+    sync,
 )
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing import ManualClock, TestBroker, broker, run_broker
@@ -134,3 +140,152 @@ def test_lock_of_thirty_seconds_expires_at_once_on_a_manual_clock() -> None:
                 assert list((await other.commit()).values()) == [None]
 
     asyncio.run(run())
+
+
+def test_connections_that_arrive_while_the_broker_stops_are_closed() -> None:
+    """Clients that reconnect quickly are accepted in the last turn of the loop; asyncio warns of
+    transports that nobody closes, and pytest makes that an error."""
+    for _ in range(5):
+        with run_broker() as running:
+            host, port = running.bootstrap_servers.split(":")
+            connections = []
+            for _ in range(30):
+                connection = socket.socket()
+                connection.setblocking(False)
+                connection.connect_ex((host, int(port)))
+                connections.append(connection)
+        gc.collect()
+        for connection in connections:
+            connection.close()
+
+
+def test_broker_starts_again_on_its_port_and_data() -> None:
+    with run_broker() as running:
+        running.produce("orders", "one", None, key="k", headers=[("h", b"1")])
+        address, cluster_id = running.bootstrap_servers, running.cluster_id
+        for end in (running.stop, running.kill):
+            end()
+            assert "stopped" in repr(running)
+            with pytest.raises(RuntimeError, match=r"is stopped; call start\(\)"):
+                running.produce("orders", "lost")
+            running.start()
+            assert (running.bootstrap_servers, running.cluster_id) == (address, cluster_id)
+        first, second = running.records("orders")
+        assert (first.key, first.value, first.headers) == (b"k", b"one", (("h", b"1"),))
+        assert (second.offset, second.value) == (1, None)
+        running.stop()
+        running.stop()
+        running.start()
+        with pytest.raises(RuntimeError, match="is running"):
+            running.start()
+
+
+def test_repr_shows_address_state_and_faults() -> None:
+    with run_broker() as running:
+        assert repr(running) == f"<TestBroker {running.bootstrap_servers} running>"
+        fault = running.fail("Produce", error="NOT_LEADER_OR_FOLLOWER", topic="t", times=2)
+        assert repr(running) == f"<TestBroker {running.bootstrap_servers} running faults=1>"
+        assert repr(fault) == (
+            "<Fault Produce topic='t': fail with NOT_LEADER_OR_FOLLOWER, 0 of 2 times>"
+        )
+
+
+def test_waiting_for_lag_tells_why_it_was_not_reached() -> None:
+    with run_broker() as running:
+        running.create_topic("orders", 2)
+        cases = {
+            "found no group": {"lag": 0},
+            "group 'g' does not exist yet": {"lag": 0, "group": "g"},
+            r"expected 1 records in 'orders', found 0": {"records": 1, "topic": "orders"},
+        }
+        for reason, condition in cases.items():
+            with pytest.raises(TimeoutError, match=reason):
+                running.wait_until(**condition, timeout_s=0.3)  # type: ignore[arg-type]
+        for wrong in ({}, {"lag": 0, "records": 1}, {"records": 1}):
+            with pytest.raises(TypeError, match="wait_until"):
+                running.wait_until(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["share", "consumer"])
+def test_waiting_for_lag_ends_when_all_records_are_read(kind: str) -> None:
+    with run_broker() as running:
+        running.create_topic("orders", 2)
+        running.produce("orders", *(str(number) for number in range(10)))
+        config = {"bootstrap.servers": running.bootstrap_servers, "group.id": "g"}
+        if kind == "share":
+            running.configure_group("g", {"share.auto.offset.reset": "earliest"})
+            with sync.ShareConsumer(
+                "orders", bootstrap_servers=running.bootstrap_servers, group_id="g"
+            ) as reader:
+                assert reader.poll(timeout=10)
+                with pytest.raises(TimeoutError, match="expected a lag of 0 for group 'g'"):
+                    running.wait_until(lag=0, timeout_s=0.3)
+                while reader.poll(timeout=0.5):
+                    pass
+                running.wait_until(lag=0, group="g", topic="orders")
+        else:
+            consumer = Consumer({**config, "auto.offset.reset": "earliest"})
+            consumer.subscribe(["orders"])
+            assert len(consumer.consume(10, timeout=20)) == 10
+            consumer.commit(asynchronous=False)
+            running.wait_until(lag=0, group="g")
+            running.produce("orders", "more")
+            with pytest.raises(TimeoutError, match="found 1"):
+                running.wait_until(lag=0, timeout_s=0.3)
+            consumer.close()
+
+
+def test_asynchronous_broker_works_on_another_loop() -> None:
+    with run_broker() as running:
+
+        async def run() -> list[bytes | None]:
+            b = running.asynchronous
+            await b.create_topic("orders")
+            await b.produce("orders", "one")
+            await b.kill()
+            await b.start()
+            return [record.value for record in await b.records("orders")]
+
+        assert asyncio.run(run()) == [b"one"]
+
+
+PROJECT = """
+import asyncio
+import pytest
+from sharegroup.testing import AsyncTestBroker, ManualClock, TestBroker
+
+CLOCK = ManualClock()
+
+@pytest.mark.sharegroup(settings={"num.partitions": "3"}, clock=CLOCK)
+def test_marker(sharegroup_broker: TestBroker) -> None:
+    sharegroup_broker.produce("orders", "one")
+    before = CLOCK.now_ms()
+    sharegroup_broker.advance(5)
+    assert CLOCK.now_ms() == before + 5_000
+    topic = sharegroup_broker.running.parts.topics.catalog.topic("orders")
+    assert topic.partition_count == 3
+
+def test_without_marker(sharegroup_broker, sharegroup_session_broker) -> None:
+    assert sharegroup_broker.bootstrap_servers != sharegroup_session_broker.bootstrap_servers
+
+def test_async(sharegroup_async_broker: AsyncTestBroker) -> None:
+    async def run() -> None:
+        await sharegroup_async_broker.produce("orders", "one")
+        assert [r.value for r in await sharegroup_async_broker.records("orders")] == [b"one"]
+    asyncio.run(run())
+
+@pytest.mark.sharegroup({"num.partitions": "3"})
+def test_wrong_marker(sharegroup_broker) -> None: ...
+"""
+
+
+def test_fixtures_and_marker_in_somebody_elses_project(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(PROJECT)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--strict-markers", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "takes keyword arguments, such as settings={...}" in done.stdout

@@ -26,13 +26,15 @@ from sharegroup.broker.cluster.features import FIRST_LEVELS
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.log_config import LogConfig, TopicConfig
 from sharegroup.errors import (
+    FencedLeaderEpoch,
     InvalidPartitions,
     KafkaStorageError,
     PolicyViolation,
+    UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
+from sharegroup.ids import LEADER_EPOCH, TopicId, TopicIdPartition, TopicName, topic_id_text
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.storage.directory.journal import Journal
 from sharegroup.storage.directory.log_directory import LogDirectory
@@ -86,6 +88,7 @@ class Topics:
         "_journal",
         "_journal_due",
         "_journal_events_spare",
+        "_leader_epochs",
         "_settings",
         "_visible",
         "catalog",
@@ -108,6 +111,8 @@ class Topics:
         self._changing = asyncio.Lock()
         self._visible: Callable[[TopicIdPartition], None] = lambda _: None
         self._deleted: list[Callable[[Topic], Steps[None]]] = []
+        self._leader_epochs: dict[TopicIdPartition, int] = {}
+        """The leader epochs that are not `LEADER_EPOCH`."""
         self._settings: dict[TopicName, tuple[TopicConfig, LogConfig, LogSettings]] = {}
         for payload in journal.payloads():
             self.catalog.replay(decode_event(payload))
@@ -220,6 +225,34 @@ class Topics:
         key = TopicIdPartition(topic.topic_id, partition)
         created.subscribe(lambda: self._visible(key))
         return created
+
+    def leader_epoch(self, partition: TopicIdPartition) -> int:
+        """Return the leader epoch of a partition, which only `raise_leader_epoch` changes."""
+        if not self._leader_epochs:  # As in every broker that is not under test.
+            return LEADER_EPOCH
+        return self._leader_epochs.get(partition, LEADER_EPOCH)
+
+    def check_leader_epoch(self, partition: TopicIdPartition, epoch: int) -> None:
+        """Raise an error if a request names another leader epoch (KIP-320); -1 names none."""
+        current = self.leader_epoch(partition)
+        if epoch in (-1, current):
+            return
+        error = FencedLeaderEpoch if epoch < current else UnknownLeaderEpoch
+        topic = self.catalog.by_id(partition.topic_id)
+        name = partition.topic_id if topic is None else repr(topic.name)
+        raise error(
+            f"topic {name} partition {partition.partition}: the leader epoch is {current}, "
+            f"not {epoch}"
+        )
+
+    def raise_leader_epoch(self, partition: TopicIdPartition) -> int:
+        """Raise a leader epoch until the broker stops, as if the leader had changed; return it.
+
+        Only tests do it (`sharegroup.faults`).  Fetches that wait are woken and see it.
+        """
+        epoch = self._leader_epochs[partition] = self.leader_epoch(partition) + 1
+        self._visible(partition)
+        return epoch
 
     def expire_producers(self, unused_since_ms: int) -> Steps[None]:
         """Forget, in steps, idempotent producers that were last active before a wall-clock time."""

@@ -35,9 +35,8 @@ from sharegroup.core.sessions.fetch_session import (
 from sharegroup.errors import (
     KafkaError,
     OffsetOutOfRange,
-    UnknownLeaderEpoch,
 )
-from sharegroup.ids import LEADER_EPOCH, TopicId, TopicIdPartition, TopicName
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.wire.apis import response_module
@@ -362,11 +361,7 @@ class _Fetch:
         """Return the log of a partition, and the offset below which this fetch may read."""
         log = self._log(key)
         self._keys[log.key] = key
-        if wanted.leader_epoch > LEADER_EPOCH:
-            # No leader epoch is older than this one, so none is fenced; -1 means no epoch.
-            raise UnknownLeaderEpoch(
-                f"{key[0]}-{key[1]}: the leader epoch is {LEADER_EPOCH}, not {wanted.leader_epoch}"
-            )
+        self._parts.topics.check_leader_epoch(log.key, wanted.leader_epoch)
         if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
             raise OffsetOutOfRange(
                 f"{key[0]}-{key[1]}: offset {wanted.fetch_offset} is outside the log, which "

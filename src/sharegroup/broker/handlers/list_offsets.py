@@ -96,6 +96,7 @@ def _partition(
 ) -> Walk[ListOffsetsPartitionResponse]:
     try:
         _, log = parts.topics.named(name, wanted.partition_index)
+        parts.topics.check_leader_epoch(log.key, wanted.current_leader_epoch)
         end = log.last_stable_offset if committed_only else log.high_watermark
         timestamp, offset = yield from _find(log, wanted.timestamp, end, allowance)
     except KafkaError as error:
@@ -105,7 +106,7 @@ def _partition(
         error_code=ErrorCode.none,
         timestamp=i64(timestamp),
         offset=i64(offset),
-        leader_epoch=i32(0 if offset >= 0 else -1),
+        leader_epoch=i32(parts.topics.leader_epoch(log.key) if offset >= 0 else -1),
     )
 
 

@@ -38,7 +38,7 @@ from sharegroup.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import TopicId, TopicName
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps, run_to_end
 
 VERSION_WITHOUT_NULL_TOPICS = 0
@@ -204,7 +204,9 @@ def _known(parts: Parts, topic: Topic, operations: i32) -> Steps[MetadataRespons
                 error_code=ErrorCode.none,
                 partition_index=i32(index),
                 leader_id=node,
-                leader_epoch=i32(0),
+                leader_epoch=i32(
+                    parts.topics.leader_epoch(TopicIdPartition(topic.topic_id, index))
+                ),
                 replica_nodes=nodes,
                 isr_nodes=nodes,
             )

@@ -51,7 +51,7 @@ from sharegroup.errors import (
     KafkaError,
     KafkaStorageError,
 )
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.storage.sync.tickets import Ticket
 
@@ -321,6 +321,11 @@ class SharePartitions:
         """Unload and wake the share partitions of a group whose state was changed from outside."""
         self.counters.groups.pop(group_id, None)
         for key in [key for key in self._live if key.group_id == group_id]:
+            self._fence(self._live[key])
+
+    def drop_partition(self, partition: TopicIdPartition) -> None:
+        """Unload and wake the share partitions of a partition, as after a change of its leader."""
+        for key in [key for key in self._live if key[1:] == partition]:
             self._fence(self._live[key])
 
     def drop_topic(self, topic_id: TopicId) -> Iterator[None]:

@@ -1,0 +1,96 @@
+"""The operating system's files on a disk that a test makes slow, full or broken."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from sharegroup.storage.disk.files import Buffer, RealFiles, SyncQueue
+
+
+class FaultyFiles(RealFiles):
+    """Real files with faults; until one is set, they behave like `RealFiles`.
+
+    It inherits instead of delegating, because all but four operations stay as they are.
+    """
+
+    __slots__ = ("_failing_syncs", "_room", "_sync_seconds")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room: int | None = None
+        self._sync_seconds = 0.0
+        self._failing_syncs = 0
+
+    def slow_down(self, sync_seconds: float) -> None:
+        """Let each sync take ``sync_seconds`` longer; 0 ends it."""
+        self._sync_seconds = sync_seconds
+
+    def fill_up(self, room_bytes: int = 0) -> None:
+        """Limit the free space to ``room_bytes``; writes beyond it fail with ENOSPC."""
+        self._room = room_bytes
+
+    def make_room(self) -> None:
+        """Remove the limit of `fill_up`."""
+        self._room = None
+
+    def fail_next_sync(self, count: int = 1) -> None:
+        """Let the next ``count`` syncs fail with EIO."""
+        self._failing_syncs = count
+
+    def write(self, fd: int, buffer: Buffer, position: int) -> None:
+        if self._room is None:
+            super().write(fd, buffer, position)
+            return
+        growth = max(0, position + len(buffer) - self.size(fd))
+        if growth <= self._room:
+            self._room -= growth
+            super().write(fd, buffer, position)
+            return
+        fitting = len(buffer) - growth + self._room
+        self._room = 0
+        super().write(fd, memoryview(buffer)[:fitting], position)  # As write(2) does.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def sync(self, fd: int) -> None:
+        self._fault()
+        super().sync(fd)
+
+    def sync_tree(self, path: str) -> None:
+        self._fault()
+        super().sync_tree(path)
+
+    def sync_queue(self) -> SyncQueue | None:
+        """Return the kernel's queue, which refuses work while syncs have faults."""
+        queue = super().sync_queue()
+        return None if queue is None else _FaultyQueue(queue, self)
+
+    @property
+    def has_sync_faults(self) -> bool:
+        """Whether a sync would be slow or fail now."""
+        return bool(self._sync_seconds or self._failing_syncs)
+
+    def _fault(self) -> None:
+        if self._sync_seconds:
+            time.sleep(self._sync_seconds)
+        if self._failing_syncs:
+            self._failing_syncs -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class _FaultyQueue:
+    """A queue of syncs that leaves them to `FaultyFiles.sync` while these have faults."""
+
+    __slots__ = ("_files", "_queue")
+
+    def __init__(self, queue: SyncQueue, files: FaultyFiles) -> None:
+        self._queue = queue
+        self._files = files
+
+    def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> bool:
+        return not self._files.has_sync_faults and self._queue.begin(fds, done)
+
+    def close(self) -> None:
+        self._queue.close()

@@ -1,0 +1,176 @@
+"""A table of handlers with a fault script in front of it.
+
+Each request goes through the script before its handler:
+
+    fail               the handler refuses the request, or some of its partitions
+    drop               the connection closes, before or after the handler
+    delay, freeze      the handler, or the answer, waits
+
+While a request waits before its handler, later requests of the same connection wait behind it, so
+the broker applies them in their order as always (ADR 0006).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from types import GeneratorType
+from typing import Any
+
+from sharegroup.broker.handler_contract import (
+    AnyHandler,
+    CloseConnection,
+    HandlerOf,
+    Later,
+    RequestContext,
+)
+from sharegroup.broker.handler_table import handler_of as real_handler_of
+from sharegroup.broker.parts import Parts
+from sharegroup.faults.faulty_partitions import PARTITION_APIS, PARTITION_ERRORS, parts_with
+from sharegroup.faults.script import (
+    EXEMPT_CLIENT_ID,
+    Delay,
+    Drop,
+    Fail,
+    Fault,
+    FaultScript,
+)
+from sharegroup.wire.apis import APIS, Api
+
+Handle = Callable[[Parts], Any]
+"""Calls the handler of one request, or begins its steps."""
+
+
+class FaultyHandlers:
+    """Returns the handler of an API with the faults of a script; it is a `HandlerOf`."""
+
+    def __init__(self, script: FaultScript, handler_of: HandlerOf = real_handler_of) -> None:
+        self._script = script
+        self._handler_of = handler_of
+        self._handlers: dict[int, AnyHandler] = {}
+        self._held: dict[int, asyncio.Future[None]] = {}
+        """The last request of each connection that waits before its handler."""
+
+    def __call__(self, api_key: int) -> AnyHandler:
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            handler = self._handlers[api_key] = self._faulty(api_key)
+        return handler
+
+    def _faulty(self, api_key: int) -> AnyHandler:
+        real, api = self._handler_of(api_key), APIS[api_key]
+        handle_wide = real.handle_wide
+
+        def handle(parts: Parts, context: RequestContext, request: Any) -> Any:
+            return self._handle(
+                api, parts, context, request, lambda used: real.handle(used, context, request)
+            )
+
+        def wide(parts: Parts, context: RequestContext, request: Any) -> Any:
+            assert handle_wide is not None
+            result = self._handle(
+                api, parts, context, request, lambda used: handle_wide(used, context, request)
+            )
+            while type(result) is GeneratorType:
+                result = yield from result
+            return result
+
+        return replace(real, handle=handle, handle_wide=wide if handle_wide else None)
+
+    def _handle(
+        self, api: Api, parts: Parts, context: RequestContext, request: Any, handle: Handle
+    ) -> Any:
+        """Handle a request, now or later, with the fault that matches it."""
+        if context.client_id == EXEMPT_CLIENT_ID:
+            return handle(parts)
+        by_partition = PARTITION_ERRORS if api.name in PARTITION_APIS else ()
+        fault = self._script.match(api, context.client_id, request, by_partition=by_partition)
+        behind = self._held.get(context.connection_id)
+        waits = fault is not None and isinstance(fault.action, Delay) and not fault.action.applied
+        if behind is None and not waits and not self._script.is_frozen:
+            return self._handle_now(api, parts, fault, handle)
+        return Later(self._handle_later(api, parts, context, fault, handle))
+
+    def _handle_now(self, api: Api, parts: Parts, fault: Fault | None, handle: Handle) -> Any:
+        action = None if fault is None else fault.action
+        match action:
+            case Fail(error):
+                assert fault is not None
+                if api.name in PARTITION_APIS and issubclass(error, PARTITION_ERRORS):
+                    return self._gated(handle(parts_with(parts, fault)))
+                raise error(repr(fault))
+            case Drop(applied):
+                if applied:
+                    return Later(self._drop_after(parts, handle(parts), fault))
+                raise CloseConnection(repr(fault))
+            case Delay(seconds, applied) if applied:
+                return Later(self._answer_after(parts, handle(parts), seconds))
+            case _:
+                return self._gated(handle(parts))
+
+    def _handle_later(
+        self,
+        api: Api,
+        parts: Parts,
+        context: RequestContext,
+        fault: Fault | None,
+        handle: Handle,
+    ) -> Awaitable[Any]:
+        """Handle a request after those before it, its delay, and the end of a freeze."""
+        connection_id = context.connection_id
+        behind = self._held.get(connection_id)
+        handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held[connection_id] = handled
+        action = None if fault is None else fault.action
+        pause: asyncio.Future[None] | None = None
+        if isinstance(action, Delay) and not action.applied:
+            pause, fault = self._script.pause(parts.clock, action.seconds), None
+
+        async def run() -> Any:
+            try:
+                if behind is not None:
+                    await asyncio.wait([behind])
+                if pause is not None:
+                    await pause
+                await self._script.wait_until_thawed()
+                result = self._handle_now(api, parts, fault, handle)
+            finally:
+                handled.set_result(None)
+                if self._held.get(connection_id) is handled:
+                    del self._held[connection_id]
+            return await _response(parts, result)
+
+        return run()
+
+    def _gated(self, result: Any) -> Any:
+        """Return a result; if its response has to be awaited, it waits for a thaw as well."""
+        if type(result) is not Later:
+            return result
+        return Later(self._after_thaw(result.response))
+
+    async def _after_thaw(self, response: Awaitable[Any]) -> Any:
+        answer = await response
+        await self._script.wait_until_thawed()
+        return answer
+
+    async def _answer_after(self, parts: Parts, result: Any, seconds: float) -> Any:
+        answer = await _response(parts, result)
+        await self._script.pause(parts.clock, seconds)
+        await self._script.wait_until_thawed()
+        return answer
+
+    async def _drop_after(self, parts: Parts, result: Any, fault: Fault | None) -> Any:
+        await _response(parts, result)
+        raise CloseConnection(repr(fault))
+
+
+async def _response(parts: Parts, result: Any) -> Any:
+    """Await the response in any result of a handler."""
+    while True:
+        if type(result) is Later:
+            result = await result.response
+        elif type(result) is GeneratorType:
+            result = await parts.slices.finish(result)
+        else:
+            return result

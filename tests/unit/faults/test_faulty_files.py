@@ -1,0 +1,59 @@
+"""A disk that is full, slow or fails to sync, over real files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sharegroup.faults.faulty_files import FaultyFiles
+
+
+@pytest.fixture
+def files() -> Iterator[FaultyFiles]:
+    faulty = FaultyFiles()
+    yield faulty
+    faulty.release()
+
+
+@pytest.fixture
+def fd(files: FaultyFiles, tmp_path: Path) -> Iterator[int]:
+    opened = files.open(str(tmp_path / "file"), create=True)
+    yield opened
+    files.close(opened)
+
+
+def test_full_disk_takes_what_fits_and_overwrites(files: FaultyFiles, fd: int) -> None:
+    files.fill_up(5)
+    files.write(fd, b"abc", 0)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as raised:
+        files.write(fd, b"defg", 3)
+    assert raised.value.errno == errno.ENOSPC
+    assert files.read(fd, 10, 0) == b"abcde"
+    files.write(fd, b"XY", 0)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        files.write(fd, b"Z", 5)
+    files.make_room()
+    files.write(fd, b"Z", 5)
+    assert files.read(fd, 10, 0) == b"XYcdeZ"
+
+
+def test_so_many_syncs_fail(files: FaultyFiles, fd: int, tmp_path: Path) -> None:
+    files.fail_next_sync(2)
+    for sync in (lambda: files.sync(fd), lambda: files.sync_tree(str(tmp_path))):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            sync()
+    files.sync(fd)
+
+
+def test_slow_disk_takes_its_time(files: FaultyFiles, fd: int) -> None:
+    files.slow_down(0.05)
+    began = time.monotonic()
+    files.sync(fd)
+    assert time.monotonic() - began >= 0.05
+    files.slow_down(0)
+    assert not files.has_sync_faults

@@ -1,0 +1,79 @@
+"""The clock that runs and can be advanced, on a loop of virtual time for its alarms."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sharegroup.faults.running_clock import RunningClock
+
+
+def run(scenario: object) -> None:
+    async def main() -> None:
+        await scenario(RunningClock())  # type: ignore[operator]
+
+    asyncio.run(main())
+
+
+def test_timers_fire_in_the_order_of_their_due_times_and_see_them() -> None:
+    async def scenario(clock: RunningClock) -> None:
+        begin = clock.now_ms()
+        fired: list[tuple[str, int]] = []
+        for name, seconds in (("late", 20), ("early", 10), ("after", 40)):
+            clock.call_at_ms(
+                begin + seconds * 1_000,
+                lambda name=name: fired.append((name, clock.now_ms() - begin)),  # type: ignore[misc]
+            )
+        clock.advance(30)
+        assert [name for name, _ in fired] == ["early", "late"]
+        assert [round(ms / 1_000) for _, ms in fired] == [10, 20]
+        assert 30_000 <= clock.now_ms() - begin < 31_000
+
+    run(scenario)
+
+
+def test_wall_clock_advances_too() -> None:
+    async def scenario(clock: RunningClock) -> None:
+        before = clock.wall_ms()
+        clock.advance(3_600)
+        assert 3_600_000 <= clock.wall_ms() - before < 3_601_000
+
+    run(scenario)
+
+
+def test_cancelled_timer_does_not_fire_and_a_timer_may_set_another_one() -> None:
+    async def scenario(clock: RunningClock) -> None:
+        fired: list[str] = []
+        begin = clock.now_ms()
+
+        def again() -> None:
+            fired.append("first")
+            clock.call_at_ms(begin + 15_000, lambda: fired.append("second"))
+
+        clock.call_at_ms(begin + 5_000, lambda: fired.append("cancelled")).cancel()
+        clock.call_at_ms(begin + 10_000, again)
+        clock.advance(20)
+        assert fired == ["first", "second"]
+
+    run(scenario)
+
+
+def test_clock_runs_by_itself() -> None:
+    async def scenario(clock: RunningClock) -> None:
+        clock.advance(1_000)
+        rung = asyncio.Event()
+        clock.call_at_ms(clock.now_ms() + 20_000, asyncio.Event().set)
+        clock.call_at_ms(clock.now_ms() + 1, rung.set)
+        async with asyncio.timeout(10):
+            await rung.wait()
+
+    run(scenario)
+
+
+def test_clock_does_not_go_back() -> None:
+    async def scenario(clock: RunningClock) -> None:
+        with pytest.raises(ValueError, match="cannot go back"):
+            clock.advance(-1)
+
+    run(scenario)
