@@ -4,7 +4,9 @@ is not counted, and where there is no peer there is no ratio.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import threading
 import time
@@ -19,13 +21,23 @@ from tests.bench.document import replace_part
 from tests.bench.failure import BenchError
 from tests.bench.peers.__main__ import choose
 from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Broker, Ours
-from tests.bench.peers.chart import draw
+from tests.bench.peers.chart import (
+    AGAINST_ITSELF,
+    CHART,
+    RESULTS,
+    SUBJECTS,
+    ChartRow,
+    chart_rows,
+    draw,
+    span,
+)
 from tests.bench.peers.headline import LINES, headline
 from tests.bench.peers.lines import Against, Line, Measured, Scale
 from tests.bench.peers.ratios import ratio_of
 from tests.bench.peers.report import report
 from tests.bench.peers.results import entry, renew, weakest
 from tests.bench.peers.run import Stage, run
+from tests.bench.peers.workloads import WORKLOADS
 from tests.bench.peers.workloads.java_tools import after_the_join
 from tests.bench.peers.workloads.log import Log
 from tests.bench.peers.workloads.share_consume import consume
@@ -260,6 +272,43 @@ def test_the_chart_of_the_same_results_is_the_same(tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
         draw(found, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_chart_shows_all_ratios_of_a_workload_by_peer() -> None:
+    told = Against(ours=FSYNC, rival=KAFKA)
+    found = {"P1": kept(Fixed(AGAINST, told), ours=[30.0], kafka=[20.0])}
+    assert chart_rows(found) == [
+        ChartRow(SUBJECTS["P1"].label, "Apache Kafka", {FSYNC: [1.5, 1.5]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "text"),
+    [([0.194, 11.84], "0.19 to 11.8"), ([351.7], "352"), ([1.0, 1.004], "1.00"), ([9.5], "9.50")],
+)
+def test_span_of_ratios_is_the_least_and_the_greatest(ratios: list[float], text: str) -> None:
+    assert span(ratios) == text
+
+
+def test_each_workload_is_in_the_chart_or_compares_with_itself() -> None:
+    names = [workload.name for workload in WORKLOADS]
+    assert sorted(names) == sorted([*SUBJECTS, *AGAINST_ITSELF])
+
+
+def test_chart_in_docs_is_current(tmp_path: Path) -> None:
+    """Its texts, which include every number; curves may differ between versions of matplotlib."""
+    draw(json.loads(RESULTS.read_text()), tmp_path / "benchmarks.svg")
+    texts = chart_texts(CHART)
+    assert "share consume, 1 KiB  :  Apache Kafka" in texts
+    assert texts == chart_texts(tmp_path / "benchmarks.svg"), (
+        "docs/benchmarks.svg does not show docs/benchmarks.json; "
+        "run python -m tests.bench.peers.chart"
+    )
+
+
+def chart_texts(path: Path) -> list[str]:
+    """The texts of a chart: it is drawn as curves, with each text in a comment."""
+    return re.findall(r"<!-- (.*?) -->", path.read_text(), re.DOTALL)
 
 
 def test_only_the_named_part_of_the_document_is_replaced() -> None:

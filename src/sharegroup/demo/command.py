@@ -20,8 +20,9 @@ T = TypeVar("T")
 
 OUTPUT = Path("build/demo")
 SUMMARY = "summary.json"
-PICTURE = "delays.png"
-SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "matplotlib")
+TIMELINE = "timeline.png"
+DELAYS = "delays.png"
+SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy")
 ROWS_MIN = 1_000
 """With fewer rows the run ends before a worker can be killed half way."""
 
@@ -46,13 +47,14 @@ def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
     """Process a year of real flights through a share group, with crashes.
 
     First, workers process the flights; one worker and the broker are killed with kill -9 halfway.
+    build/demo/timeline.png shows the throughput, the retries and the dead letters over time.
     Then a Spark query processes them in its own share group; it is killed in the middle of a batch
     and draws build/demo/delays.png.  Finally the demo compares the counts of the data, of the
     workers, of the query and of the broker.  If a check fails, the demo reports it and fails.
     """
     require_extra(spark=not no_spark)
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    for name in (SUMMARY, PICTURE):
+    for name in (SUMMARY, TIMELINE, DELAYS):
         (OUTPUT / name).unlink(missing_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT))
     keep_for_a_look = False
@@ -74,7 +76,7 @@ def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
 
 def require_extra(*, spark: bool) -> None:
     """Fail with an installation hint if packages of the extra ``demo`` are missing."""
-    needed = [PACKAGE, "msgspec", "psutil", *(SPARK_PACKAGES if spark else ())]
+    needed = [PACKAGE, "matplotlib", "msgspec", "psutil", *(SPARK_PACKAGES if spark else ())]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise click.ClickException(
@@ -87,19 +89,20 @@ def _run(rows: int, port: int, folder: Path, *, spark: bool) -> bool:
     from rich.console import Console
 
     from sharegroup.demo.children import ChildFailed
-    from sharegroup.demo.play import play
+    from sharegroup.demo.play import Pictures, play
     from sharegroup.demo.stage import Plan
     from sharegroup.demo.waiting import Stalled
 
     console = Console(highlight=False)
-    picture = OUTPUT / PICTURE if spark else None
+    pictures = Pictures(OUTPUT / TIMELINE, OUTPUT / DELAYS if spark else None)
     try:
-        figures = asyncio.run(_until_signal(play(Plan(rows, port, folder), console, picture)))
+        figures = asyncio.run(_until_signal(play(Plan(rows, port, folder), console, pictures)))
     except (ChildFailed, Stalled) as error:
         raise click.ClickException(str(error)) from error
     (OUTPUT / SUMMARY).write_text(json.dumps(figures, indent=2) + "\n")
-    if picture is not None:
-        console.print(f"picture  {picture}")
+    for picture in (pictures.timeline, pictures.delays):
+        if picture is not None:
+            console.print(f"picture  {picture}")
     return bool(figures["ok"] and (not spark or figures["pipeline"]["ok"]))
 
 

@@ -22,6 +22,7 @@ from sharegroup.demo.names import DISPATCH, WORKERS
 from sharegroup.demo.screen import Screen
 from sharegroup.demo.stage import BROKER, Stage
 from sharegroup.demo.summary import Course
+from sharegroup.demo.timeline import Rates, Timeline
 from sharegroup.demo.waiting import LOOK_SECONDS, Stalled, wait_for
 
 PRODUCER = "producer"
@@ -65,6 +66,7 @@ class DispatchRun:
 
     def __init__(self, stage: Stage, screen: Screen) -> None:
         self.accounts = Accounts()
+        self._timeline = Timeline()
         self._stage = stage
         self._plan = stage.plan
         self._children = stage.children
@@ -95,6 +97,11 @@ class DispatchRun:
             broker_killed_at=moments.broker_killed - moments.first,
             broker_down_seconds=moments.broker_back - moments.broker_killed,
         )
+
+    @property
+    def rates(self) -> Rates:
+        """The events per second from the first record produced to the last one settled."""
+        return self._timeline.rates(self._moments.first, self._moments.last)
 
     # Processes.
 
@@ -194,6 +201,7 @@ class DispatchRun:
         for name in self._ledgers:
             self._read(name)
         for line in self._production.new_lines():
+            self._timeline.produced(line)
             self._produced = line["produced"]
             self._kinds = {Kind(kind): count for kind, count in line.get("kinds", {}).items()}
         self._children.weigh_now_and_then()
@@ -206,6 +214,7 @@ class DispatchRun:
     def _read(self, worker: str) -> None:
         for line in self._ledgers[worker].new_lines():
             self.accounts.feed(worker, line)
+            self._timeline.handled(line)
 
     async def _is_finished(self) -> bool:
         """Return whether the group's lag is 0 and every flight has an end in the ledgers.

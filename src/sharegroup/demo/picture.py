@@ -21,7 +21,7 @@ MINUTES_MAX = 40
 WHITE_FROM_MINUTES = 28
 """Fields from this mean on are dark, so their figures are white."""
 INCHES = (12.0, 7.0)
-DOTS_PER_INCH = 150
+DOTS_PER_INCH = 100
 
 
 def draw(delays: Sequence[Delays], path: Path) -> None:

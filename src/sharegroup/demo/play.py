@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +18,39 @@ from sharegroup.demo.screen import screen
 from sharegroup.demo.stage import Plan, Stage, stage
 from sharegroup.demo.summary import rows, summary
 from sharegroup.demo.table import show
+from sharegroup.demo.timeline_picture import draw_timeline
 
 
-async def play(plan: Plan, console: Console, picture: Path | None) -> dict[str, Any]:
-    """Run the dispatch and, unless ``picture`` is None, the pipeline, which draws it.
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """The files of the pictures."""
 
-    Each prints its figures at its end; all figures are returned.
+    timeline: Path
+    delays: Path | None
+    """None: the demo ends after the dispatch, without the pipeline that counts the delays."""
+
+
+async def play(plan: Plan, console: Console, pictures: Pictures) -> dict[str, Any]:
+    """Run the dispatch and, if there is to be a picture of the delays, the pipeline.
+
+    Each prints its figures and draws its picture at its end; all figures are returned.
     """
     async with stage(plan) as stage_:
-        evidence, figures = await _dispatch(stage_, console)
-        if picture is not None:
-            figures["pipeline"] = await _pipeline(stage_, evidence, console, picture)
+        evidence, figures = await _dispatch(stage_, console, pictures.timeline)
+        if pictures.delays is not None:
+            figures["pipeline"] = await _pipeline(stage_, evidence, console, pictures.delays)
     return figures
 
 
-async def _dispatch(stage: Stage, console: Console) -> tuple[Evidence, dict[str, Any]]:
+async def _dispatch(
+    stage: Stage, console: Console, picture: Path
+) -> tuple[Evidence, dict[str, Any]]:
     with screen(console, stage.plan.rows, "produced", "settled") as view:
         run = DispatchRun(stage, view)
         evidence = await run.run()
     figures = summary(run.accounts, evidence, run.course, checks(run.accounts, evidence))
     show(rows(figures), figures["checks"], console)
+    draw_timeline(run.rates, run.course, stage.plan.rows, picture)
     return evidence, figures
 
 

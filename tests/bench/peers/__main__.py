@@ -19,7 +19,7 @@ import click
 from tests.bench.document import README, ROOT, write_part
 from tests.bench.machine import commit, machine, today
 from tests.bench.peers.brokers import KAFKA
-from tests.bench.peers.chart import draw
+from tests.bench.peers.chart import CHART, RESULTS, draw
 from tests.bench.peers.headline import headline
 from tests.bench.peers.lines import Scale, Workload
 from tests.bench.peers.queues import versions
@@ -29,8 +29,6 @@ from tests.bench.peers.run import Stage, run, why_missing
 from tests.bench.peers.workloads import WORKLOADS
 
 FOLDER = ROOT / "build" / "bench"
-RESULTS = ROOT / "docs" / "benchmarks.json"
-CHART = ROOT / "docs" / "benchmarks.svg"
 HEADLINE_PAIRS, PAIRS = 6, 2
 NAMES = [workload.name for workload in WORKLOADS]
 

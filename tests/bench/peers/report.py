@@ -17,7 +17,7 @@ mean of their logarithms; of fewer than three pairs, the least and the largest (
 Bold: what was to be reached is; ✗: it is not. A dash says that there was nothing to compare with.
 Absolute figures hold for this machine alone.
 
-![Ratios of the headline lines](benchmarks.svg)
+![Every measured ratio, by workload and peer](benchmarks.svg)
 """
 COMPARED = ("", "what", "unit", "ours", "", "peer", "", "ratio", "interval", "to reach", "pairs")
 COSTS = (

@@ -79,7 +79,11 @@ def test_counts_of_five_thousand_flights_add_up(tmp_path: Path) -> None:
     assert_pipeline_adds_up(figures["pipeline"])
     assert processes_in(folder) == []
     assert [path.name for path in folder.iterdir()] == ["build"]
-    assert sorted(path.name for path in output.iterdir()) == ["delays.png", "summary.json"]
+    assert sorted(path.name for path in output.iterdir()) == [
+        "delays.png",
+        "summary.json",
+        "timeline.png",
+    ]
 
 
 def assert_pipeline_adds_up(figures: dict[str, Any]) -> None:
@@ -141,7 +145,7 @@ def test_first_half_runs_alone_without_spark(tmp_path: Path) -> None:
     printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
     assert demo.returncode == 0, printed
     output = tmp_path / "build" / "demo"
-    assert [path.name for path in output.iterdir()] == ["summary.json"]
+    assert sorted(path.name for path in output.iterdir()) == ["summary.json", "timeline.png"]
     assert "pipeline" not in json.loads((output / "summary.json").read_text())
 
 

@@ -46,4 +46,4 @@ def test_picture_is_a_png_of_the_promised_size(tmp_path: Path) -> None:
     draw(DELAYS, tmp_path / "delays.png")
     head = (tmp_path / "delays.png").read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", head[16:24]) == (1800, 1050)
+    assert struct.unpack(">II", head[16:24]) == (1200, 700)
