@@ -35,6 +35,7 @@ from sharegroup.broker.metrics.families import (
     SHARE_GROUPS,
     TOPICS,
 )
+from sharegroup.broker.metrics.share_partition_page import PARTITIONS_MAX, RUNS_MAX
 from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
@@ -92,6 +93,10 @@ JSON_KEYS = {
     ),
     "groups describe --state": (
         "group coordinator coordinator_id state group_epoch assignment_epoch members"
+    ),
+    "groups inspect": (
+        "group topic partition start_offset end_offset high_watermark run_count "
+        "runs (objects: first_offset last_offset state delivery_count member_id lock_ms_left)"
     ),
     "groups delete": "deleted failed (an object: reasons by group)",
     "groups delete-offsets": "group topic status",
@@ -189,6 +194,13 @@ Series of their own have the first {SHARE_PARTITIONS_MAX:,} share partitions in 
 {GROUPS_MAX:,} groups and {TOPICS_MAX:,} topics; `sharegroup_metrics_left_out` says how many do not,
 and what has no such label is summed over all. An answer is made in slices, so a broker with 10,000
 share partitions serves others meanwhile; its numbers are not all of one moment.
+
+`/share-partitions?group=ID` on the same port has the runs of a group's share partitions in memory,
+as JSON: state, delivery count, member and remaining lock time of each. The parameters `topic`,
+`partition` and `first_offset` restrict it. An answer has at most {RUNS_MAX:,} runs of
+{PARTITIONS_MAX} share partitions; `next_offset` is where the other runs of a share partition begin,
+and `left_out` is the number of share partitions without an entry. The command
+`sharegroup groups inspect --metrics URL` draws them.
 
 To be told of, say, before anybody notices:
 

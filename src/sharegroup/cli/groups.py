@@ -1,4 +1,4 @@
-"""``sharegroup groups``: list, describe, reset and delete share groups.
+"""``sharegroup groups``: list, describe, inspect, reset and delete share groups.
 
 The columns are those of Kafka's ``kafka-share-groups.sh``, so that existing scripts can read them.
 Groups of other types are listed, because all types share one id space, but never changed.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from sharegroup.cli import delete_groups, reset_offsets
+from sharegroup.cli import delete_groups, inspect_group, reset_offsets
 from sharegroup.cli.cluster_access import (
     Access,
     Form,
@@ -50,7 +50,7 @@ COLUMNS = {
 
 @click.group("groups", cls=VerbsAsOptions)
 def command() -> None:
-    """List, describe, reset and delete share groups.
+    """List, describe, inspect, reset and delete share groups.
 
     The syntax of Kafka's tools works as well:
 
@@ -59,6 +59,7 @@ def command() -> None:
     """
 
 
+command.add_command(inspect_group.command)
 command.add_command(reset_offsets.command)
 command.add_command(delete_groups.delete)
 command.add_command(delete_groups.delete_offsets)

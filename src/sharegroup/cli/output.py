@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,11 +46,15 @@ class Listing:
     """The text in place of a table without rows; JSON has ``[]``."""
     failures: Sequence[KafkaError] = ()
     """The errors of the requested items that have no row."""
+    drawn: Callable[[bool], str] | None = None
+    """Returns the text in place of a table, with or without colours; None: a table."""
 
     def text(self, *, coloured: bool = False) -> str:
         """Return a table; without rows the text `empty`, or "" if there are failures."""
         if not self.rows:
             return "" if self.failures else self.empty
+        if self.drawn is not None:
+            return self.drawn(coloured)
         cells = [[_cell(row.get(column)) for column in self.columns] for row in self.rows]
         return table(cells, self.columns, coloured=coloured)
 

@@ -88,7 +88,11 @@ def test_http_1_0_gets_no_chunks_and_head_gets_no_body() -> None:
 @pytest.mark.parametrize(
     ("line", "status", "why"),
     [
-        (b"GET / HTTP/1.1", b"404 Not Found", b"not found; the paths are /metrics\n"),
+        (
+            b"GET / HTTP/1.1",
+            b"404 Not Found",
+            b"not found; the paths are /metrics, /share-partitions\n",
+        ),
         (b"POST /metrics HTTP/1.1", b"405 Method Not Allowed", b"only GET is answered\n"),
         (b"GET /metrics", b"400 Bad Request", b"expected an HTTP/1.0 or HTTP/1.1 request\n"),
         (b"\xff\xfe", b"400 Bad Request", b"expected an HTTP/1.0 or HTTP/1.1 request\n"),

@@ -14,6 +14,7 @@ WORDS = {
     "groups describe": "groups describe {name}",
     "groups describe --members": "groups describe {name} --members",
     "groups describe --state": "groups describe {name} --state",
+    "groups inspect": "groups inspect {name}",
     "groups delete": "groups delete {name}",
     "groups delete-offsets": "groups delete-offsets {name} --topic {name}",
     "groups reset-offsets": "groups reset-offsets {name} --all-topics --to-latest --dry-run",

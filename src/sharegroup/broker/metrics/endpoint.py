@@ -1,7 +1,8 @@
-"""Answers ``GET /metrics`` for Prometheus, on a port of its own.
+"""Answers ``GET /metrics`` for Prometheus and ``GET /share-partitions`` on a port of its own.
 
-Only one answer is made at a time, so that many scrapers cannot take the broker's whole time.  The
-answer is sent in chunks, as fast as it is read.
+Only one answer of metrics is made at a time, so that many scrapers cannot take the broker's whole
+time.  The answer is sent in chunks, as fast as it is read.  `share_partition_page` has the other
+page, whose answers are small.
 
 The endpoint listens on the same address as the broker's listener, so it is only open to other
 machines if the broker is.
@@ -14,6 +15,8 @@ import logging
 from collections.abc import AsyncGenerator
 
 from sharegroup.broker.metrics.loop_lag import LoopLag
+from sharegroup.broker.metrics.share_partition_page import PATH as SHARE_PARTITIONS_PATH
+from sharegroup.broker.metrics.share_partition_page import SharePartitionPage
 from sharegroup.broker.metrics.values import Metrics
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.server import Server
@@ -57,7 +60,12 @@ class MetricsEndpoint:
             answer_seconds_max=ANSWER_SECONDS_MAX,
             stall_seconds_max=STALL_SECONDS_MAX,
         )
-        self._endpoint = HttpEndpoint({PATH: self._page}, limits)
+        share_partitions = SharePartitionPage(parts)
+        self._endpoint = HttpEndpoint(
+            {PATH: self._page},
+            limits,
+            query_pages={SHARE_PARTITIONS_PATH: share_partitions.answer},
+        )
 
     @property
     def port(self) -> int:

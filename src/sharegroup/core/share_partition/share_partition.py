@@ -317,9 +317,9 @@ class SharePartition:
         # `restore` makes offsets without a batch new, so new runs need none.
         return self._delta(batch for batch in batches if batch[2:] != NEW[:2])
 
-    def runs(self) -> Iterator[Run[InFlightState]]:
-        """Return the runs in order; the partition must not change meanwhile."""
-        return iter(self._runs)
+    def runs(self, first: int = 0) -> Iterator[Run[InFlightState]]:
+        """Return the runs from ``first`` on; the partition must not change meanwhile."""
+        return self._runs.between(first, self._runs.end)
 
     def snapshot(self) -> Snapshot:
         """Return the current counts, in constant time."""

@@ -1,0 +1,184 @@
+"""Answers ``GET /share-partitions?group=ID``: the runs of the group's share partitions in memory.
+
+Parameters of the query:
+
+    group          the share group; required
+    topic          only share partitions of this topic
+    partition      only this partition; needs the topic
+    first_offset   only runs from this offset on; needs the partition
+
+The answer is a JSON object. Its size is bounded: at most ``runs_max`` runs and ``partitions_max``
+share partitions. A share partition whose runs were cut has the ``next_offset`` from which another
+request continues, and ``left_out`` is the number of share partitions without an entry.
+
+The answer is made share partition by share partition, and other requests are served in between. So
+each entry is consistent in itself, but two entries may be from different moments.
+
+A share partition is in memory while members fetch from it. The durable state of the others is in
+``__share_group_state``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.core.share_partition.delivery import InFlightState, RecordState
+from sharegroup.core.share_partition.offset_runs import Run
+from sharegroup.errors import GroupIdNotFound
+from sharegroup.http_endpoint import HttpResponse, Query
+from sharegroup.ids import GroupId
+
+PATH = "/share-partitions"
+
+RUNS_MAX = 1_000
+"""Maximum number of runs in an answer; encoding so many takes about 2 ms."""
+PARTITIONS_MAX = 200
+SLICE = 256
+"""Number of share partitions that are looked at before other requests are served."""
+
+PARAMETERS = ("group", "topic", "partition", "first_offset")
+
+
+class _BadQuery(ValueError):
+    """The query is not one that the page answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The share partitions and runs that a query asks for; None: all of them."""
+
+    group_id: GroupId
+    topic: str | None
+    partition: int | None
+    first_offset: int
+
+    def matches(self, live: LiveSharePartition) -> bool:
+        return (
+            live.key.group_id == self.group_id
+            and self.topic in (None, live.topic_name)
+            and self.partition in (None, live.key.partition)
+        )
+
+
+class SharePartitionPage:
+    """The page of one broker."""
+
+    __slots__ = ("_partitions_max", "_parts", "_runs_max")
+
+    def __init__(
+        self, parts: Parts, *, runs_max: int = RUNS_MAX, partitions_max: int = PARTITIONS_MAX
+    ) -> None:
+        self._parts = parts
+        self._runs_max = runs_max
+        self._partitions_max = partitions_max
+
+    async def answer(self, query: Query) -> HttpResponse:
+        """Return the runs that the query asks for, or a refusal with a reason."""
+        try:
+            wanted = _wanted(query)
+        except _BadQuery as error:
+            return HttpResponse.json(400, {"error": str(error)})
+        found, left_out = await self._find(wanted)
+        if not found:
+            try:
+                self._parts.share_group_coordinator.describe(wanted.group_id)
+            except GroupIdNotFound:
+                return HttpResponse.json(
+                    404, {"error": f"there is no share group {wanted.group_id!r} on this broker"}
+                )
+
+        def pieces() -> AsyncGenerator[bytes, None]:
+            return self._pieces(wanted, found, left_out)
+
+        return HttpResponse(200, pieces, "application/json")
+
+    async def _find(self, wanted: _Wanted) -> tuple[list[LiveSharePartition], int]:
+        """Return the first matching share partitions, and the number of the others."""
+        found: list[LiveSharePartition] = []
+        left_out = 0
+        for number, live in enumerate(self._parts.share_partitions, start=1):
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+            if not wanted.matches(live):
+                continue
+            if len(found) < self._partitions_max:
+                found.append(live)
+            else:
+                left_out += 1
+        return sorted(found, key=lambda live: (live.topic_name, live.key.partition)), left_out
+
+    async def _pieces(
+        self, wanted: _Wanted, found: list[LiveSharePartition], left_out: int
+    ) -> AsyncGenerator[bytes, None]:
+        yield f'{{"group": {json.dumps(wanted.group_id)}, "left_out": {left_out}, '.encode()
+        yield b'"share_partitions": ['
+        runs_left = self._runs_max
+        separator = b"\n"
+        for live in found:
+            if live.fenced:
+                continue  # It was unloaded while other requests were served.
+            entry = self._entry(live, wanted.first_offset, runs_left)
+            runs_left -= len(entry["runs"])
+            yield separator + json.dumps(entry).encode()
+            separator = b",\n"
+        yield b"\n]}\n"
+
+    def _entry(self, live: LiveSharePartition, first_offset: int, runs_max: int) -> dict[str, Any]:
+        counts = live.state.snapshot()
+        now_ms = self._parts.clock.now_ms()
+        runs = list(islice(live.state.runs(first_offset), runs_max + 1))
+        next_run = runs.pop() if len(runs) > runs_max else None
+        return {
+            "topic": live.topic_name,
+            "partition": live.key.partition,
+            "start_offset": counts.start_offset,
+            "end_offset": counts.end_offset,
+            "high_watermark": live.log.high_watermark,
+            "run_count": counts.run_count,
+            "next_offset": None if next_run is None else next_run.first,
+            "runs": [_run_json(run, now_ms) for run in runs],
+        }
+
+
+def _run_json(run: Run[InFlightState], now_ms: int) -> Mapping[str, Any]:
+    """Return a run; member and lock are None unless it is acquired."""
+    state = run.value
+    is_acquired = state.state is RecordState.ACQUIRED
+    return {
+        "first_offset": run.first,
+        "last_offset": run.end - 1,
+        "state": state.state.name.lower(),
+        "delivery_count": state.delivery_count,
+        "member_id": state.member_id if is_acquired else None,
+        "lock_ms_left": max(0, state.lock_deadline_ms - now_ms) if is_acquired else None,
+    }
+
+
+def _wanted(query: Query) -> _Wanted:
+    unknown = sorted(query.keys() - set(PARAMETERS))
+    if unknown or not query.get("group"):
+        raise _BadQuery(
+            f"expected {PATH}?group=ID, and optionally topic, partition and first_offset; found "
+            f"{', '.join(unknown) if unknown else 'no group'}"
+        )
+    partition = _number(query, "partition", needs="topic")
+    first_offset = _number(query, "first_offset", needs="partition")
+    return _Wanted(GroupId(query["group"]), query.get("topic"), partition, first_offset or 0)
+
+
+def _number(query: Query, name: str, *, needs: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if needs not in query:
+        raise _BadQuery(f"{name} needs {needs}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(2**63))):
+        raise _BadQuery(f"expected a number of 0 or more for {name}, found {text!r}")
+    return int(text)
