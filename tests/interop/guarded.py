@@ -78,8 +78,9 @@ class Right(NamedTuple):
         return re.compile(rf"User:{user} needs (?:[^()]*; )?{operations} on {where}")
 
     def of(self, prefix: str) -> str:
-        """The name, among those of one visitor."""
-        return self.name if self.kind == "cluster" else prefix + self.name
+        """The name among those of one visitor; all share the cluster and its `__` topics."""
+        is_common = self.kind == "cluster" or self.name.startswith("__")
+        return self.name if is_common else prefix + self.name
 
 
 class Table(NamedTuple):

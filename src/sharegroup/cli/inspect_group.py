@@ -142,12 +142,13 @@ async def _durable(
 
 async def _wanted(admin: AdminClient, group: str, place: Place) -> list[TopicPartition]:
     """Return the share partitions of the group at this place; raise if the place has none."""
-    described = (await admin.describe_share_groups([group]))[group]
-    if isinstance(described, KafkaError):
-        raise await explained(admin, group, described)
     offsets = (await admin.list_share_group_offsets({group: None}))[group]
     if isinstance(offsets, KafkaError):
-        raise offsets
+        raise await explained(admin, group, offsets)
+    if not offsets:  # Brokers answer so for a group that does not exist, too.
+        described = (await admin.describe_share_groups([group]))[group]
+        if isinstance(described, KafkaError):
+            raise await explained(admin, group, described)
     refuse_errors(offsets)
     topic, number = place
     wanted = [
