@@ -134,7 +134,7 @@ mutants: setup ## Change the core in a thousand places and see which change no t
 	@$(BIN)/python -m tests.mutants $(MODULES)
 
 lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
-	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra mutants --extra peers --no-header \
+	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra mutants --extra peers --extra release --no-header \
 		--no-emit-index-url --no-annotate pyproject.toml --output-file constraints.txt
 
 clean: ## Remove what the other commands made.

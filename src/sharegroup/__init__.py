@@ -1,3 +1,3 @@
 """Share groups for Kafka (KIP-932) in Python: queues on topics."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -39,7 +39,7 @@ class RunByDefault(click.Group):
         return super().parse_args(ctx, args)
 
 
-class Concurrency(click.ParamType[int | Literal["auto"]]):
+class Concurrency(click.ParamType):  # type: ignore[type-arg]  # Generic since click 8.4.
     """The parameter type of ``--concurrency``: a number from 1, or ``auto``."""
 
     name = "N|auto"
@@ -55,7 +55,7 @@ class Concurrency(click.ParamType[int | Literal["auto"]]):
         return int(value)
 
 
-class Length(click.ParamType[float]):
+class Length(click.ParamType):  # type: ignore[type-arg]  # Generic since click 8.4.
     """A parameter type for durations; the value is in seconds."""
 
     name = "duration"

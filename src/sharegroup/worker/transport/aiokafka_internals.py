@@ -1,9 +1,9 @@
 """Access to private attributes of aiokafka's consumer that the retry scheduler needs.
 
 `ConsumerControl` is the interface; an adapter for another consumer can implement it differently.
-For aiokafka it uses private attributes, so ``pyproject.toml`` allows a single minor version.  They
-were tested with aiokafka 0.14.0.  No other module uses private attributes of aiokafka
-(tests/test_tidy.py).
+For aiokafka it uses private attributes, so ``pyproject.toml`` allows only versions that were
+tested, 0.11 to 0.14 (``make dependency-range``).  No other module uses private attributes of
+aiokafka (tests/test_tidy.py).
 """
 
 from __future__ import annotations
