@@ -21,11 +21,12 @@ FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka kafka-tools \
-	worker-kafka cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock clean
+	worker-kafka cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock dist check-release pythons dependency-range \
+	clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
-		| while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP) ## Make .venv with everything in it; does nothing when nothing changed.
 
@@ -136,6 +137,23 @@ mutants: setup ## Change the core in a thousand places and see which change no t
 lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
 	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra mutants --extra peers --extra release --no-header \
 		--no-emit-index-url --no-annotate pyproject.toml --output-file constraints.txt
+
+dist: setup ## Build wheel and source distribution of the last commit in dist, and check them.
+	@$(call install,release)
+	@rm -rf dist build/dist && mkdir -p build/dist
+	@git archive HEAD | tar -x -C build/dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --outdir dist build/dist
+	@$(BIN)/twine check --strict dist/*
+	@cd dist && { sha256sum * 2>/dev/null || shasum --algorithm 256 *; }
+
+check-release: setup ## List what stands in the way of a release (docs/releasing.md).
+	@$(BIN)/python -m tests.packaging.release_checks
+
+pythons: setup ## Test the wheel on every Python from 3.11 on that is here: README's worker, unit tests (5 minutes).
+	@$(BIN)/python -m tests.packaging.pythons $(ARGS)
+
+dependency-range: setup ## Test the oldest and the newest versions of all dependencies (needs uv; 10 minutes).
+	@$(BIN)/python -m tests.packaging.dependency_range $(ARGS)
 
 clean: ## Remove what the other commands made.
 	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

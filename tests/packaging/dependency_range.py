@@ -1,0 +1,108 @@
+"""Test both ends of the allowed versions: `python -m tests.packaging.dependency_range`.
+
+    oldest   the lowest versions that `pyproject.toml` allows, for base and extras of users together
+    newest   whatever the package index has within the bounds
+
+The tests are those of the code that uses the libraries: `tests/unit`, the embedded broker, and the
+retries of workers, which read with aiokafka's consumer.  It needs uv, which can resolve lowest
+versions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tests.packaging.environments import (
+    BUILD,
+    CONSTRAINTS,
+    ROOT,
+    Failed,
+    Interpreter,
+    build_wheel,
+    install,
+    interpreters,
+    new_environment,
+    run,
+    run_tests,
+    usual_folders,
+)
+
+FOLDER = BUILD / "dependency-range"
+USERS_EXTRAS = ("arrow", "demo", "java", "metrics", "spark", "worker")
+TESTS = (
+    "tests/unit",
+    "tests/integration/testing",
+    "tests/integration/worker/test_retry_app.py",
+    "tests/integration/worker/test_retry_security.py",
+    "tests/integration/worker/test_retry_tiers.py",
+)
+PIN = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+AIMED = ("aiokafka", "click", "cramjam", "kio")
+"""Libraries whose version is printed."""
+
+
+@click.command()
+@click.argument("ends", nargs=-1, type=click.Choice(["oldest", "newest"]))
+def main(ends: tuple[str, ...]) -> None:
+    """Test the oldest and the newest allowed versions of the dependencies."""
+    if shutil.which("uv") is None:
+        raise click.ClickException(
+            "uv is needed to resolve the oldest versions, and is not on PATH; see "
+            "https://docs.astral.sh/uv for its installation"
+        )
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    # Old versions have compiled wheels for old Pythons only.
+    python = next(iter(interpreters(usual_folders(os.environ)).values()))
+    wheel = build_wheel()
+    chosen = ends or ("oldest", "newest")
+    failed = [end for end in chosen if not passes(end, wheel, python)]
+    sys.exit(1 if failed else 0)
+
+
+def passes(end: str, wheel: Path, python: Interpreter) -> bool:
+    """Whether the tests pass at one end; the outcome is printed."""
+    began = time.monotonic()
+    try:
+        constraints = [*oldest_versions(python)] if end == "oldest" else []
+        environment = new_environment(FOLDER / end, python.path)
+        install(environment, f"{wheel}[dev]", constraints=constraints)
+        installed = FOLDER / f"{end}-installed.txt"
+        freeze = ["uv", "pip", "freeze", "--python", environment.python]
+        installed.write_text(run(f"list {end}", freeze))
+        versions = dict(PIN.findall(installed.read_text()))
+        click.echo(f"{end}  {', '.join(f'{name} {versions[name]}' for name in AIMED)}")
+        run_tests(environment, *TESTS)
+    except Failed as error:
+        click.echo(f"{end}  FAILED  {error}")
+        return False
+    click.echo(f"{end}  ok  ({time.monotonic() - began:.0f} s)")
+    return True
+
+
+def oldest_versions(python: Interpreter) -> tuple[Path, Path]:
+    """Write the oldest versions, and those of the other tools; returns both as constraints."""
+    oldest, tools = FOLDER / "oldest.txt", FOLDER / "tools.txt"
+    extras = [part for extra in USERS_EXTRAS for part in ("--extra", extra)]
+    compile_ = ["uv", "pip", "compile", "--quiet", "--resolution", "lowest-direct", *extras]
+    target = ["--python-version", python.minor, "--no-annotate", "--output-file", oldest]
+    run("resolve the oldest versions", [*compile_, *target, ROOT / "pyproject.toml"])
+    tools.write_text(others(CONSTRAINTS.read_text(), without=oldest.read_text()))
+    return oldest, tools
+
+
+def others(constraints: str, *, without: str) -> str:
+    """Return the lines of constraints for packages that ``without`` does not name."""
+    named = {name for name, _ in PIN.findall(without)}
+    lines = constraints.splitlines(keepends=True)
+    return "".join(line for line in lines if line.split("==")[0] not in named)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Environments for the wheel: the Pythons of this machine, installation, and a run of tests.
+
+interpreters --> one environment for each --> the wheel with an extra --> README's worker, tests
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+CONSTRAINTS = ROOT / "constraints.txt"
+OLDEST = (3, 11)
+NAME = re.compile(r"python3\.\d+")
+ASK_SECONDS_MAX = 20
+VERSION = "import sys; print(*sys.version_info[:3], sep='.')"
+ORIGIN = "import sharegroup; print(sharegroup.__file__)"
+TEST_PROCESSES = "2"
+
+
+class Failed(Exception):
+    """A step failed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python of this machine."""
+
+    path: Path
+    version: tuple[int, ...]
+
+    @property
+    def minor(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment with its own copy of the packages."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+
+def interpreters(folders: Iterable[Path]) -> dict[str, Interpreter]:
+    """Return the newest usable Python of each minor version from 3.11 on, oldest first."""
+    found: dict[str, Interpreter] = {}
+    for path in _named_like_pythons(folders):
+        version = _version(path)
+        if version is None or version[:2] < OLDEST:
+            continue
+        interpreter = Interpreter(path, version)
+        known = found.get(interpreter.minor)
+        if known is None or known.version < version:
+            found[interpreter.minor] = interpreter
+    return dict(sorted(found.items(), key=lambda item: item[1].version))
+
+
+def usual_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Return the folders on PATH, and those of the versions that pyenv has."""
+    pyenv = Path(environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    on_path = [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    return [*on_path, *sorted(pyenv.glob("versions/*/bin"))]
+
+
+def _named_like_pythons(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        if folder.is_dir():
+            yield from sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
+
+
+def _version(python: Path) -> tuple[int, ...] | None:
+    """The version of an interpreter; None if it does not run, as a shim without a version."""
+    try:
+        done = subprocess.run(
+            [python, "-c", VERSION], capture_output=True, text=True, timeout=ASK_SECONDS_MAX
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    return tuple(int(part) for part in done.stdout.strip().split("."))
+
+
+def run(step: str, command: Sequence[str | Path], **more: str) -> str:
+    """Run a command in the checkout, with more variables; raises Failed with its output.
+
+    Returns what it printed.
+    """
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | more,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise Failed(f"{step}: exit code {done.returncode}\n{done.stdout.rstrip()}")
+    return done.stdout
+
+
+def new_environment(folder: Path, python: Path) -> Environment:
+    """Create an empty environment; one that is there already is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    uv = shutil.which("uv")
+    maker = [uv, "venv", "--python", python] if uv else [python, "-m", "venv"]
+    run(f"create {folder}", [*maker, folder])
+    return Environment(folder)
+
+
+def install(environment: Environment, *requirements: str, constraints: Sequence[Path]) -> None:
+    """Install requirements under constraints; faster with uv, if it is installed."""
+    uv = shutil.which("uv")
+    installer: list[str | Path] = (
+        [uv, "pip", "install", "--python", environment.python]
+        if uv
+        else [environment.python, "-m", "pip", "install", "--disable-pip-version-check"]
+    )
+    limits = [part for path in constraints for part in ("--constraint", path)]
+    run(f"install {' '.join(requirements)}", [*installer, *limits, *requirements])
+
+
+def build_wheel() -> Path:
+    """Build the wheel of this checkout with the build backend of this environment."""
+    folder = BUILD / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    backend = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    run("build the wheel", backend)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def run_tests(environment: Environment, *paths: str) -> None:
+    """Run tests against the installed package; raises Failed if the checkout's would be tested."""
+    done = subprocess.run(
+        [environment.python, "-c", ORIGIN], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    if not Path(done.stdout.strip()).is_relative_to(environment.folder):
+        raise Failed(f"expected sharegroup of {environment.folder}, found {done.stdout.strip()}")
+    bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BUILD / "bytecode")}
+    pytest = [environment.python, "-m", "pytest", "-q", "-n", TEST_PROCESSES, "--dist", "loadfile"]
+    run(f"pytest {' '.join(paths)}", [*pytest, *paths], **bytecode)
