@@ -71,6 +71,47 @@ groups of every type, and no verb changes or deletes one that is no share group;
 leaves out internal topics; lists are tables with headings. In tables a character that could end a
 line or command a terminal is escaped.
 
+## Which cluster
+
+The address of the cluster is that of the first of these that has one:
+
+1. `--bootstrap-server` (or `--bootstrap`)
+2. `bootstrap.servers` in the file of `--command-config`
+3. the profile of `--profile`
+4. the variable `SHAREGROUP_BOOTSTRAP`
+5. the profile of the variable `SHAREGROUP_PROFILE`
+6. the default profile
+7. `127.0.0.1:9092`
+
+Profiles are in `~/.config/sharegroup/config.toml` (`$XDG_CONFIG_HOME/sharegroup/config.toml`), or
+in the file of the variable `SHAREGROUP_CONFIG`. A profile has Kafka's client properties, as the
+file of `--command-config`. The file may contain passwords, so other users should not be able to
+read it.
+
+```toml
+default = "local"
+
+[profiles.local]
+bootstrap.servers = "127.0.0.1:9092"
+
+[profiles.production]
+bootstrap.servers = "kafka-1:9093,kafka-2:9093"
+security.protocol = "SASL_SSL"
+sasl.mechanism = "SCRAM-SHA-512"
+sasl.username = "alice"
+sasl.password = "secret"
+ssl.ca.location = "/etc/kafka/ca.pem"
+```
+
+The properties of `--profile` always apply, also with another address; `--command-config` overrides
+them. A profile of 5 or 6 applies as a whole or not at all, so its password is never sent to an
+address that was given for another cluster. `sharegroup worker` uses 4, 5 and 6 only for an
+application that names no `bootstrap_servers`.
+
+If no broker answers within a second, a terminal shows `waiting for HOST:PORT`; the command keeps
+trying until `--timeout`. Ctrl-C ends it within a second: records that are not finished by then are
+counted on standard error, and go back to their group.
+
 ## Exit codes
 
 0 done, 1 failed, 2 misused; 130 ended by Ctrl-C. Of what failed, one line on standard error says

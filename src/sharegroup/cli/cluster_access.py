@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,17 @@ import click
 
 from sharegroup.cli.client_properties import client_options
 from sharegroup.cli.output import Listing, print_listing, printable
+from sharegroup.cli.profiles import (
+    BOOTSTRAP_PROPERTY,
+    BOOTSTRAP_VARIABLE,
+    PROFILE_VARIABLE,
+    Profile,
+    complete_profiles,
+    implied_profile,
+    named_profile,
+)
 from sharegroup.cli.properties import read_properties
+from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.cli.watch import watch
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.settings.client_config import ClientConfig
@@ -45,10 +56,17 @@ T = TypeVar("T")
 Verb = Callable[..., Any]
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+NOT_NAMED = "the default"
+BOOTSTRAP_OPTION, CONFIG_OPTION, PROFILE_OPTION = (
+    "--bootstrap-server",
+    "--command-config",
+    "--profile",
+)
 WATCH_SECONDS_MIN = 0.1
 
 ASK_FOR_RIGHTS = (
-    "in --command-config, use the credentials of a user with this permission, or request it"
+    "in --command-config or in the profile, use the credentials of a user with this permission, or "
+    "request it"
 )
 WHAT_TO_DO: Mapping[type[KafkaError], str] = {
     ClusterAuthorizationFailed: ASK_FOR_RIGHTS,
@@ -57,8 +75,8 @@ WHAT_TO_DO: Mapping[type[KafkaError], str] = {
     InvalidConfig: "list the settings with: sharegroup configs describe --all --topic NAME "
     "(or --group NAME, or --broker ID)",
     NonEmptyGroup: "stop the members and try again",
-    SaslAuthenticationFailed: "check the sasl. properties in --command-config",
-    TlsHandshakeFailed: "check the ssl. properties in --command-config",
+    SaslAuthenticationFailed: "check the sasl. properties in --command-config or in the profile",
+    TlsHandshakeFailed: "check the ssl. properties in --command-config or in the profile",
     TopicAlreadyExists: "add --if-not-exists to accept an existing topic",
     TopicAuthorizationFailed: ASK_FOR_RIGHTS,
     UnknownTopicOrPartition: "list the topics with: sharegroup topics list",
@@ -66,6 +84,13 @@ WHAT_TO_DO: Mapping[type[KafkaError], str] = {
 }
 """The next step to suggest for each error that a user can correct."""
 
+profile_option = click.option(
+    PROFILE_OPTION,
+    "profile",
+    metavar="NAME",
+    shell_complete=complete_profiles,
+    help=f"Profile in the configuration file.  [default: {PROFILE_VARIABLE}, or the default there]",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -80,16 +105,63 @@ class Access:
     bootstrap_servers: str
     timeout_ms: int
     properties: Mapping[str, str] = field(repr=False)
-    """The properties of ``--command-config``. They may contain passwords, so repr hides them."""
+    """The client properties. They may contain passwords, so repr hides them."""
+    address_origin: str = BOOTSTRAP_OPTION
+    """What named the address, for messages: an option, a variable or a profile."""
+    properties_origin: str = CONFIG_OPTION
+    """What named the properties, for messages."""
 
     @classmethod
     def of(
-        cls, bootstrap_servers: str | None, command_config: Path | None, timeout_ms: int
+        cls,
+        bootstrap_servers: str | None,
+        command_config: Path | None,
+        timeout_ms: int,
+        profile: str | None = None,
     ) -> Self:
-        """Create the access from the options of a command line."""
+        """Create the access from the options of a command line, the environment and a profile.
+
+        The address is that of the first of these that has one: ``--bootstrap-server``,
+        ``--command-config``, ``--profile``, ``SHAREGROUP_BOOTSTRAP``, ``SHAREGROUP_PROFILE``, the
+        default profile.  The last two apply as a whole or not at all (`profiles`).
+        """
         properties = dict(read_properties(command_config)) if command_config else {}
-        servers = bootstrap_servers or properties.pop("bootstrap.servers", BOOTSTRAP_DEFAULT)
-        return cls(servers, timeout_ms, properties)
+        in_file = properties.pop(BOOTSTRAP_PROPERTY, None)
+        variable = os.environ.get(BOOTSTRAP_VARIABLE)
+        chosen: Profile | None = None
+        if profile is not None:
+            chosen = named_profile(profile, PROFILE_OPTION)
+        elif not (bootstrap_servers or in_file or variable):
+            chosen = implied_profile()
+        of_profile = dict(chosen.properties) if chosen is not None else {}
+        candidates = (
+            (bootstrap_servers, BOOTSTRAP_OPTION),
+            (in_file, CONFIG_OPTION),
+            (of_profile.pop(BOOTSTRAP_PROPERTY, None), str(chosen)),
+            (variable, BOOTSTRAP_VARIABLE),
+            (BOOTSTRAP_DEFAULT, NOT_NAMED),
+        )
+        address, origin = next((text, name) for text, name in candidates if text)
+        origins = ([str(chosen)] if chosen else []) + ([CONFIG_OPTION] if command_config else [])
+        return cls(
+            address,
+            timeout_ms,
+            {**of_profile, **properties},
+            origin,
+            " and ".join(origins) or CONFIG_OPTION,
+        )
+
+    @property
+    def where(self) -> str:
+        """The address, with what named it unless that is the obvious option."""
+        if self.address_origin == BOOTSTRAP_OPTION:
+            return self.bootstrap_servers
+        return f"{self.bootstrap_servers} ({self.address_origin})"
+
+    @property
+    def is_address_named(self) -> bool:
+        """Whether an option, a variable or a profile named the address."""
+        return self.address_origin != NOT_NAMED
 
     def client_options(
         self, kind: type[ClientConfig] = ClientConfig, *, warn: Callable[[str], None] = _warn
@@ -98,7 +170,7 @@ class Access:
         return {
             "default_api_timeout_ms": self.timeout_ms,
             "connect_timeout_ms": self.timeout_ms,
-            **client_options(self.properties, kind, warn=warn),
+            **client_options(self.properties, kind, warn=warn, origin=self.properties_origin),
             "bootstrap_servers": self.bootstrap_servers,
         }
 
@@ -116,9 +188,15 @@ def cluster_options(verb: Verb) -> Verb:
 
     @functools.wraps(verb)
     def with_access(
-        *, bootstrap_servers: str | None, command_config: Path | None, timeout_ms: int, **rest: Any
+        *,
+        bootstrap_servers: str | None,
+        command_config: Path | None,
+        timeout_ms: int,
+        profile: str | None,
+        **rest: Any,
     ) -> Any:
-        return verb(access=Access.of(bootstrap_servers, command_config, timeout_ms), **rest)
+        access = Access.of(bootstrap_servers, command_config, timeout_ms, profile)
+        return verb(access=access, **rest)
 
     for option in (
         click.option(
@@ -136,13 +214,14 @@ def cluster_options(verb: Verb) -> Verb:
             help="File with client properties, as for Kafka's tools: security.protocol, sasl., "
             "ssl., ...",
         ),
+        profile_option,
         click.option(
-            "--bootstrap-server",
+            BOOTSTRAP_OPTION,
             "--bootstrap",
             "bootstrap_servers",
             metavar="HOST:PORT,...",
-            help="Brokers to connect to first.  [default: from --command-config, or "
-            f"{BOOTSTRAP_DEFAULT}]",
+            help="Brokers to connect to first.  [default: from --command-config, the profile or "
+            f"{BOOTSTRAP_VARIABLE}, or {BOOTSTRAP_DEFAULT}]",
         ),
     ):
         with_access = option(with_access)
@@ -174,7 +253,10 @@ def ask(access: Access, question: Callable[[AdminClient], Awaitable[T]]) -> T:
     """Run a request on an AdminClient and return its result; errors become one line."""
 
     async def run() -> T:
-        async with AdminClient(**access.client_options()) as admin:
+        async with (
+            AdminClient(**access.client_options()) as admin,
+            telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
+        ):
             return await question(admin)
 
     with telling_errors(access):
@@ -201,8 +283,9 @@ def telling_errors(access: Access) -> Iterator[None]:
         raise click.UsageError(str(error)) from error
     except (NetworkException, RequestTimedOut) as error:
         raise click.ClickException(
-            f"no response from {access.bootstrap_servers}: {error}; check that a broker listens "
-            "there (sharegroup serve), or give another address with --bootstrap-server"
+            f"no response from {access.where}: {error}; check that a broker listens there "
+            f"(sharegroup serve), or give another address with {BOOTSTRAP_OPTION}, "
+            f"{BOOTSTRAP_VARIABLE} or {PROFILE_OPTION}"
         ) from error
     except KafkaError as error:
         raise click.ClickException(line_of(error)) from error

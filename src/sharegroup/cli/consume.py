@@ -38,7 +38,8 @@ from sharegroup.cli.formats.writing import (
 from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import complain
 from sharegroup.cli.record_printer import RecordPrinter
-from sharegroup.cli.running import Stop, run
+from sharegroup.cli.running import CLOSE_SECONDS, Stop, run, until_stopped
+from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
@@ -155,7 +156,7 @@ async def _consume(
     stop: Stop, access: Access, write: RowWriter, outcome: AcknowledgeType, options: dict[str, Any]
 ) -> int:
     client_options = _consumer_options(access, options)
-    await _warn_of_missing(options["topics"], client_options)
+    await until_stopped(_warn_of_missing(access, options["topics"], client_options), stop)
     consumer = ShareConsumer(*options["topics"], **client_options)
     printer = RecordPrinter(
         consumer,
@@ -165,22 +166,31 @@ async def _consume(
         reject_on_error=options["reject_on_error"],
         complain=complain,
     )
+    limits = {"count_max": options["max_messages"], "idle_ms": options["idle_ms"]}
     try:
-        await printer.run(stop, count_max=options["max_messages"], idle_ms=options["idle_ms"])
+        async with telling_waits(
+            access.bootstrap_servers, lambda: lacks_broker(consumer.metrics())
+        ):
+            await until_stopped(printer.run(stop, **limits), stop)
     finally:
-        await consumer.close(timeout=access.timeout_ms / 1000)
+        await consumer.close(timeout=CLOSE_SECONDS if stop.code else access.timeout_ms / 1000)
         _report(printer)
     return 1 if printer.lost else 0
 
 
-async def _warn_of_missing(topics: Iterable[str], client_options: dict[str, Any]) -> None:
+async def _warn_of_missing(
+    access: Access, topics: Iterable[str], client_options: dict[str, Any]
+) -> None:
     """Warn of topics that do not exist, because a mistyped name would wait for ever.
 
     A missing topic is not an error: a group may wait until it is created.
     """
     common_names = {field.name for field in fields(ClientConfig)}
     common_options = {name: value for name, value in client_options.items() if name in common_names}
-    async with AdminClient(**common_options) as admin:
+    async with (
+        AdminClient(**common_options) as admin,
+        telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
+    ):
         for topic, description in (await admin.describe_topics(topics)).items():
             if isinstance(description, UnknownTopicOrPartition):
                 complain(

@@ -16,7 +16,7 @@ command_property_option = click.option(
     "command_properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Client property; overrides --command-config.",
+    help="Client property; overrides --command-config and the profile.",
 )
 compression_option = click.option(
     "--compression",
@@ -57,10 +57,11 @@ def group_of(access: Access, group: str | None, default: str) -> str:
 def with_properties(access: Access, texts: Iterable[str]) -> Access:
     """Return the access with these client properties, which override its own."""
     overrides = dict(kept_pairs(texts, "--command-property"))
-    bootstrap_servers = overrides.pop("bootstrap.servers", access.bootstrap_servers)
-    return replace(
-        access, bootstrap_servers=bootstrap_servers, properties={**access.properties, **overrides}
-    )
+    bootstrap_servers = overrides.pop("bootstrap.servers", None)
+    access = replace(access, properties={**access.properties, **overrides})
+    if bootstrap_servers is None:
+        return access
+    return replace(access, bootstrap_servers=bootstrap_servers, address_origin="--command-property")
 
 
 def producer_options(compression: str | None, acks: str | None) -> dict[str, Any]:

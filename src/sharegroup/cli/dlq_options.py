@@ -14,6 +14,7 @@ from sharegroup.cli.cluster_access import Access, Verb, telling_errors
 from sharegroup.cli.formats.writing import Row, as_json, rfc3339
 from sharegroup.cli.output import complain
 from sharegroup.cli.reset_plans import parse_moment
+from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.errors import KafkaError
 from sharegroup.worker.dead_letters.expression import Expression, ExpressionError
@@ -120,11 +121,20 @@ def with_queue(access: Access, topic: str, work: Callable[[DeadLetterQueue], Awa
     """Run ``work`` on the dead-letter queue of a topic; errors become one line."""
 
     async def run() -> T:
-        async with DeadLetterQueue(topic, **access.client_options()) as queue:
+        queue = DeadLetterQueue(topic, **access.client_options())
+        async with (
+            telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)),
+            queue,
+        ):
             return await work(queue)
 
     with telling_errors(access):
         return asyncio.run(run())
+
+
+def lacks_queue_broker(queue: DeadLetterQueue) -> bool:
+    """Whether no broker answers the client that reads the letters."""
+    return lacks_broker(queue.cluster.metrics.read())
 
 
 def pass_over(batch: PartitionRange, error: KafkaError) -> None:

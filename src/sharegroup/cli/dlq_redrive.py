@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from typing import Any, Literal
 import click
 
 from sharegroup.cli.cluster_access import Access, cluster_options, json_option, telling_errors
-from sharegroup.cli.dlq_options import selection_options
+from sharegroup.cli.dlq_options import lacks_queue_broker, selection_options
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import complain, printable, table
-from sharegroup.cli.running import Stop, run
+from sharegroup.cli.running import Stop, run, until_stopped
+from sharegroup.cli.waiting import telling_waits
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig
 from sharegroup.errors import KafkaError
@@ -114,19 +116,30 @@ async def _redrive(
         "delivery_timeout_ms": access.timeout_ms,
         **access.client_options(ProducerConfig),
     }
-    async with (
-        DeadLetterQueue(topic, **access.client_options()) as queue,
-        Producer(**sending) as producer,
-    ):
-        sending_back = Redrive(queue, producer, options)
-        try:
-            done = await sending_back.run(stop)
-        except KafkaError:
-            complain(_text(sending_back.done, options))  # Report the records sent so far.
-            raise
+    queue = DeadLetterQueue(topic, **access.client_options())
+    producer = Producer(**sending)
+    try:
+        async with telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)):
+            done = await until_stopped(_send_back(stop, queue, producer, options), stop)
+    finally:
+        await producer.close(timeout=0)
+    if done is None:
+        raise click.Abort
     if done.interrupted:
         return done, stop.code
     return done, 1 if done.refused else 0
+
+
+async def _send_back(
+    stop: Stop, queue: DeadLetterQueue, producer: Producer, options: RedriveOptions
+) -> Redriven:
+    async with queue:
+        sending_back = Redrive(queue, producer, options)
+        try:
+            return await sending_back.run(stop)
+        except (KafkaError, asyncio.CancelledError):
+            complain(_text(sending_back.done, options))  # Report the records sent so far.
+            raise
 
 
 def _facts(done: Redriven, options: RedriveOptions) -> dict[str, Any]:

@@ -103,7 +103,10 @@ def _matching(
 
     async def ask() -> list[str]:
         access = Access.of(
-            ctx.params.get("bootstrap_servers"), ctx.params.get("command_config"), COMPLETION_MS
+            ctx.params.get("bootstrap_servers"),
+            ctx.params.get("command_config"),
+            COMPLETION_MS,
+            ctx.params.get("profile"),
         )
         async with asyncio.timeout(COMPLETION_MS / 1000):
             async with AdminClient(**access.client_options(warn=lambda _: None)) as admin:

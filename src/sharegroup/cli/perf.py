@@ -53,6 +53,7 @@ from sharegroup.cli.measuring.payloads import (
 from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
 from sharegroup.cli.name_arguments import complete_topics
 from sharegroup.cli.running import Stop, run
+from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig, config_from
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
@@ -148,7 +149,10 @@ def produce(*, access: Access, command_properties: tuple[str, ...], **options: A
         )
         try:
             say = (lambda _: None) if options["as_json"] else click.echo
-            return await Producing(producer, plan, say).run(stop), producer.metrics()
+            async with telling_waits(
+                access.bootstrap_servers, lambda: lacks_broker(producer.metrics())
+            ):
+                return await Producing(producer, plan, say).run(stop), producer.metrics()
         finally:
             await producer.close(timeout=0)
 
@@ -245,6 +249,7 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     plan = ConsumePlan(
         topic=options["topic"],
         count=options["count"],
+        where=access.bootstrap_servers,
         idle_ms=access.timeout_ms,
         interval_ms=options["interval_ms"],
         detailed=options["detailed"] and not options["as_json"],

@@ -40,8 +40,9 @@ from sharegroup.cli.formats.template import (
 from sharegroup.cli.name_arguments import complete_topics
 from sharegroup.cli.output import complain
 from sharegroup.cli.record_sender import Counts, Defaults, RecordSender
-from sharegroup.cli.running import Stop, run
+from sharegroup.cli.running import Stop, run, until_stopped
 from sharegroup.cli.standard_streams import read_chunks
+from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig
 
@@ -165,14 +166,18 @@ async def _produce(
     )
     sender = RecordSender(producer, options["topic"], _defaults(options))
     looking = asyncio.create_task(_look(sender, stop))
-    try:
-        await sender.send_all(_records(options["file"] or (STDIN,), reader, stop))
-    except RecordFormatError as error:
-        sender.counts.failures.append(str(error))
-        sender.counts.unreadable = True
-    finally:
-        looking.cancel()
-        await sender.finish()
+    sending = sender.send_all(_records(options["file"] or (STDIN,), reader, stop))
+    async with telling_waits(
+        access.bootstrap_servers, lambda: sender.is_waiting and lacks_broker(producer.metrics())
+    ):
+        try:
+            await until_stopped(sending, stop)
+        except RecordFormatError as error:
+            sender.counts.failures.append(str(error))
+            sender.counts.unreadable = True
+        finally:
+            looking.cancel()
+            await until_stopped(sender.finish(), stop)
     return sender.counts, stop
 
 

@@ -80,6 +80,11 @@ class RecordSender:
                     return
             self.settle()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a record is being sent that has no outcome yet."""
+        return self.counts.read > self.counts.acknowledged + self.counts.failed
+
     async def finish(self) -> None:
         """Wait until every record has an outcome; if cancelled, the others fail at once."""
         try:

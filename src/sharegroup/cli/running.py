@@ -1,7 +1,11 @@
 """Runs long verbs: their event loop, and how signals stop them.
 
 The first SIGINT, SIGTERM or SIGHUP asks the verb to stop: it finishes and acknowledges the
-records in progress. The second signal cancels that work.
+records in progress. After `FINISH_SECONDS` it gives up what is not finished and reports that. A
+verb that has not ended after `STOP_SECONDS_MAX`, or gets a second signal, is cancelled.
+
+    signal ----- finish -----> give up, report -----> end, or cancelled
+    0 s                        FINISH_SECONDS         STOP_SECONDS_MAX
 """
 
 from __future__ import annotations
@@ -16,10 +20,25 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Stop(asyncio.Event):
-    """Set when the verb should end; ``code`` is then its exit code, 128 and the signal."""
+FINISH_SECONDS = 0.5
+"""Time after a signal to finish the records in progress; a broker that answers needs less."""
+CLOSE_SECONDS = 0.25
+"""Time to close a consumer after a signal; it is part of the time below."""
+STOP_SECONDS_MAX = 0.9
+"""Time after a signal at which a verb is cancelled, so that Ctrl-C ends it within a second."""
 
-    code = 0
+
+class Stop(asyncio.Event):
+    """Set when the verb should end; ``code`` is then its exit code, 128 and the signal.
+
+    ``code`` stays 0 if the verb itself set the event.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = 0
+        self.gives_up = asyncio.Event()
+        """Set `FINISH_SECONDS` after a signal: work that is not finished is abandoned."""
 
 
 def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
@@ -35,6 +54,9 @@ def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
         def received(number: signal.Signals) -> None:
             if stop.is_set():
                 task.cancel()
+            else:
+                loop.call_later(FINISH_SECONDS, stop.gives_up.set)
+                loop.call_later(STOP_SECONDS_MAX, task.cancel)
             stop.code = 128 + number
             stop.set()
 
@@ -49,3 +71,17 @@ def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
                 loop.remove_signal_handler(number)
 
     return uvloop.run(with_signals())
+
+
+async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
+    """Return the result of ``work``; None if a signal came and it did not finish in time."""
+    task = asyncio.ensure_future(work)
+    giving_up = asyncio.ensure_future(stop.gives_up.wait())
+    try:
+        await asyncio.wait((task, giving_up), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        giving_up.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 
 from sharegroup.cli import worker_infrastructure, worker_processes
-from sharegroup.cli.cluster_access import telling_errors
+from sharegroup.cli.cluster_access import profile_option, telling_errors
 from sharegroup.cli.worker_app import (
     BOOTSTRAP,
     COMMAND_CONFIG,
@@ -97,6 +97,7 @@ def command() -> None:
 )
 @click.option("--no-prepare", is_flag=True, help="Do not create missing topics and settings.")
 @BOOTSTRAP
+@profile_option
 @COMMAND_CONFIG
 @click.option(
     "--health-port",
@@ -166,13 +167,14 @@ def _run(
     no_prepare: bool,
     bootstrap_servers: str | None,
     command_config: Path | None,
+    profile: str | None,
     log_level: str,
     log_format: Literal["text", "json"],
     **around: Any,
 ) -> int:
     logs.configure(log_level, log_format)
     app = load(app_name)
-    override(app, bootstrap_servers, command_config)
+    override(app, bootstrap_servers, command_config, profile)
     try:
         app.narrow(groups.split(",") if groups else (), concurrency=concurrency)
     except InvalidConfig as error:

@@ -19,21 +19,25 @@ from typing import Any
 import click
 
 from sharegroup.cli.client_properties import client_options
-from sharegroup.cli.cluster_access import Access
+from sharegroup.cli.cluster_access import Access, profile_option
 from sharegroup.cli.output import complain
-from sharegroup.cli.properties import read_properties
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.worker.app import App
 
 HERE = Path(__file__).name
 HINT = "APP"
+DEFAULT_TIMEOUT_MS = 60_000
+
+APP_DEFAULT = "127.0.0.1:9092"
+"""The address of an application that names none; it says nothing about which cluster to use."""
 
 BOOTSTRAP = click.option(
     "--bootstrap-server",
     "--bootstrap",
     "bootstrap_servers",
     metavar="HOST:PORT,...",
-    help="Brokers to connect to first.  [default: those of the application]",
+    help="Brokers to connect to first.  [default: those of the application; if it names none, as "
+    "for the other commands]",
 )
 COMMAND_CONFIG = click.option(
     "--command-config",
@@ -51,24 +55,44 @@ def app_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(verb)
     def with_app(
-        *, app_name: str, bootstrap_servers: str | None, command_config: Path | None, **rest: Any
+        *,
+        app_name: str,
+        bootstrap_servers: str | None,
+        command_config: Path | None,
+        profile: str | None,
+        **rest: Any,
     ) -> Any:
         app = load(app_name)
-        override(app, bootstrap_servers, command_config)
+        override(app, bootstrap_servers, command_config, profile)
         return verb(app=app, app_name=app_name, **rest)
 
-    for option in (COMMAND_CONFIG, BOOTSTRAP, click.argument("app_name", metavar="APP")):
+    for option in (
+        COMMAND_CONFIG,
+        profile_option,
+        BOOTSTRAP,
+        click.argument("app_name", metavar="APP"),
+    ):
         with_app = option(with_app)
     return with_app
 
 
-def override(app: App, bootstrap_servers: str | None, command_config: Path | None) -> None:
-    """Set the cluster address and client properties of the command line in the application."""
-    properties = dict(read_properties(command_config)) if command_config else {}
-    servers = bootstrap_servers or properties.pop("bootstrap.servers", None)
-    if servers is not None:
-        app.bootstrap_servers = servers
-    app.client_options |= client_options(properties, ClientConfig, warn=complain)
+def override(
+    app: App, bootstrap_servers: str | None, command_config: Path | None, profile: str | None = None
+) -> None:
+    """Set the cluster address and client properties of the command line in the application.
+
+    Variables and the default profile count only if the application names no address: it must not
+    process the records of another cluster because of a setting that is meant for other commands.
+    """
+    is_chosen = bool(bootstrap_servers or command_config or profile)
+    if not is_chosen and app.bootstrap_servers != APP_DEFAULT:
+        return
+    access = Access.of(bootstrap_servers, command_config, DEFAULT_TIMEOUT_MS, profile)
+    if access.is_address_named:
+        app.bootstrap_servers = access.bootstrap_servers
+    app.client_options |= client_options(
+        access.properties, ClientConfig, warn=complain, origin=access.properties_origin
+    )
 
 
 def access_of(app: App) -> Access:
@@ -76,8 +100,9 @@ def access_of(app: App) -> Access:
     servers = app.bootstrap_servers
     return Access(
         servers if isinstance(servers, str) else ",".join(servers),
-        int(app.client_options.get("default_api_timeout_ms", 60_000)),
+        int(app.client_options.get("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)),
         {},
+        f"App {app.name!r} or the command line",
     )
 
 

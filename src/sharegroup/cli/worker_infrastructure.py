@@ -10,6 +10,7 @@ import click
 
 from sharegroup.cli.cluster_access import json_option, line_of, telling_errors
 from sharegroup.cli.output import Listing, print_listing
+from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.cli.worker_app import access_of, app_options
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
@@ -123,10 +124,14 @@ def check(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) ->
 
 def _ask(app: App, question: Callable[[AdminClient], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with open_admin(app) as admin:
+        async with (
+            open_admin(app) as admin,
+            telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
+        ):
             return await question(admin)
 
-    with telling_errors(access_of(app)):
+    access = access_of(app)
+    with telling_errors(access):
         return asyncio.run(run())
 
 

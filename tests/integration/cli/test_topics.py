@@ -144,5 +144,5 @@ def test_unreachable_broker_is_named_with_advice(
     assert error.startswith("Error: no response from 127.0.0.1:1: ")
     assert error.endswith(
         "check that a broker listens there (sharegroup serve), or give another address with "
-        "--bootstrap-server\n"
+        "--bootstrap-server, SHAREGROUP_BOOTSTRAP or --profile\n"
     )

@@ -129,6 +129,32 @@ def test_command_line_overrides_bootstrap_servers_and_authentication(project: Pa
     assert app.bootstrap_servers == "line:9092"
 
 
+def test_variable_names_the_cluster_only_of_an_application_that_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHAREGROUP_BOOTSTRAP", "variable:9092")
+    declared = App("x", bootstrap_servers="declared:9092")
+    override(declared, None, None)
+    assert declared.bootstrap_servers == "declared:9092"
+    undeclared = App("x")
+    override(undeclared, None, None)
+    assert undeclared.bootstrap_servers == "variable:9092"
+
+
+def test_profile_overrides_the_cluster_of_an_application(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        project,
+        "config.toml",
+        '[profiles.test]\nbootstrap.servers = "profile:9092"\nclient.id = "me"\n',
+    )
+    monkeypatch.setenv("SHAREGROUP_CONFIG", str(project / "config.toml"))
+    app = App("x", bootstrap_servers="declared:9092")
+    override(app, None, None, "test")
+    assert (app.bootstrap_servers, app.client_options) == ("profile:9092", {"client_id": "me"})
+
+
 @pytest.mark.parametrize(("text", "length"), [("10", 10.0), ("0.5", 0.5), ("1m30s", 90.0)])
 def test_duration_without_a_unit_is_in_seconds(text: str, length: float) -> None:
     assert Length().convert(text, None, None) == length

@@ -27,7 +27,8 @@ import click
 from sharegroup.cli.cluster_access import line_of
 from sharegroup.cli.measuring.figures import Flow, consuming_line
 from sharegroup.cli.output import complain
-from sharegroup.cli.running import Stop, run
+from sharegroup.cli.running import CLOSE_SECONDS, Stop, run, until_stopped
+from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.share.record import Record
 from sharegroup.client.share.share_consumer import ShareConsumer
 from sharegroup.errors import KafkaError, UnreadableBatch
@@ -64,6 +65,8 @@ class ConsumePlan:
     count: int
     idle_ms: int
     """A consumer ends after this time without a record."""
+    where: str
+    """The address of the cluster, for messages."""
     interval_ms: int
     detailed: bool
     client_options: Mapping[str, Any] = field(repr=False)
@@ -95,31 +98,49 @@ async def consume(
     consumer = ShareConsumer(plan.topic, **plan.client_options)
     consumed = Consumed(plan.client_options["client_id"])
     started()
-    progress = _Progress(plan, index)
-    idle_since = time.monotonic()
+    taking = _take(consumer, plan, total, stop, consumed, _Progress(plan, index))
     try:
-        while total.value < plan.count and not stop.is_set():
-            try:
-                records = await consumer.poll(POLL_SECONDS)
-            except UnreadableBatch as error:
-                complain(f"rejected: {line_of(error)}")
-                continue
-            if not records:
-                if time.monotonic() - idle_since > plan.idle_ms / 1000:
-                    break
-                continue
-            idle_since = time.monotonic()
-            consumed.last_ms = time.time_ns() // 1_000_000
-            _count(consumed.flow, records, consumed.last_ms)
-            with total.get_lock():
-                total.value += len(records)
-            progress.look(consumed)
-        await consumer.commit()
+        # The first consumer speaks for all: they wait for the same brokers.
+        async with telling_waits(
+            plan.where, lambda: index == 1 and lacks_broker(consumer.metrics())
+        ):
+            await until_stopped(taking, stop)
         consumed.metrics = consumer.metrics()
         consumed.stopped = stop.code
     finally:
-        await consumer.close()
+        if stop.code:
+            await consumer.close(timeout=CLOSE_SECONDS)
+        else:
+            await consumer.close()
     return consumed
+
+
+async def _take(
+    consumer: ShareConsumer,
+    plan: ConsumePlan,
+    total: Total,
+    stop: Stop,
+    consumed: Consumed,
+    progress: _Progress,
+) -> None:
+    idle_since = time.monotonic()
+    while total.value < plan.count and not stop.is_set():
+        try:
+            records = await consumer.poll(POLL_SECONDS)
+        except UnreadableBatch as error:
+            complain(f"rejected: {line_of(error)}")
+            continue
+        if not records:
+            if time.monotonic() - idle_since > plan.idle_ms / 1000:
+                break
+            continue
+        idle_since = time.monotonic()
+        consumed.last_ms = time.time_ns() // 1_000_000
+        _count(consumed.flow, records, consumed.last_ms)
+        with total.get_lock():
+            total.value += len(records)
+        progress.look(consumed)
+    await consumer.commit()
 
 
 def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from sharegroup.cli.measuring.figures import Flow, producing_line
 from sharegroup.cli.measuring.payloads import KeyOf, ValueOf
-from sharegroup.cli.running import Stop
+from sharegroup.cli.running import Stop, until_stopped
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.errors import KafkaError
 
@@ -64,33 +64,38 @@ class Producing:
         self._say = say
         self._produced = Produced()
         self._window = Flow()
-        self._window_began = time.monotonic()
+        self._window_began = self._steady_began = time.monotonic()
         self._outstanding: deque[tuple[int, int, SendFuture]] = deque()
         self._timers: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: Stop) -> Produced:
         """Send all records and wait for their outcomes; ``stop`` ends the sending early."""
-        plan, produced = self._plan, self._produced
+        produced = self._produced
+        began = self._window_began = self._steady_began = time.monotonic()
+        await until_stopped(self._send_all(stop, began), stop)
+        self._settle()
+        ended = time.monotonic()
+        produced.stopped = stop.code
+        produced.elapsed_ms = int((ended - began) * 1000)
+        produced.steady_ms = int((ended - self._steady_began) * 1000)
+        return produced
+
+    async def _send_all(self, stop: Stop, began: float) -> None:
+        plan = self._plan
         timed_every = max(1, plan.count // TIMED_MAX)
-        began = steady_began = self._window_began = time.monotonic()
         for number in range(plan.count):
             if number == plan.warmup:
-                steady_began = time.monotonic()
+                self._steady_began = time.monotonic()
             await self._send(number, timed=number % timed_every == 0)
             paused = await self._keep_pace(number + 1, began, stop)
             if paused or number % SETTLE_EVERY == 0:
                 self._settle()
-                if stop.is_set() or produced.error is not None:
+                if stop.is_set() or self._produced.error is not None:
                     break
         await self._producer.flush()
         self._settle()
         if self._timers:
             await asyncio.wait(self._timers)
-        ended = time.monotonic()
-        produced.stopped = stop.code
-        produced.elapsed_ms = int((ended - began) * 1000)
-        produced.steady_ms = int((ended - steady_began) * 1000)
-        return produced
 
     async def _send(self, number: int, *, timed: bool) -> None:
         plan = self._plan
