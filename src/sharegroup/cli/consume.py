@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -35,16 +33,14 @@ from sharegroup.cli.formats.writing import (
     template_writer,
     with_escaped_names,
 )
+from sharegroup.cli.group_start import from_beginning_option, start_options, tell_start
 from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import complain
 from sharegroup.cli.record_printer import RecordPrinter
 from sharegroup.cli.running import CLOSE_SECONDS, Stop, run, until_stopped
 from sharegroup.cli.waiting import lacks_broker, telling_waits
-from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.share_consumer import ShareConsumer
-from sharegroup.errors import UnknownTopicOrPartition
 from sharegroup.protocol_enums import AcknowledgeType
 
 GROUP_DEFAULT = "console-share-consumer"
@@ -71,6 +67,7 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
     multiple=True,
     help="Property of Kafka's formatter: print.key, key.separator, ...",
 )
+@from_beginning_option
 @click.option("--max-messages", type=click.IntRange(1), help="Stop after this number of records.")
 @click.option(
     "--timeout-ms",
@@ -93,12 +90,11 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
     """Consume records of TOPIC... as a member of a share group, and write them.
 
     A record is accepted after it was written; if the pipe breaks, records that were not written
-    are released.  A new group starts at the end of a topic, unless its setting
-    share.auto.offset.reset is earliest:
+    are released.  A new group starts at the end of a topic; --from-beginning sets its
+    setting share.auto.offset.reset to earliest:
 
     \b
-        sharegroup configs alter --group audit --set share.auto.offset.reset=earliest
-        sharegroup consume orders --group audit --format '%p:%o %k %v{json}\\n'
+        sharegroup consume orders --group audit --from-beginning --format '%p:%o %k %v{json}\\n'
 
     Keys and headers are escaped if standard output is a terminal; values are not: use --json, or
     %v{string} in a --format, for values that may contain terminal control characters.
@@ -156,7 +152,9 @@ async def _consume(
     stop: Stop, access: Access, write: RowWriter, outcome: AcknowledgeType, options: dict[str, Any]
 ) -> int:
     client_options = _consumer_options(access, options)
-    await until_stopped(_warn_of_missing(access, options["topics"], client_options), stop)
+    from_beginning = options["from_beginning"]
+    telling = tell_start(access, options["topics"], client_options, from_beginning=from_beginning)
+    await until_stopped(telling, stop)
     consumer = ShareConsumer(*options["topics"], **client_options)
     printer = RecordPrinter(
         consumer,
@@ -178,27 +176,6 @@ async def _consume(
     return 1 if printer.lost else 0
 
 
-async def _warn_of_missing(
-    access: Access, topics: Iterable[str], client_options: dict[str, Any]
-) -> None:
-    """Warn of topics that do not exist, because a mistyped name would wait for ever.
-
-    A missing topic is not an error: a group may wait until it is created.
-    """
-    common_names = {field.name for field in fields(ClientConfig)}
-    common_options = {name: value for name, value in client_options.items() if name in common_names}
-    async with (
-        AdminClient(**common_options) as admin,
-        telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
-    ):
-        for topic, description in (await admin.describe_topics(topics)).items():
-            if isinstance(description, UnknownTopicOrPartition):
-                complain(
-                    f"topic {topic!r} does not exist yet (list the topics with: sharegroup topics "
-                    "list)"
-                )
-
-
 def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:
     consumer_options = {
         "client_id": GROUP_DEFAULT,
@@ -206,6 +183,7 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
         **access.client_options(ShareConsumerConfig),
         "group_id": group_of(access, options["group"], GROUP_DEFAULT),
         "share_acknowledgement_mode": "explicit",
+        **start_options(from_beginning=options["from_beginning"]),
     }
     if options["max_messages"] is not None:
         # A record that is fetched and not written wastes a delivery: its delivery count grows.

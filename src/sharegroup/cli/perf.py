@@ -26,6 +26,7 @@ from sharegroup.cli.data_options import (
     with_properties,
 )
 from sharegroup.cli.formats.template import FormatError, unescape
+from sharegroup.cli.group_start import from_beginning_option, start_options, tell_start
 from sharegroup.cli.measuring.consuming import (
     Consumed,
     ConsumePlan,
@@ -52,7 +53,7 @@ from sharegroup.cli.measuring.payloads import (
 )
 from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
 from sharegroup.cli.name_arguments import complete_topics
-from sharegroup.cli.running import Stop, run
+from sharegroup.cli.running import Stop, run, until_stopped
 from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig, config_from
@@ -220,6 +221,7 @@ def _values(options: dict[str, Any]) -> ValueOf:
 @topic_option
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True)
 @group_option(GROUP_DEFAULT)
+@from_beginning_option
 @click.option("--fetch-size", type=click.IntRange(1), default=1024 * 1024, show_default=True)
 @click.option(
     "--threads",
@@ -246,20 +248,13 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     latency from the timestamp of a record to its delivery.
     """
     access = with_properties(access, command_properties)
-    plan = ConsumePlan(
-        topic=options["topic"],
-        count=options["count"],
-        where=access.bootstrap_servers,
-        idle_ms=access.timeout_ms,
-        interval_ms=options["interval_ms"],
-        detailed=options["detailed"] and not options["as_json"],
-        client_options={
-            "client_id": "perf-share-consumer-client",
-            "fetch_max_bytes": options["fetch_size"],
-            **access.client_options(ShareConsumerConfig),
-            "group_id": group_of(access, options["group"], GROUP_DEFAULT),
-        },
-    )
+    plan = _consume_plan(access, options)
+    with telling_errors(access):
+        # Raises for invalid options now, before a request is sent or a process started.
+        config_from(ShareConsumerConfig, plan.client_options)
+        stopped = run(lambda stop: _told_start(stop, access, plan, options["from_beginning"]))
+    if stopped:
+        return stopped
     if not options["hide_header"] and not options["as_json"]:
         click.echo(CONSUMER_HEADER)
     with telling_errors(access):
@@ -281,10 +276,33 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     return stopped
 
 
+def _consume_plan(access: Access, options: dict[str, Any]) -> ConsumePlan:
+    return ConsumePlan(
+        topic=options["topic"],
+        count=options["count"],
+        where=access.bootstrap_servers,
+        idle_ms=access.timeout_ms,
+        interval_ms=options["interval_ms"],
+        detailed=options["detailed"] and not options["as_json"],
+        client_options={
+            "client_id": "perf-share-consumer-client",
+            "fetch_max_bytes": options["fetch_size"],
+            **access.client_options(ShareConsumerConfig),
+            "group_id": group_of(access, options["group"], GROUP_DEFAULT),
+            **start_options(from_beginning=options["from_beginning"]),
+        },
+    )
+
+
+async def _told_start(stop: Stop, access: Access, plan: ConsumePlan, from_beginning: bool) -> int:
+    """Tell where the group starts; return the exit code of a signal that came meanwhile, or 0."""
+    telling = tell_start(access, (plan.topic,), plan.client_options, from_beginning=from_beginning)
+    await until_stopped(telling, stop)
+    return stop.code
+
+
 def _run_consumers(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:
     if count > 1:
-        # Raises for invalid options once, before the processes start.
-        config_from(ShareConsumerConfig, plan.client_options)
         return consume_in_processes(plan, count)
     start_ms = time.time_ns() // 1_000_000
     return start_ms, [run(lambda stop: consume(plan, OwnTotal(), stop))]

@@ -15,8 +15,8 @@ The sub-packages are layers (see ``pyproject.toml``):
 
 Applications import names from this package.  The worker, the Spark source and the command line
 also use its lower parts: the clients' own modules, `records`, `settings`, `net.cluster`, `fetch`,
-`admin.topics`, `admin.types`, `share_sessions`, `share_ranges`, `loop_thread` and
-`share.flow_control`.  All other modules are internal.
+`admin.topics`, `admin.types`, `admin.start_position`, `share_sessions`, `share_ranges`,
+`loop_thread` and `share.flow_control`.  All other modules are internal.
 """
 
 from importlib import import_module
@@ -70,6 +70,7 @@ from sharegroup.client.settings.option_values import (
     OnDeserializationError,
     SaslMechanism,
     SecurityProtocol,
+    StartFrom,
 )
 from sharegroup.client.share.flow import Flow
 from sharegroup.client.share.record import DeserializationError, Record, UnreadableRecord
@@ -135,6 +136,7 @@ __all__ = [
     "ShareMemberDescription",
     "SharePartitionOffset",
     "ShiftBy",
+    "StartFrom",
     "ToCurrent",
     "ToDatetime",
     "ToEarliest",

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.cli.cluster_access import Access
+from sharegroup.cli.measuring.consuming import ConsumePlan, consume_in_processes
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from tests.integration.cli.piping import Piped, at, sharegroup
 from tests.support.unreadable import produce_batches, untrue
 
@@ -80,17 +83,24 @@ def test_consumers_in_processes_authenticate_like_a_single_one(
 ) -> None:
     """The token provider is sent to their processes with the other options."""
     (tmp_path / "token").write_text("secret")
-    (tmp_path / "client.properties").write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nlinger.ms=1\n"
-        f"sasl.oauthbearer.token.endpoint.url=file://{tmp_path}/token\n"
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"file://{tmp_path}/token",
+    }
+    options = Access(bootstrap, 200, properties).client_options(ShareConsumerConfig)
+    plan = ConsumePlan(
+        topic="t",
+        count=1,
+        idle_ms=200,
+        where=bootstrap,
+        interval_ms=1_000,
+        detailed=False,
+        client_options={**options, "client_id": "perf", "group_id": "perf"},
     )
-    words = "perf consume --topic t --num-records 1 --threads 2 --timeout 200 --hide-header"
-    config = ("--command-config", str(tmp_path / "client.properties"))
-    done = sharegroup(*at(bootstrap, words), *config)
-    assert done.code == 1
-    warning, error, *_ = done.err.splitlines()
-    assert warning == "Warning: --command-config: linger.ms is ignored"
-    assert error.startswith("Error: perf-share-consumer-client-1: "), "it got as far as the login"
+    _, results = consume_in_processes(plan, 2)
+    assert [result.client_id for result in results] == ["perf-1", "perf-2"]
+    assert all("SaslHandshake" in result.error for result in results), "they tried to log in"
 
 
 @pytest.mark.usefixtures("filled")

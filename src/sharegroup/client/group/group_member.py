@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sharegroup.client.group.assigned_partitions import AssignedPartitions
 from sharegroup.client.group.idleness import Idleness
-from sharegroup.client.group.membership import Heartbeats, Membership
+from sharegroup.client.group.membership import BeforeJoin, Heartbeats, Membership
 from sharegroup.client.metrics.client_metrics import ShareConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.errors import KafkaError
@@ -34,9 +34,12 @@ class GroupMember:
         changed: Callable[[], None],
         wants_records: Callable[[], bool],
         metrics: ShareConsumerMetrics | None = None,
+        before_join: BeforeJoin | None = None,
     ) -> None:
         self.membership = Membership(group_id, member_id, rack_id)
-        self.heartbeats = Heartbeats(cluster, self.membership, changed=changed, metrics=metrics)
+        self.heartbeats = Heartbeats(
+            cluster, self.membership, changed=changed, metrics=metrics, before_join=before_join
+        )
         self.assigned = AssignedPartitions(cluster, self.membership)
         self.idleness = Idleness(
             cluster, self.membership, self.heartbeats, self.assigned, wants=wants_records

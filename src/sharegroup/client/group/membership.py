@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from uuid import uuid4
 
@@ -191,6 +191,10 @@ class Membership:
         self._told = None
 
 
+BeforeJoin = Callable[[tuple[str, ...]], Awaitable[None]]
+"""Prepares the group for a subscription before a heartbeat carries it; may raise KafkaError."""
+
+
 class Heartbeats:
     """Sends the heartbeats of one member while `run` runs."""
 
@@ -201,7 +205,11 @@ class Heartbeats:
         *,
         changed: Callable[[], None],
         metrics: ShareConsumerMetrics | None = None,
+        before_join: BeforeJoin | None = None,
     ) -> None:
+        self._before_join = before_join
+        self._prepared_for: tuple[str, ...] = ()
+        """The subscription that ``before_join`` was last called for."""
         self._metrics = metrics or ShareConsumerMetrics(cluster.metrics)
         self._cluster = cluster
         self._membership = membership
@@ -231,7 +239,10 @@ class Heartbeats:
             if self._left or not self._membership.wants_heartbeat:
                 await self._wake.wait()
                 continue
-            reaction = await self._beat()
+            if self._before_join is None or self._prepared_for == self._membership.subscription:
+                reaction = await self._beat()
+            elif (reaction := await self._prepare(self._before_join)) is Reaction.CONTINUE:
+                continue  # Look again, because the application may have left meanwhile.
             if reaction in (Reaction.CONTINUE, Reaction.REPORT):
                 backoff.reset()
                 await self._pause(self._membership.interval_ms)
@@ -253,6 +264,20 @@ class Heartbeats:
                     await connection.request(self._membership.leave_request())
             finally:
                 self._membership.reset()
+
+    async def _prepare(self, before_join: BeforeJoin) -> Reaction:
+        topics = self._membership.subscription
+        try:
+            await before_join(topics)
+        except KafkaError as error:
+            self.last_error = error
+            if error.retriable:
+                self._note_silence(error)
+                return Reaction.WAIT
+            self._stop(error)
+            return Reaction.FAIL
+        self._prepared_for = topics
+        return Reaction.CONTINUE
 
     async def _beat(self) -> Reaction:
         async with self._turn:

@@ -11,17 +11,22 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sharegroup.client.settings.client_config import ClientConfig, ClientOptions, choose, positive
-from sharegroup.client.settings.option_values import AcknowledgementMode, OnDeserializationError
+from sharegroup.client.settings.option_values import (
+    AcknowledgementMode,
+    OnDeserializationError,
+    StartFrom,
+)
 from sharegroup.errors import InvalidConfig
 from sharegroup.protocol_enums import AcquireMode
 
 Deserializer = Callable[[bytes], Any]
 AcknowledgementModeName = AcknowledgementMode | Literal["implicit", "explicit"]
 AcquireModeName = AcquireMode | Literal["batch_optimized", "record_limit"]
+StartFromName = StartFrom | Literal["earliest", "latest"]
 OnDeserializationErrorName = OnDeserializationError | Literal["raise", "reject", "raw"]
 
 GROUP_CONFIGS: dict[str, str] = {
-    "auto_offset_reset": "the group config share.auto.offset.reset",
+    "auto_offset_reset": "start_from, or the group config share.auto.offset.reset",
     "isolation_level": "the group config share.isolation.level",
     "session_timeout_ms": "the group config share.session.timeout.ms",
     "heartbeat_interval_ms": "the group config share.heartbeat.interval.ms",
@@ -44,6 +49,7 @@ class ShareConsumerOptions(ClientOptions, total=False):
 
     group_id: str
     client_rack: str | None
+    start_from: StartFromName | None
     share_acknowledgement_mode: AcknowledgementModeName
     share_acquire_mode: AcquireModeName
     in_flight_max: int | None
@@ -73,6 +79,12 @@ class ShareConsumerConfig(ClientConfig):
 
     group_id: str = ""
     client_rack: str | None = None
+    start_from: StartFrom | None = None
+    """Where the group starts in topics that it has no offsets for; None: as the group is set.
+
+    The consumer sets the group config ``share.auto.offset.reset``, so the choice holds for all
+    members and for topics and partitions that the group reads later.
+    """
     share_acknowledgement_mode: AcknowledgementMode = AcknowledgementMode.IMPLICIT
     share_acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
     in_flight_max: int | None = None
@@ -116,6 +128,8 @@ class ShareConsumerConfig(ClientConfig):
             raise InvalidConfig("group_id is missing: a ShareConsumer is a member of a share group")
         choose(self, "share_acknowledgement_mode", AcknowledgementMode)
         choose(self, "share_acquire_mode", AcquireMode)
+        if self.start_from is not None:
+            choose(self, "start_from", StartFrom, "None")
         choose(self, "on_deserialization_error", OnDeserializationError)
         for name in ("key_deserializer", "value_deserializer"):
             if (deserializer := getattr(self, name)) is not None and not callable(deserializer):

@@ -52,3 +52,15 @@ class OnDeserializationError(StrEnum):
     """The record is rejected."""
     RAW = "raw"
     """`poll` returns it as an UnreadableRecord with its bytes; for explicit mode only."""
+
+
+class StartFrom(StrEnum):
+    """The position at which a share group starts in topics that it has no offsets for.
+
+    The values are those of the group config ``share.auto.offset.reset``, which has others, too.
+    """
+
+    EARLIEST = "earliest"
+    """The first record in the log."""
+    LATEST = "latest"
+    """The end of the log: the group gets only records that are produced later."""

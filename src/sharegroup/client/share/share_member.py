@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from sharegroup.client.admin.start_position import StartOutcome, set_start
 from sharegroup.client.group.group_member import GroupMember
 from sharegroup.client.group.idleness import AWAY_SECONDS
 from sharegroup.client.metrics.client_metrics import (
@@ -64,6 +65,7 @@ class ShareMember:
             changed=wake.set,
             wants_records=self._wants_records,
             metrics=self.metrics,
+            before_join=None if config.start_from is None else self._set_start,
         )
         self.group.idleness.wait_seconds = config.fetch_max_wait_ms / 1000
         self.inbox = Inbox(config)
@@ -130,6 +132,23 @@ class ShareMember:
         if closing:
             await asyncio.wait(closing)
         await self.group.heartbeats.leave()
+
+    async def _set_start(self, topics: tuple[str, ...]) -> None:
+        config = self.config
+        assert config.start_from is not None, "called only with this option"
+        outcome = await set_start(self.cluster, config.group_id, topics, config.start_from)
+        if outcome is StartOutcome.HAS_OFFSETS:
+            log.info(
+                "event=group.start_kept group=%s start_from=%s reason='the group has offsets for "
+                "its topics, so start_from has no effect' action='to read records again, reset the "
+                "offsets of the group: AdminClient.reset_group_offsets'",
+                config.group_id,
+                config.start_from,
+            )
+        elif outcome is StartOutcome.SET:
+            log.info(
+                "event=group.start_set group=%s start_from=%s", config.group_id, config.start_from
+            )
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
