@@ -54,7 +54,7 @@ def test_program_loads_neither_hypothesis_nor_the_client_of_aiokafka(tmp_path: P
         f"sys.argv = ['sharegroup', 'serve', '--data', {str(tmp_path)!r}, '--port', '0']\n"
         "import sharegroup.cli.serve as serve\n"
         "from sharegroup.cli.main import main\n"
-        "serve._run = lambda values, insecure: __import__('sharegroup.broker.app')\n"
+        "serve._run = lambda values, **options: __import__('sharegroup.broker.app')\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = ('hypothesis', 'aiokafka.consumer', 'importlib.metadata')\n"
         "print([name for name in heavy if name in sys.modules])"
