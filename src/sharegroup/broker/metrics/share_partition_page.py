@@ -11,8 +11,9 @@ The answer is a JSON object. Its size is bounded: at most ``runs_max`` runs and 
 share partitions. A share partition whose runs were cut has the ``next_offset`` from which another
 request continues, and ``left_out`` is the number of share partitions without an entry.
 
-The answer is made share partition by share partition, and other requests are served in between. So
-each entry is consistent in itself, but two entries may be from different moments.
+The runs of a share partition are collected at once, so each entry is consistent in itself. They are
+encoded in slices, and other requests are served in between, so two entries may be from different
+moments.
 
 A share partition is in memory while members fetch from it. The durable state of the others is in
 ``__share_group_state``.
@@ -38,7 +39,9 @@ from sharegroup.ids import GroupId
 PATH = "/share-partitions"
 
 RUNS_MAX = 1_000
-"""Maximum number of runs in an answer; encoding so many takes about 2 ms."""
+"""Maximum number of runs in an answer."""
+RUNS_PER_SLICE = 200
+"""Number of runs that are encoded before other requests are served; this takes about 2 ms."""
 PARTITIONS_MAX = 200
 SLICE = 256
 """Number of share partitions that are looked at before other requests are served."""
@@ -124,34 +127,39 @@ class SharePartitionPage:
         for live in found:
             if live.fenced:
                 continue  # It was unloaded while other requests were served.
-            entry = self._entry(live, wanted.first_offset, runs_left)
-            runs_left -= len(entry["runs"])
-            yield separator + json.dumps(entry).encode()
+            now_ms = self._parts.clock.now_ms()
+            runs = list(islice(live.state.runs(wanted.first_offset), runs_left + 1))
+            next_run = runs.pop() if len(runs) > runs_left else None
+            runs_left -= len(runs)
+            entry = json.dumps(_entry(live, None if next_run is None else next_run.first))
+            yield separator + entry.removesuffix("}").encode() + b', "runs": ['
+            for first in range(0, len(runs), RUNS_PER_SLICE):
+                texts = [_run_text(run, now_ms) for run in runs[first : first + RUNS_PER_SLICE]]
+                yield (",\n" if first else "\n").encode() + ",\n".join(texts).encode()
+            yield b"]}"
             separator = b",\n"
         yield b"\n]}\n"
 
-    def _entry(self, live: LiveSharePartition, first_offset: int, runs_max: int) -> dict[str, Any]:
-        counts = live.state.snapshot()
-        now_ms = self._parts.clock.now_ms()
-        runs = list(islice(live.state.runs(first_offset), runs_max + 1))
-        next_run = runs.pop() if len(runs) > runs_max else None
-        return {
-            "topic": live.topic_name,
-            "partition": live.key.partition,
-            "start_offset": counts.start_offset,
-            "end_offset": counts.end_offset,
-            "high_watermark": live.log.high_watermark,
-            "run_count": counts.run_count,
-            "next_offset": None if next_run is None else next_run.first,
-            "runs": [_run_json(run, now_ms) for run in runs],
-        }
+
+def _entry(live: LiveSharePartition, next_offset: int | None) -> Mapping[str, Any]:
+    """Return what an entry has beside its runs."""
+    counts = live.state.snapshot()
+    return {
+        "topic": live.topic_name,
+        "partition": live.key.partition,
+        "start_offset": counts.start_offset,
+        "end_offset": counts.end_offset,
+        "high_watermark": live.log.high_watermark,
+        "run_count": counts.run_count,
+        "next_offset": next_offset,
+    }
 
 
-def _run_json(run: Run[InFlightState], now_ms: int) -> Mapping[str, Any]:
-    """Return a run; member and lock are None unless it is acquired."""
+def _run_text(run: Run[InFlightState], now_ms: int) -> str:
+    """Return a run as JSON; member and lock are null unless it is acquired."""
     state = run.value
     is_acquired = state.state is RecordState.ACQUIRED
-    return {
+    facts = {
         "first_offset": run.first,
         "last_offset": run.end - 1,
         "state": state.state.name.lower(),
@@ -159,6 +167,7 @@ def _run_json(run: Run[InFlightState], now_ms: int) -> Mapping[str, Any]:
         "member_id": state.member_id if is_acquired else None,
         "lock_ms_left": max(0, state.lock_deadline_ms - now_ms) if is_acquired else None,
     }
+    return json.dumps(facts)
 
 
 def _wanted(query: Query) -> _Wanted:
