@@ -198,6 +198,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # Sockets
 
+    def remove_reader(self, fd: object) -> bool:
+        """Nothing is read by descriptor; a listener stops when it is closed."""
+        return False
+
     async def create_server(
         self, factory: Any, host: Any = None, port: Any = None, **_: Any
     ) -> Any:

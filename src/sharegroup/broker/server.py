@@ -97,7 +97,8 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         for bound in listener.sockets:
-            loop.remove_reader(bound.fileno())
+            if bound.fileno() >= 0:  # It is -1 if the listener could not begin to listen.
+                loop.remove_reader(bound.fileno())
         for _ in range(ACCEPT_TURNS):
             await asyncio.sleep(0)
         listener.close()
