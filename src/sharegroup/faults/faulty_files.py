@@ -13,13 +13,18 @@ from sharegroup.storage.disk.files import Buffer, RealFiles, SyncQueue
 class FaultyFiles(RealFiles):
     """Real files with faults; until one is set, they behave like `RealFiles`.
 
-    It inherits instead of delegating, because all but four operations stay as they are.
+    It inherits instead of delegating, because most operations stay as they are.
     """
 
-    __slots__ = ("_failing_syncs", "_room", "_sync_seconds")
+    __slots__ = ("_failing_syncs", "_is_temporary", "_room", "_sync_seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_temporary: bool = False) -> None:
+        """With ``is_temporary`` nothing is synced, because the files are deleted after the test.
+
+        No test can see the difference: only a failure of the machine loses unsynced writes.
+        """
         super().__init__()
+        self._is_temporary = is_temporary
         self._room: int | None = None
         self._sync_seconds = 0.0
         self._failing_syncs = 0
@@ -56,15 +61,21 @@ class FaultyFiles(RealFiles):
 
     def sync(self, fd: int) -> None:
         self._fault()
-        super().sync(fd)
+        if not self._is_temporary:
+            super().sync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        if not self._is_temporary:
+            super().sync_directory(path)
 
     def sync_tree(self, path: str) -> None:
         self._fault()
-        super().sync_tree(path)
+        if not self._is_temporary:
+            super().sync_tree(path)
 
     def sync_queue(self) -> SyncQueue | None:
         """Return the kernel's queue, which refuses work while syncs have faults."""
-        queue = super().sync_queue()
+        queue = None if self._is_temporary else super().sync_queue()
         return None if queue is None else _FaultyQueue(queue, self)
 
     @property

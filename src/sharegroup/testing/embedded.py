@@ -428,6 +428,8 @@ async def broker(
             "log.dirs": data or folder,
             **(settings or {}),
         }
+        if files is None:
+            files = FaultyFiles(is_temporary=values["log.dirs"] == folder)
         served = ServedBroker(values, clock=clock, files=files)
         await served.start()
         try:
