@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.dependency_range import others
+from tests.packaging.dependency_range import others, requirements_of_tests
 from tests.packaging.environments import (
     Environment,
     Failed,
@@ -90,6 +90,13 @@ def test_tests_are_not_run_on_the_checkout_instead_of_the_wheel(tmp_path: Path) 
 def test_constraints_of_other_packages_are_kept() -> None:
     constraints = "click==8.5.1\nnumpy==2.4.6 ; python_full_version < '3.12'\nruff==0.17.5\n"
     assert others(constraints, without="# uv\nclick==8.2.0\nnumpy==2.0.0\n") == "ruff==0.17.5\n"
+
+
+def test_tests_of_the_range_install_the_wheel_and_no_linter() -> None:
+    requirements = requirements_of_tests(Path("/built/sharegroup.whl"))
+    assert requirements[0].startswith("/built/sharegroup.whl[")
+    assert [entry for entry in requirements if entry.startswith(("sharegroup", "import-"))] == []
+    assert "pytest>=9" in requirements
 
 
 def test_worker_of_the_readme_is_found() -> None:
