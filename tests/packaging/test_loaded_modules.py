@@ -79,3 +79,20 @@ def test_start_of_a_broker_imports_no_handler_and_not_all_versions_of_messages()
         timeout=60,
     )
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+EMBEDDED = """
+import importlib, sys
+for package in ("client", "testing", "worker"):
+    module = importlib.import_module(f"sharegroup.{package}")
+    for name in module.__all__:
+        getattr(module, name)
+from sharegroup.testing import run_broker
+with run_broker():
+    print([name for name in ("click", "pygments", "rich") if name in sys.modules])
+"""
+
+
+def test_an_embedded_broker_and_the_clients_load_no_library_of_the_command_line() -> None:
+    done = subprocess.run([sys.executable, "-c", EMBEDDED], stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"[]\n"
