@@ -141,8 +141,8 @@ def build_wheel() -> Path:
     return wheel
 
 
-def run_tests(environment: Environment, *paths: str) -> None:
-    """Run tests against the installed package; raises Failed if the checkout's would be tested."""
+def run_tests(environment: Environment, *arguments: str) -> None:
+    """Run pytest against the installed package; raises Failed if the checkout's would be tested."""
     done = subprocess.run(
         [environment.python, "-c", ORIGIN], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -150,4 +150,4 @@ def run_tests(environment: Environment, *paths: str) -> None:
         raise Failed(f"expected sharegroup of {environment.folder}, found {done.stdout.strip()}")
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BUILD / "bytecode")}
     pytest = [environment.python, "-m", "pytest", "-q", "-n", TEST_PROCESSES, "--dist", "loadfile"]
-    run(f"pytest {' '.join(paths)}", [*pytest, *paths], **bytecode)
+    run(f"pytest {' '.join(arguments)}", [*pytest, *arguments], **bytecode)
