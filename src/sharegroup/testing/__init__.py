@@ -2,7 +2,8 @@
 
 They are a broker in one call (`broker`, `run_broker`) with faults, a clock that can be advanced and
 a disk that can fail; a clock that stands still (`ManualClock`), virtual time for asyncio
-(`virtual_time.run`), a disk that loses unsynced writes (`PowerLossDisk`), and fixtures for pytest.
+(`virtual_time.run`), a disk that loses unsynced writes (`PowerLossDisk`), a schema registry
+(`schema_registry`, `run_schema_registry`), and fixtures for pytest.
 
 Names are imported on first use. In every project where sharegroup is installed, pytest loads
 this package for its fixtures, and should not spend the time to import an unused broker.
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from sharegroup.testing.clock import ManualClock
     from sharegroup.testing.embedded import AsyncTestBroker, TestBroker, broker, run_broker
     from sharegroup.testing.power_loss import PowerLossDisk
+    from sharegroup.testing.registry.server import (
+        SchemaRegistry,
+        run_schema_registry,
+        schema_registry,
+    )
     from sharegroup.testing.stored_record import StoredRecord
 
 __all__ = [
@@ -25,10 +31,13 @@ __all__ = [
     "FaultyFiles",
     "ManualClock",
     "PowerLossDisk",
+    "SchemaRegistry",
     "StoredRecord",
     "TestBroker",
     "broker",
     "run_broker",
+    "run_schema_registry",
+    "schema_registry",
 ]
 
 _MODULES = {
@@ -37,10 +46,13 @@ _MODULES = {
     "FaultyFiles": "sharegroup.faults.faulty_files",
     "ManualClock": "sharegroup.testing.clock",
     "PowerLossDisk": "sharegroup.testing.power_loss",
+    "SchemaRegistry": "sharegroup.testing.registry.server",
     "StoredRecord": "sharegroup.testing.stored_record",
     "TestBroker": "sharegroup.testing.embedded",
     "broker": "sharegroup.testing.embedded",
     "run_broker": "sharegroup.testing.embedded",
+    "run_schema_registry": "sharegroup.testing.registry.server",
+    "schema_registry": "sharegroup.testing.registry.server",
 }
 
 

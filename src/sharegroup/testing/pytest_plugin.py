@@ -5,6 +5,7 @@
 - ``sharegroup_async_broker``, ``sharegroup_async_session_broker``: the same brokers as an
   `AsyncTestBroker`, for tests that are coroutines. They work with every plugin that runs such tests
   on asyncio, on the loop of the test.
+- ``sharegroup_schema_registry``: an empty schema registry for one test, at its ``url``.
 
 The options of `run_broker` for one test are those of a marker::
 
@@ -20,6 +21,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from sharegroup.testing.registry.fixture import (
+    sharegroup_schema_registry as sharegroup_schema_registry,
+)
 
 if TYPE_CHECKING:
     # Imported in the fixtures, because pytest loads this module for tests that use no broker, too.

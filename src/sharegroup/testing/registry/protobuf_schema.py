@@ -1,0 +1,217 @@
+"""Protobuf schemas: a ``.proto`` file, or its descriptor in base64.
+
+Python's serializer sends descriptors, those of other languages send files.  Both become a file
+descriptor, so a file that is registered in both forms gets one id.
+
+Python's protobuf library has no parser for ``.proto`` files.  Google's compiler in the package
+grpcio-tools parses them, in a process of its own.  Descriptors need the protobuf library alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sharegroup.testing.registry.errors import InvalidSchema, library_missing
+from sharegroup.testing.registry.protobuf_compatibility import unreadable_messages
+from sharegroup.testing.registry.schema_texts import ParsedSchema, Resolved
+
+COMPILE_SECONDS_MAX = 30.0
+MAIN_FILE = "schema.proto"
+"""The name of a ``.proto`` file for the compiler; the descriptor is stored without a name."""
+BUILT_IN = re.compile(r"(google/(?:protobuf|type)/[a-z0-9_]+)\.proto")
+"""Files that every Protobuf library has, so that schemas import them without a reference."""
+CONFLUENT = re.compile(r"confluent/[a-z0-9_/]+\.proto")
+"""Files that Confluent's serializers bring along; they are known if their client is imported."""
+IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"]+)"\s*;')
+"""An import of a file; also one in a comment, which does no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufSchema:
+    """A valid Protobuf schema."""
+
+    text: str
+    identity: str
+    descriptor: Any
+    """The ``FileDescriptorProto`` of the schema."""
+    files: dict[str, Any]
+    """The descriptors of all files that it imports, also indirectly, by their paths."""
+
+    def normalized(self) -> ProtobufSchema:
+        """Return the schema as a descriptor, which has no comments and no layout."""
+        return ProtobufSchema(self.identity, self.identity, self.descriptor, self.files)
+
+    def formatted(self, form: str) -> str:
+        """Return the text, or the descriptor in base64 for the form "serialized"."""
+        return self.identity if form == "serialized" else self.text
+
+    def unreadable(self, written: ParsedSchema) -> list[str]:
+        """Return the reasons why messages of the other schema are not readable with this one."""
+        assert isinstance(written, ProtobufSchema)
+        return unreadable_messages(written.descriptor, written.files, self.descriptor, self.files)
+
+
+def parse_protobuf(text: str, references: Sequence[Resolved]) -> ProtobufSchema:
+    """Parse a ``.proto`` file or a descriptor; references have the paths of their imports."""
+    try:
+        # Imported here, because this library is optional.
+        from google.protobuf import descriptor_pb2, descriptor_pool
+    except ImportError as error:
+        raise library_missing("Protobuf", error) from error
+    known = dict(_referenced_files(references))
+    encoded = _from_base64(text)
+    if encoded is None:
+        paths = [path for path in IMPORT.findall(text) if path in known or _built_in(path)]
+        encoded = _compiled(text, _imported_files(paths, known))
+    descriptor = descriptor_pb2.FileDescriptorProto()
+    try:
+        descriptor.ParseFromString(encoded)
+    except Exception as error:  # Its class depends on the implementation in use.
+        raise InvalidSchema(
+            f"expected a .proto file, or a file descriptor in base64: {error}"
+        ) from error
+    files = _imported_files(descriptor.dependency, known)
+    descriptor.name = MAIN_FILE
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in [*files.values(), descriptor]:
+            pool.AddSerializedFile(file.SerializeToString())
+        pool.FindFileByName(MAIN_FILE)
+    except (TypeError, KeyError) as error:
+        raise InvalidSchema(f"expected a valid Protobuf file: {error}") from error
+    plain = _without_layout(descriptor)
+    identity = base64.b64encode(plain.SerializeToString(deterministic=True)).decode()
+    is_text = _from_base64(text) is None
+    return ProtobufSchema(text.strip() if is_text else identity, identity, plain, files)
+
+
+def _from_base64(text: str) -> bytes | None:
+    """Return the bytes of a text in base64; None if it is a ``.proto`` file."""
+    try:
+        return base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _without_layout(descriptor: Any) -> Any:
+    """Return a descriptor without what differs between compilers and copies of one file."""
+    plain = type(descriptor)()
+    plain.CopyFrom(descriptor)
+    plain.ClearField("source_code_info")
+    plain.ClearField("name")
+    for message in _messages(plain.message_type):
+        for field in message.field:
+            if field.json_name == _json_name(field.name):
+                field.ClearField("json_name")
+    return plain
+
+
+def _messages(messages: Any) -> Iterator[Any]:
+    for message in messages:
+        yield message
+        yield from _messages(message.nested_type)
+
+
+def _json_name(name: str) -> str:
+    """Return the name of a field in JSON, unless the schema sets another one."""
+    return re.sub(r"_+([a-zA-Z0-9]|$)", lambda match: match.group(1).upper(), name)
+
+
+def _referenced_files(references: Sequence[Resolved]) -> Iterator[tuple[str, Any]]:
+    for reference in references:
+        schema = reference.schema
+        assert isinstance(schema, ProtobufSchema)
+        yield from schema.files.items()
+        named = type(schema.descriptor)()
+        named.CopyFrom(schema.descriptor)
+        named.name = reference.name
+        yield reference.name, named
+
+
+def _imported_files(paths: Sequence[str], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the descriptors of imports, each after the files that it imports itself."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        file = known.get(path)
+        if file is None:
+            file = _built_in(path)
+        if file is None:
+            raise InvalidSchema(
+                f"the import {path!r} was not found: it is neither the name of a reference "
+                "nor a file of Google's Protobuf libraries"
+            )
+        found |= _imported_files(file.dependency, known)
+        found[path] = file
+    return found
+
+
+def _built_in(path: str) -> Any:
+    """Return the descriptor of a file that comes with the libraries; None if it is not known."""
+    # Imported here, because this library is optional; it was present for parsing.
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    google = BUILT_IN.fullmatch(path)
+    if google is not None:
+        try:
+            import_module(google.group(1).replace("/", ".") + "_pb2")
+        except ImportError:
+            return None
+    elif CONFLUENT.fullmatch(path) is None:
+        return None
+    try:
+        known = descriptor_pool.Default().FindFileByName(path)
+    except KeyError:
+        return None
+    file = descriptor_pb2.FileDescriptorProto()
+    known.CopyToProto(file)
+    return file
+
+
+def _compiled(text: str, files: dict[str, Any]) -> bytes:
+    """Compile a ``.proto`` file; returns its descriptor in Protobuf's encoding."""
+    if importlib.util.find_spec("grpc_tools") is None:
+        missing = ImportError("a .proto file is parsed by grpcio-tools")
+        raise library_missing("Protobuf", missing, package="grpcio-tools")
+    # Imported here, because this library is optional; it was present for parsing.
+    from google.protobuf import descriptor_pb2
+
+    with tempfile.TemporaryDirectory(prefix="sharegroup-proto-") as folder:
+        place = Path(folder)
+        (place / MAIN_FILE).write_text(text, encoding="utf-8")
+        imported = descriptor_pb2.FileDescriptorSet(file=files.values())
+        (place / "imports.bin").write_bytes(imported.SerializeToString())
+        options = ["-I.", "--descriptor_set_out=out.bin"]
+        if files:
+            options.append("--descriptor_set_in=imports.bin")
+        command = [sys.executable, "-m", "grpc_tools.protoc", *options, MAIN_FILE]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_SECONDS_MAX,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise InvalidSchema(
+                f"the compiler did not finish within {COMPILE_SECONDS_MAX} s"
+            ) from error
+        if done.returncode != 0:
+            reason = " ".join(done.stderr.split())
+            raise InvalidSchema(
+                f"expected a .proto file whose imports are references of the schema: {reason}"
+            )
+        compiled = descriptor_pb2.FileDescriptorSet.FromString((place / "out.bin").read_bytes())
+    return compiled.file[-1].SerializeToString()
