@@ -20,7 +20,7 @@ COMPILED_ONCE = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/by
 FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka kafka-tools \
+.PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka frameworks kafka-tools \
 	worker-kafka cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock dist check-release pythons dependency-range \
 	clean
 
@@ -89,6 +89,9 @@ interop: setup ## Run all clients and tools of others against our broker and Kaf
 
 interop-kafka: setup ## Run our client, Spark source and CLI against a real Apache Kafka; VERSION=4.3.1 (needs a JDK and Maven).
 	@KAFKA_VERSION=$(VERSION) $(BIN)/python -m tests.interop --kafka
+
+frameworks: setup ## Install FastStream, Celery, Faust and Quix Streams in build/frameworks and try them on our broker; LATEST=1.
+	@$(BIN)/python -m tests.interop.frameworks $(if $(LATEST),--latest)
 
 kafka-tools: setup ## Make the scripts of Kafka's own tools in build/kafka-tools (needs a JDK and Maven).
 	@$(BIN)/python -m tests.support.kafka_tools build/kafka-tools

@@ -1,0 +1,59 @@
+"""Faust-streaming: an agent, and a table that comes back from its changelog topic."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.frameworks.conftest import Consume, Produce
+
+faust = pytest.importorskip(
+    "faust", reason="Faust-streaming is not installed; make frameworks runs this"
+)
+
+
+def test_agent_and_table_go_on_where_they_ended(
+    bootstrap: str, tmp_path: Path, create_topic: Any, produce: Produce, consume: Consume
+) -> None:
+    """Two applications after each other, with tables in memory only."""
+
+    async def run(until: int) -> None:
+        app = faust.App(
+            "faust-sums",
+            broker=f"kafka://{bootstrap}",
+            store="memory://",
+            datadir=str(tmp_path),
+            topic_partitions=1,
+            topic_disable_leader=True,
+            consumer_auto_offset_reset="earliest",
+            web_enabled=False,
+        )
+        orders = app.topic("faust-orders", key_type=str, value_type=int)
+        sums = app.topic("faust-totals", value_type=int)
+        totals = app.Table("totals", default=int, partitions=1)
+        done = asyncio.Event()
+
+        @app.agent(orders)
+        async def add(stream: Any) -> None:
+            async for customer, total in stream.items():
+                totals[customer] += total
+                await sums.send(value=totals[customer])
+                if totals[customer] >= until:
+                    done.set()
+
+        app.finalize()
+        await app.start()
+        async with asyncio.timeout(60):
+            await done.wait()
+        await app.stop()
+
+    for topic in ("faust-orders", "faust-totals"):
+        create_topic(topic)
+    produce("faust-orders", b"3", b"4", key=b"Ada")
+    asyncio.run(run(7))
+    produce("faust-orders", b"5", key=b"Ada")
+    asyncio.run(run(12))
+    assert consume("faust-totals", 3) == [b"3", b"7", b"12"]
