@@ -7,6 +7,7 @@ releases instead of those of docs/frameworks.md.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import venv
@@ -15,6 +16,7 @@ from pathlib import Path
 from tests.interop.frameworks.environments import ENVIRONMENTS, FOLDER, ROOT, Environment
 
 BUILD = ROOT / "build" / "frameworks"
+EXAMPLES = ROOT / "examples" / "testing"
 
 
 def install(environment: Environment, *, latest: bool) -> Path:
@@ -36,13 +38,20 @@ def install(environment: Environment, *, latest: bool) -> Path:
 
 
 def run(environment: Environment, python: Path, others: list[str]) -> int:
-    """Run the tests of an environment; returns pytest's exit code."""
-    files = [str((FOLDER / name).relative_to(ROOT)) for name in environment.tests]
+    """Run the tests and the examples of an environment; returns an exit code of pytest."""
+    common = [str(python), "-m", "pytest", "-q", "-W", "ignore", *others]
     # The warnings of the frameworks are not ours, and the conftest.py files above need more
     # libraries than are installed here.
-    options = ["-q", "-rA", "-W", "ignore", "-o", "filterwarnings=", f"--confcutdir={FOLDER}"]
-    command = [str(python), "-m", "pytest", *options, *files, *others]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    options = ["-o", "filterwarnings=", f"--confcutdir={FOLDER}"]
+    files = [str((FOLDER / name).relative_to(ROOT)) for name in environment.tests]
+    tests = subprocess.run([*common, *options, *files], cwd=ROOT, check=False)
+    if not environment.examples:
+        return tests.returncode
+    # As a reader runs them, without our settings of pytest.
+    options = ["-c", os.devnull, "--rootdir", str(EXAMPLES), "-p", "no:cacheprovider"]
+    files = [str(EXAMPLES / name) for name in environment.examples]
+    examples = subprocess.run([*common, *options, *files], check=False)
+    return tests.returncode or examples.returncode
 
 
 def main() -> int:

@@ -23,6 +23,9 @@ class Environment:
     extras: dict[str, str]
     """The extras of packages that need one for Kafka."""
     tests: tuple[str, ...]
+    """Tests in this folder."""
+    examples: tuple[str, ...] = ()
+    """Examples for users in examples/testing."""
 
     def requirements(self, *, latest: bool) -> list[str]:
         """The packages to install, pinned or in their latest release."""
@@ -44,6 +47,7 @@ ENVIRONMENTS = (
         },
         extras={"faststream": "[kafka,confluent]", "kombu": "[confluentkafka]"},
         tests=("test_faststream.py", "test_celery.py", "test_faust.py", "test_registry_client.py"),
+        examples=("test_faststream_app.py", "test_celery_app.py"),
     ),
     Environment(
         name="quix",

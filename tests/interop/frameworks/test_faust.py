@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.interop.frameworks.conftest import Consume, Produce
+from sharegroup.testing import TestBroker
+from tests.interop.frameworks.conftest import values
 
 faust = pytest.importorskip(
     "faust", reason="Faust-streaming is not installed; make frameworks runs this"
 )
 
 
-def test_agent_and_table_go_on_where_they_ended(
-    bootstrap: str, tmp_path: Path, create_topic: Any, produce: Produce, consume: Consume
-) -> None:
+def test_agent_and_table_go_on_where_they_ended(broker: TestBroker, tmp_path: Path) -> None:
     """Two applications after each other, with tables in memory only."""
 
     async def run(until: int) -> None:
         app = faust.App(
             "faust-sums",
-            broker=f"kafka://{bootstrap}",
+            broker=f"kafka://{broker.bootstrap_servers}",
             store="memory://",
             datadir=str(tmp_path),
             topic_partitions=1,
@@ -51,9 +50,9 @@ def test_agent_and_table_go_on_where_they_ended(
         await app.stop()
 
     for topic in ("faust-orders", "faust-totals"):
-        create_topic(topic)
-    produce("faust-orders", b"3", b"4", key=b"Ada")
+        broker.create_topic(topic)
+    broker.produce("faust-orders", b"3", b"4", key="Ada")
     asyncio.run(run(7))
-    produce("faust-orders", b"5", key=b"Ada")
+    broker.produce("faust-orders", b"5", key="Ada")
     asyncio.run(run(12))
-    assert consume("faust-totals", 3) == [b"3", b"7", b"12"]
+    assert values(broker, "faust-totals") == [b"3", b"7", b"12"]
