@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from sharegroup.testing import SchemaRegistry, TestBroker, run_schema_registry, schema_registry
+from sharegroup.worker import Registry
+from sharegroup.worker.payloads.codec import codec_for
+from sharegroup.worker.payloads.registry import RegistryAway
 from tests.integration.testing.registry_clients import (
     AsyncSchemaRegistryClient,
     AvroDeserializer,
@@ -263,3 +267,28 @@ def test_registries_do_not_share_schemas() -> None:
         assert registry.register("a", '"string"') == 1
         assert other.subjects() == []
         assert registry.url != other.url
+
+
+@dataclass
+class Order:
+    total: int
+
+
+def test_payload_of_the_worker_uses_the_registry(
+    sharegroup_schema_registry: SchemaRegistry,
+    client: SchemaRegistryClient,
+    reader: SchemaRegistryClient,
+) -> None:
+    schema = '{"type": "record", "name": "Order", "fields": [{"name": "total", "type": "int"}]}'
+    value = codec_for(Order, Registry(client, schema=schema)).encode(Order(3), "orders")
+    assert value == b"\x00\x00\x00\x00\x01\x06"
+    assert codec_for(Order, Registry(reader)).decode(value) == Order(3)
+    assert sharegroup_schema_registry.subjects() == ["orders-value"]
+
+
+def test_worker_reports_a_registry_that_has_gone() -> None:
+    with run_schema_registry() as registry:
+        registry.register("orders-value", '"int"')
+        options = {"url": registry.url, "max.retries": 0}
+    with SchemaRegistryClient(options) as client, pytest.raises(RegistryAway):
+        codec_for(Order, Registry(client)).decode(b"\x00\x00\x00\x00\x01\x06")
