@@ -61,6 +61,7 @@ the verb as an option, too:
 | `kafka-configs.sh --alter --entity-type groups ...` | `sharegroup configs --alter ...` |
 | `kafka-console-producer.sh ...` | `sharegroup produce ...` |
 | `kafka-console-share-consumer.sh ...` | `sharegroup consume ...` |
+| `kafka-console-consumer.sh --topic t`, to look at a topic | `sharegroup tail t` |
 | `kafka-share-consumer-perf-test.sh ...` | `sharegroup perf consume ...` |
 | `kafka-producer-perf-test.sh ...` | `sharegroup perf produce ...` |
 | `kafka-dump-log.sh ...` | `sharegroup logs ...` |

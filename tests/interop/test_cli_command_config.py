@@ -109,7 +109,7 @@ def test_wrong_password_is_refused_in_one_line_without_the_password(
     assert sharegroup("topics list", properties, kafka.at(kafka.sasl_tls_port)) == 1
     error = capsys.readouterr().err
     assert error.startswith("Error: SaslAuthenticationFailed: ")
-    assert error.endswith("; check the sasl. properties in --command-config\n")
+    assert error.endswith("; check the sasl. properties in --command-config or in the profile\n")
     assert "guessed" not in error
     assert error.count("\n") == 1
 
@@ -122,4 +122,4 @@ def test_unknown_authority_is_refused_with_advice(
     assert sharegroup("topics list", file, kafka.at(kafka.tls_port)) == 1
     error = capsys.readouterr().err
     assert error.startswith("Error: TlsHandshakeFailed: ")
-    assert error.endswith("; check the ssl. properties in --command-config\n")
+    assert error.endswith("; check the ssl. properties in --command-config or in the profile\n")

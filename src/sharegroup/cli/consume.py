@@ -10,7 +10,6 @@ import click
 from sharegroup.cli.cluster_access import (
     Access,
     cluster_options,
-    kept_pairs,
     line_of,
     telling_errors,
 )
@@ -20,22 +19,12 @@ from sharegroup.cli.data_options import (
     group_option,
     with_properties,
 )
-from sharegroup.cli.formats.kafka_formatter import kafka_writer
-from sharegroup.cli.formats.template import (
-    FormatError,
-    RecordFormatError,
-    parse_template,
-    unescape,
-)
-from sharegroup.cli.formats.writing import (
-    RowWriter,
-    json_writer,
-    template_writer,
-    with_escaped_names,
-)
+from sharegroup.cli.formats.template import RecordFormatError
+from sharegroup.cli.formats.writing import RowWriter
 from sharegroup.cli.group_start import from_beginning_option, start_options, tell_start
 from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import complain
+from sharegroup.cli.record_formats import record_format_options
 from sharegroup.cli.record_printer import RecordPrinter
 from sharegroup.cli.running import CLOSE_SECONDS, Stop, run, until_stopped
 from sharegroup.cli.waiting import lacks_broker, telling_waits
@@ -44,7 +33,6 @@ from sharegroup.client.share.share_consumer import ShareConsumer
 from sharegroup.protocol_enums import AcknowledgeType
 
 GROUP_DEFAULT = "console-share-consumer"
-NULL_DEFAULT = "null"
 POLL_RECORDS_MAX = 500
 SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
 
@@ -52,21 +40,7 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
 @click.command("consume")
 @naming_many("topic")
 @group_option(GROUP_DEFAULT)
-@click.option("--json", "as_json", is_flag=True, help="Write each record as one line of JSON.")
-@click.option(
-    "--format", "form", metavar="FORMAT", help="Format of the output, with the verbs above."
-)
-@click.option(
-    "--null-marker", metavar="TEXT", help="Text that is written for null.  [default: null]"
-)
-@click.option(
-    "--formatter-property",
-    "--property",
-    "properties",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Property of Kafka's formatter: print.key, key.separator, ...",
-)
+@record_format_options
 @from_beginning_option
 @click.option("--max-messages", type=click.IntRange(1), help="Stop after this number of records.")
 @click.option(
@@ -86,7 +60,9 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
 )
 @command_property_option
 @cluster_options
-def command(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
+def command(
+    *, access: Access, write: RowWriter, command_properties: tuple[str, ...], **options: Any
+) -> int:
     """Consume records of TOPIC... as a member of a share group, and write them.
 
     A record is accepted after it was written; if the pipe breaks, records that were not written
@@ -108,7 +84,7 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
 
     Exit code 0: all written records are settled, also after Ctrl-C.
     """
-    write, outcome = _writer(options), _outcome(options)
+    outcome = _outcome(options)
     access = with_properties(access, command_properties)
     with telling_errors(access):
         try:
@@ -121,24 +97,6 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
             raise click.ClickException(
                 "the reader of the output has closed it; records that were not written are released"
             ) from error
-
-
-def _writer(options: dict[str, Any]) -> RowWriter:
-    chosen_options = [name for name in ("as_json", "form", "properties") if options[name]]
-    if len(chosen_options) > 1:
-        raise click.UsageError("--json, --format and --formatter-property exclude each other")
-    if options["as_json"]:
-        return json_writer()
-    null = options["null_marker"]
-    try:
-        if options["form"]:
-            null_bytes = unescape(NULL_DEFAULT if null is None else null)
-            return template_writer(parse_template(options["form"]), null=null_bytes)
-        properties = kept_pairs(options["properties"], "--formatter-property")
-        write = kafka_writer(properties if null is None else {"null.literal": null, **properties})
-        return with_escaped_names(write) if sys.stdout.isatty() else write
-    except FormatError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _outcome(options: dict[str, Any]) -> AcknowledgeType:

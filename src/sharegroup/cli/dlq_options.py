@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -12,8 +11,8 @@ import click
 
 from sharegroup.cli.cluster_access import Access, Verb, telling_errors
 from sharegroup.cli.formats.writing import Row, as_json, rfc3339
+from sharegroup.cli.log_positions import moment_ms
 from sharegroup.cli.output import complain
-from sharegroup.cli.reset_plans import parse_moment
 from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.errors import KafkaError
@@ -22,7 +21,6 @@ from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.worker.decisions.reasons import REASONS
-from sharegroup.worker.durations import seconds
 
 T = TypeVar("T")
 
@@ -57,8 +55,8 @@ def selection_options(verb: Verb) -> Verb:
             reason=reason,
             group=letters_group,
             handler=handler,
-            since_ms=_moment_ms(since, "--since"),
-            until_ms=_moment_ms(until, "--until"),
+            since_ms=moment_ms(since, "--since"),
+            until_ms=moment_ms(until, "--until"),
             key=None if key is None else key.encode(),
             headers=tuple(_header(text) for text in headers),
             where=_expression(where),
@@ -185,22 +183,6 @@ def moment_text(milliseconds: int) -> str:
         return rfc3339(milliseconds)
     except OverflowError:
         return f"{milliseconds} ms"
-
-
-def _moment_ms(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return time.time_ns() // 1_000_000 - round(seconds(text) * 1000)
-    except ValueError:
-        pass  # The text is not a duration, so it has to be a date.
-    try:
-        return round(parse_moment(text).timestamp() * 1000)
-    except click.BadParameter as error:
-        raise click.BadParameter(
-            f"{text!r}: expected YYYY-MM-DDThh:mm:ss[.sss][Z], or a time before now, such as '2h'",
-            param_hint=option,
-        ) from error
 
 
 def _header(text: str) -> tuple[str, bytes | None]:

@@ -18,7 +18,6 @@ from sharegroup.cli.formats.writing import json_line, rfc3339
 from sharegroup.cli.inspecting.data_directory import FoundLog, find_logs
 from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch
 from sharegroup.cli.inspecting.survey import (
-    OFFSET_MAX,
     LogSelection,
     Segment,
     batch_row,
@@ -29,6 +28,7 @@ from sharegroup.cli.inspecting.survey import (
     segments,
     state_of,
 )
+from sharegroup.cli.log_positions import parse_offsets
 from sharegroup.cli.output import Listing, complain, in_colour
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 
@@ -73,7 +73,7 @@ def command(
 
     Exit code 1: a segment is damaged; the position is printed on standard error.
     """
-    selection = LogSelection(frozenset(topics), frozenset(partitions), *_offsets(offsets))
+    selection = LogSelection(frozenset(topics), frozenset(partitions), *parse_offsets(offsets))
     survey = _Survey(selection)
     logs = selection.logs(find_logs(Path(directory), warn=complain))
     if content == "records":
@@ -149,18 +149,6 @@ class _Survey:
             f"at byte {batch.position}: the checksum is correct, but the records cannot be "
             f"decoded: {error}"
         )
-
-
-def _offsets(text: str | None) -> tuple[int, int]:
-    if text is None:
-        return 0, OFFSET_MAX
-    first, colon, end = text.partition(":")
-    if not all(part.isdecimal() or not part for part in (first, end)) or not (first or colon):
-        raise click.BadParameter(f"{text!r}: expected FIRST:END", param_hint="--offsets")
-    start = int(first or 0)
-    if not colon:
-        return start, start + 1
-    return start, int(end) if end else OFFSET_MAX
 
 
 def _with_times(row: dict[str, Any]) -> dict[str, Any]:

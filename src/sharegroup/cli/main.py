@@ -24,6 +24,7 @@ VERBS = {
     "groups": "List, describe, reset and delete share groups.",
     "configs": "Show and change settings of topics, groups and brokers.",
     "produce": "Send records from files and pipes.",
+    "tail": "Print records of a topic without taking them.",
     "consume": "Consume records as a member of a share group.",
     "worker": "Run the handlers of an application, and control running workers.",
     "dlq": "List, show, export, redrive and purge dead letters.",

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sharegroup.cli.formats.writing import Row, as_json
-from sharegroup.cli.inspecting.coordinator_json import INTERNAL_TOPICS, coordinator_json
+from sharegroup.cli.inspecting.coordinator_json import INTERNAL_TOPICS, coordinator_document
 from sharegroup.cli.inspecting.data_directory import FoundLog
 from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch, SegmentFile
+from sharegroup.cli.log_positions import OFFSET_MAX
 from sharegroup.wire.batches import NO_PRODUCER_ID, BatchHeader
 from sharegroup.wire.compression import CODECS
 from sharegroup.wire.records import DecodedRecord
 
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
-OFFSET_MAX = 2**63 - 1
 
 
 class LogSelection(NamedTuple):
@@ -133,15 +133,10 @@ def record_document(log: FoundLog, header: BatchHeader, record: DecodedRecord) -
         value=record.value,
         headers=record.headers,
     )
-    document = as_json(row)
-    classes = INTERNAL_TOPICS.get(log.topic)
-    if classes is not None and not header.is_control:
-        for name in ("key", "value", "key_base64", "value_base64", "headers"):
-            document.pop(name, None)
-        document |= coordinator_json(classes, record.key, record.value)
     if header.is_control:
-        document["control"] = True
-    return document
+        return {**as_json(row), "control": True}
+    classes = INTERNAL_TOPICS.get(log.topic)
+    return as_json(row) if classes is None else coordinator_document(classes, row)
 
 
 def state_of(segment: Segment, damage: Damage) -> str:

@@ -1,0 +1,213 @@
+"""``sharegroup tail`` against a broker: what is printed, and that nothing is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sharegroup.client import AdminClient, NewTopic, Producer
+from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
+from tests.integration.cli.terminal import CTRL_C, terminal
+from tests.support.chosen_broker import KAFKA, OURS, chosen, running
+from tests.support.unreadable import produce_batches, untrue
+
+NO_BAD_BATCH = pytest.mark.skipif(chosen() == KAFKA, reason="Kafka refuses such a batch")
+ONLY_OURS = pytest.mark.skipif(chosen() == KAFKA, reason="kills a broker of its own")
+
+
+async def fill(bootstrap: str, topic: str, partitions: int, *records: tuple[int, int, str]) -> None:
+    """Produce records, given as partition, timestamp and value; make the topic if necessary."""
+    async with AdminClient(bootstrap_servers=bootstrap) as admin:
+        if topic not in await admin.list_topics():
+            assert await admin.create_topics([NewTopic(topic, partitions)]) == {topic: None}
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for partition, time, value in records:
+            await producer.send_and_wait(
+                topic, value.encode(), key=b"k", partition=partition, timestamp_ms=time
+            )
+
+
+@pytest.fixture(scope="module")
+def letters(bootstrap: str) -> str:
+    """A topic with eight records that alternate between two partitions, by their timestamps."""
+    records = [(0, 1_000, "a"), (0, 3_000, "c"), (0, 5_000, "e"), (0, 7_000, "g")]
+    records += [(1, 2_000, "b"), (1, 4_000, "d"), (1, 6_000, "f"), (1, 8_000, "h")]
+    asyncio.run(fill(bootstrap, "letters", 2, *records))
+    return "letters"
+
+
+def tail(bootstrap: str, words: str, *more: str) -> Piped:
+    return sharegroup(*at(bootstrap, f"tail {words}"), *more)
+
+
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("letters", "abcdefgh"),
+        ("letters -n 3", "fgh"),
+        ("--topic letters -n 0", ""),
+        ("letters --partition 1", "bdfh"),
+        ("letters --partition 1 -n 2", "fh"),
+        ("letters --offsets 1:3", "cedf"),
+        ("letters --offsets 3:", "gh"),
+        ("letters --offsets 2 --partition 0", "e"),
+        ("letters --offsets 1: --max-messages 4", "cegd"),
+        ("letters --since 1970-01-01T00:00:05", "egfh"),
+        ("letters --since 1m", ""),
+    ],
+)
+def test_selected_records_are_printed(bootstrap: str, words: str, values: str) -> None:
+    done = tail(bootstrap, words)
+    assert (done.code, done.out.decode().replace("\n", ""), done.err) == (0, values, "")
+
+
+@pytest.mark.usefixtures("letters")
+def test_records_are_written_in_the_formats_of_consume(bootstrap: str) -> None:
+    (document,) = tail(bootstrap, "letters -n 1 --json").documents
+    assert document == {
+        "topic": "letters", "partition": 1, "offset": 3, "timestamp": 8_000, "key": "k",
+        "value": "h", "headers": [],
+    }  # fmt: skip
+    form = ("--format", r"%i %d{rfc3339} %p:%o %k=%v\n")
+    assert tail(bootstrap, "letters -n 2", *form).lines == [
+        b"1 1970-01-01T00:00:07.000Z 0:3 k=g",
+        b"2 1970-01-01T00:00:08.000Z 1:3 k=h",
+    ]
+    assert tail(bootstrap, "letters -n 1", "--property", "print.key=true").out == b"k\th\n"
+
+
+def test_nothing_is_taken_and_no_group_is_made(bootstrap: str) -> None:
+    asyncio.run(fill(bootstrap, "untouched", 1, (0, 1_000, "x")))
+    sharegroup(
+        *at(bootstrap, "configs alter --group holder --set share.auto.offset.reset=earliest")
+    )
+    before = sharegroup(*at(bootstrap, "groups list --json")).out
+    assert tail(bootstrap, "untouched").out == b"x\n"
+    assert sharegroup(*at(bootstrap, "groups list --json")).out == before
+    form = ("--format", "%v %c", "--max-messages", "1")
+    taken = sharegroup(*at(bootstrap, f"consume untouched --group holder {PATIENT}"), *form)
+    assert taken.out == b"x 1", "the first delivery"
+
+
+def test_topic_of_a_thousand_partitions_is_read(bootstrap: str) -> None:
+    records = [(partition, 1_000 + partition, str(partition)) for partition in (0, 499, 999)]
+    asyncio.run(fill(bootstrap, "wide", 1_000, *records))
+    assert tail(bootstrap, "wide -n 2 --timeout 60000").lines == [b"499", b"999"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        ("nosuch", 1, "topic 'nosuch' does not exist; list the topics with"),
+        ("letters --partition 2", 1, "topic 'letters' has partitions 0 to 1, not 2"),
+        ("letters -n 1 --offsets 1:", 2, "--records excludes --offsets and --since"),
+        ("letters -f --offsets 1:2", 2, "--follow excludes an END of --offsets"),
+        ("letters --offsets x", 2, "'x': expected FIRST:END"),
+        ("letters --since soon", 2, "'soon': expected YYYY-MM-DD"),
+        ("letters --decode state", 2, "--decode state is for __consumer_offsets and __share_group"),
+        ("letters --json --format %v", 2, "exclude each other"),
+    ],
+)
+@pytest.mark.usefixtures("letters")
+def test_impossible_selection_is_refused(
+    bootstrap: str, words: str, code: int, problem: str
+) -> None:
+    done = tail(bootstrap, words)
+    assert done.code == code
+    assert problem in done.err
+
+
+def test_states_of_groups_are_decoded(bootstrap: str) -> None:
+    asyncio.run(fill(bootstrap, "decoded", 1, (0, 1_000, "x")))
+    sharegroup(
+        *at(bootstrap, "configs alter --group decoder --set share.auto.offset.reset=earliest")
+    )
+    taken = f"consume decoded --group decoder --max-messages 1 {PATIENT}"
+    assert sharegroup(*at(bootstrap, taken)).out == b"x\n"
+    states = tail(bootstrap, "__share_group_state --decode state --since 1m").documents
+    ours = [state for state in states if state["key"]["data"]["groupId"] == "decoder"]
+    assert ours, "the state of the share partition was written"
+    assert ours[-1]["topic"] == "__share_group_state"
+    state = ours[-1]["value"]["data"]
+    if chosen() == KAFKA:  # The start offset that Kafka stores trails: docs/differences.md.
+        (batch,) = state["stateBatches"]
+        assert (batch["firstOffset"], batch["lastOffset"], batch["deliveryState"]) == (0, 0, 2)
+    else:
+        assert state["startOffset"] == 1
+    groups = tail(bootstrap, "__consumer_offsets --decode state --since 1m").documents
+    types = {group["key"]["type"] for group in groups if "decoder" in json.dumps(group["key"])}
+    assert {10, 11} <= types, "members and the epoch of the share group"
+
+
+@NO_BAD_BATCH
+def test_unreadable_batch_is_omitted_and_reported(bootstrap: str) -> None:
+    asyncio.run(fill(bootstrap, "torn", 1, (0, 1_000, "x")))
+    produce_batches(bootstrap, "torn", untrue())
+    asyncio.run(fill(bootstrap, "torn", 1, (0, 2_000, "y")))
+    done = tail(bootstrap, "torn -n 1000")
+    assert (done.code, done.out) == (1, b"x\ny\n")
+    assert "topic 'torn' partition 0 offset 1: a batch cannot be decoded and is omitted" in done.err
+
+
+@pytest.mark.usefixtures("letters")
+def test_reader_that_has_seen_enough_ends_the_command_without_an_error(bootstrap: str) -> None:
+    asyncio.run(fill(bootstrap, "long", 1, *((0, 1_000, "x" * 100_000) for _ in range(10))))
+    with tailing(bootstrap, "long") as child:
+        assert child.stdout is not None
+        assert os.read(child.stdout.fileno(), 1) == b"x"
+        child.stdout.close()
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+    assert child.returncode == 0
+
+
+def test_follow_prints_new_records_of_all_partitions_until_a_signal(bootstrap: str) -> None:
+    asyncio.run(fill(bootstrap, "followed", 2, (0, 1_000, "old"), (1, 2_000, "last")))
+    with tailing(bootstrap, "followed -f -n 1") as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"last\n"
+        asyncio.run(fill(bootstrap, "followed", 2, (0, 3_000, "new")))
+        assert child.stdout.readline() == b"new\n"
+        asyncio.run(fill(bootstrap, "followed", 2, (1, 4_000, "newer")))
+        assert child.stdout.readline() == b"newer\n"
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (0, b"", b"")
+
+
+@ONLY_OURS
+def test_follow_waits_for_a_broker_that_restarts(tmp_path: Path) -> None:
+    with running(OURS, tmp_path) as broker:
+        asyncio.run(fill(broker.bootstrap_servers, "t", 1, (0, 1_000, "one")))
+        with terminal("tail", "t", "-f", "--bootstrap", broker.bootstrap_servers) as shown:
+            shown.expect("one\r\n")
+            broker.kill()
+            shown.expect(f"sharegroup: waiting for {broker.bootstrap_servers}")
+            broker.start()
+            shown.expect(f"sharegroup: connected to {broker.bootstrap_servers}")
+            asyncio.run(fill(broker.bootstrap_servers, "t", 1, (0, 2_000, "two")))
+            shown.expect("two\r\n")
+            shown.type(CTRL_C)
+            assert shown.end()[0] == 0
+        assert shown.text.count("one") == 1
+
+
+@contextmanager
+def tailing(bootstrap: str, words: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "sharegroup", *at(bootstrap, f"tail {words}")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                child.kill()
