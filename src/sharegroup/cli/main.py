@@ -104,6 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(misuse.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except ImportError as error:
+        if "pip install 'sharegroup[" not in str(error):
+            raise
+        complain(str(error))  # An extra is missing: the text says which, a traceback adds nothing.
+        sys.exit(1)
     except (KafkaError, OSError) as error:
         complain(f"{type(error).__name__}: {error}")
         sys.exit(1)

@@ -16,7 +16,9 @@ import click
 from sharegroup import freed_memory
 from sharegroup.cli.light_imports import import_lightly
 from sharegroup.cli.log_lines import SafeFormatter
+from sharegroup.cli.output import printable
 from sharegroup.cli.properties import read_properties
+from sharegroup.cli.start_errors import explained
 from sharegroup.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -162,7 +164,13 @@ def _run(values: dict[str, str], *, insecure: bool, test_port: int | None) -> No
         garbage.settle()  # The data that was loaded is in use.
         _say_ready(bootstrap_servers, cluster_id, data)
 
-    uvloop.run(serve())
+    try:
+        uvloop.run(serve())
+    except OSError as error:
+        text = explained(error)
+        if text is None:
+            raise
+        raise click.ClickException(printable(text)) from error
 
 
 async def _run_with_faults(

@@ -138,7 +138,7 @@ def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: 
 
     \b
         ready app=orders-service pid=4711 groups=billing
-        stopped app=orders-service finished=12 interrupted=0 released=3 of=orders-0:3
+        stopped app=orders-service handled=480 finished=12 interrupted=0 released=3 of=orders-0:3
 
     SIGUSR1 makes the worker quiet, SIGUSR2 resumes it.  The exit code is 0 if it stopped as
     requested.

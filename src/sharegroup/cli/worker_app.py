@@ -27,6 +27,8 @@ from sharegroup.worker.app import App
 HERE = Path(__file__).name
 HINT = "APP"
 DEFAULT_TIMEOUT_MS = 60_000
+EXTRA = "pip install 'sharegroup["
+"""The part of an error that says that an extra is not installed."""
 
 APP_DEFAULT = "127.0.0.1:9092"
 """The address of an application that names none; it says nothing about which cluster to use."""
@@ -152,8 +154,14 @@ def _imported(name: str) -> ModuleType:
 
 
 def _failed(name: str, error: Exception) -> ImportFailed:
-    """Print the traceback from the application's first frame on, and return the error."""
+    """Print the traceback from the application's first frame on, and return the error.
+
+    A missing extra needs no traceback: the error says what to install.
+    """
     own = _from_application(error.__traceback__)
+    if EXTRA in str(error):
+        where = f" ({own.tb_frame.f_code.co_filename}:{own.tb_lineno})" if own else ""
+        return ImportFailed(f"{name} could not be imported: {error}{where}")
     click.echo("".join(traceback.format_exception(type(error), error, own)), err=True, nl=False)
     return ImportFailed(f"{name} could not be imported: {type(error).__name__}: {error}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.cli.main import main
+from tests.support.processes import ServeProcess
 
 STOP_SECONDS_MAX = 10.0
 
@@ -93,3 +95,54 @@ def test_invalid_property_is_a_misuse_with_its_name(
     assert end.value.code == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+def refusal(*words: str) -> str:
+    """What `serve` prints instead of starting, without the lines of its log."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sharegroup", "serve", *words, "--log-level", "error"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_port_in_use_is_named_with_advice(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        advice = (
+            f"Error: 127.0.0.1:{port} is in use by another process, perhaps by another broker: "
+            "stop that process, or choose another port with --port or --metrics-port (0: a free port)\n"
+        )
+        data = ("--data", str(tmp_path))
+        assert refusal("--port", port, *data) == advice
+        assert refusal("--port", "0", "--metrics-port", port, *data) == advice
+
+
+def test_locked_data_directory_is_named_with_its_process(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path) as running:
+        assert refusal("--port", "0", "--data", str(tmp_path)) == (
+            f"Error: the data directory {tmp_path} is in use by process {running.pid}: stop that "
+            "broker, or choose another data directory with --data\n"
+        )
+
+
+def test_impossible_data_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    error = refusal("--port", "0", "--data", str(tmp_path / "file/data"))
+    assert error.startswith(f"Error: {tmp_path}/file/data: Not a directory; choose another")
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("192.0.2.1", "Error: 192.0.2.1:19092 is not an address of this machine; check --host\n"),
+        ("no.such.host.invalid", "Error: the address to listen on is not known: "),
+    ],
+)
+def test_impossible_address_is_named(tmp_path: Path, host: str, problem: str) -> None:
+    words = ("--insecure", "--host", host, "--port", "19092", "--data", str(tmp_path))
+    assert refusal(*words).startswith(problem)

@@ -405,7 +405,7 @@ async def test_stop_finishes_records_in_the_grace_period_and_releases_the_rest(
         await until(lambda: len(again) == 3)
     assert ended == [b"quick"]
     assert report is not None
-    assert (report.finished, report.interrupted) == (1, 2)
+    assert (report.handled, report.finished, report.interrupted) == (1, 1, 2)
     assert sum(report.released.values()) == 2
     assert sorted(value for value, _ in again) == [b"slow-1", b"slow-2", b"waits"]
     assert len(named(events, "record.released")) == 2
@@ -546,6 +546,23 @@ async def test_held_record_does_not_stop_its_partition(
         "record.failed",
         "record.held",
     ]
+
+
+@run
+async def test_stop_reports_all_records_that_were_handled(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    app, _ = app_of(bootstrap)
+
+    @app.share_group(group, topics=topic)
+    async def work(value: bytes) -> None:
+        pass
+
+    await app.start()
+    await send(bootstrap, topic, b"1", b"2", b"3")
+    await until(lambda: app.worker and app.worker.counts[0].succeeded == 3)
+    report = await app.stop()
+    assert str(report) == "handled=3 finished=0 interrupted=0 released=0"
 
 
 @run

@@ -106,6 +106,19 @@ def test_import_error_shows_the_traceback_of_the_application(
     assert "worker_app.py" not in shown
 
 
+def test_missing_extra_of_an_application_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = "a payload of 'Order' needs msgspec, pip install 'sharegroup[worker]'"
+    write(project, "lacking.py", f"\nraise ImportError({error!r})\n")
+    with pytest.raises(ImportFailed) as failed:
+        load("lacking:app")
+    assert failed.value.message == (
+        f"lacking could not be imported: {error} ({project}/lacking.py:2)"
+    )
+    assert capsys.readouterr().err == ""
+
+
 def test_command_line_overrides_bootstrap_servers_and_authentication(project: Path) -> None:
     write(
         project,

@@ -11,7 +11,7 @@ from sharegroup.errors import GroupIdNotFound, TopicAlreadyExists, UnknownErrorC
     [
         "topic 'a' exists already",
         "Topic 'a' already exists.",  # As Apache Kafka says it.
-        "there is no topic 'a'; create it first",
+        "there is no topic 'a'",
     ],
 )
 def test_subject_named_by_the_broker_is_not_repeated(text: str) -> None:

@@ -89,7 +89,7 @@ class Catalog:
         """Return the topic with this name; raise UnknownTopicOrPartition if there is none."""
         topic = self._topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}; create it first")
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return topic
 
     def find(self, name: TopicName) -> Topic | None:

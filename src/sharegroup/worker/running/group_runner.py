@@ -48,6 +48,8 @@ CLOSE_SECONDS = 10.0
 class GroupReport:
     """The result of a stop for one group."""
 
+    handled: int
+    """Records that handlers processed since the start, with success or not, over all attempts."""
     finished: int
     """Handlers that ended while the stop waited for them."""
     interrupted: int
@@ -164,11 +166,11 @@ class GroupRunner:
         done_before = sum(runner.runs.done for runner in self.runners)
         self.quiet()
         await self._wait_for_handlers(grace_seconds, hurry)
+        handled = sum(runner.runs.done for runner in self.runners)
         interrupted = await self._interrupt()
         at_close = [*parts.released_at_close, *parts.in_custody()]
         at_close += [record for runner in self.runners for record in runner.queue]
         await parts.writes.cancel()
-        finished = sum(runner.runs.done for runner in self.runners) - done_before - interrupted
         for task in self._background:
             task.cancel()
         if self._background:
@@ -178,7 +180,7 @@ class GroupRunner:
             await runner.close()
         self._ended.set()
         self._released.update(record.topic_partition for record in at_close)
-        return GroupReport(max(0, finished), interrupted, self._released)
+        return GroupReport(handled, handled - done_before, interrupted, self._released)
 
     def _release_waiting(self) -> None:
         below = self._parts.release_below

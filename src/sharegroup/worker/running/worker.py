@@ -43,6 +43,8 @@ END_SECONDS = 5.0
 class StopReport:
     """The result of a stop."""
 
+    handled: int = 0
+    """Records that handlers processed since the start, with success or not, over all attempts."""
     finished: int = 0
     """Handlers that ended while the stop waited for them."""
     interrupted: int = 0
@@ -58,7 +60,7 @@ class StopReport:
             for (topic, partition), count in sorted(self.released.items())
         )
         return (
-            f"finished={self.finished} interrupted={self.interrupted} "
+            f"handled={self.handled} finished={self.finished} interrupted={self.interrupted} "
             f"released={sum(self.released.values())}" + (f" of={released}" if released else "")
         )
 
@@ -193,6 +195,7 @@ class Worker:
         for part in reports:
             released.update(part.released)
         report = StopReport(
+            sum(part.handled for part in reports),
             sum(part.finished for part in reports),
             sum(part.interrupted for part in reports),
             dict(released),
