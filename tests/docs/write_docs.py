@@ -55,6 +55,7 @@ the verb as an option, too:
 | Kafka's tool, say | here |
 |---|---|
 | `kafka-share-groups.sh --describe --group g` | `sharegroup groups --describe --group g` |
+| `kafka-consumer-groups.sh --describe --group g` | `sharegroup groups --describe --group g` |
 | `kafka-groups.sh --list` | `sharegroup groups --list` |
 | `kafka-topics.sh --create --topic t` | `sharegroup topics --create --topic t` |
 | `kafka-delete-records.sh ...` | `sharegroup topics --delete-records ...` |
@@ -175,6 +176,9 @@ JSON_KEYS = {
 """What a program may rely on; a test holds the verbs to it."""
 
 AFTER_JSON = """\
+For consumer groups, `groups describe` has the keys group topic partition leader_epoch
+current_offset log_end_offset lag consumer_id host client_id.
+
 ## Watching
 
 `--watch SECONDS` asks again and again. On a terminal the newest answer stands in place of the one
@@ -184,8 +188,8 @@ history. The first answer must come; Ctrl-C ends it.
 
 ## Connecting
 
-`--bootstrap-server` says where; without it `bootstrap.servers` of `--command-config` does, or else
-it is `127.0.0.1:9092`. `--command-config FILE` takes the properties files of Kafka's tools:
+[Which cluster](#which-cluster) says where the address comes from. `--command-config FILE` takes
+the properties files of Kafka's tools:
 
 ```
 security.protocol=SASL_SSL

@@ -191,7 +191,7 @@ def test_empty_group_is_reset_and_forgotten_as_by_kafkas_tool(cluster: str, run:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_group_of_another_type_is_shown_and_left_alone(
+def test_group_of_another_type_is_described_and_left_alone(
     protocol: str, cluster: str, request: pytest.FixtureRequest, run: Run
 ) -> None:
     if protocol == "consumer" and "sharegroup" in request.node.name:
@@ -203,9 +203,10 @@ def test_group_of_another_type_is_shown_and_left_alone(
     assert row in run("groups list --json").rows
     assert row in run(f"groups list --type {protocol} --json").rows
     assert row not in run("groups list --type share --json").rows
+    (offset,) = run(f"groups describe {group} --json").rows
+    assert (offset["current_offset"], offset["log_end_offset"], offset["lag"]) == (1, 1, 0)
+    assert run(f"groups describe {group} --members").out == "There are no members to show.\n"
     for words in (
-        f"describe {group}",
-        f"describe {group} --members",
         f"delete {group}",
         f"delete-offsets {group} --topic {topic}",
         f"reset-offsets {group} --topic {topic} --to-earliest --execute",

@@ -1,12 +1,13 @@
 """``sharegroup groups``: list, describe, inspect, reset and delete share groups.
 
 The columns are those of Kafka's ``kafka-share-groups.sh``, so that existing scripts can read them.
-Groups of other types are listed, because all types share one id space, but never changed.
+Groups of other types are listed, because all types share one id space, and consumer groups are
+described, with the columns of ``kafka-consumer-groups.sh``. They are never changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import click
 
@@ -16,20 +17,31 @@ from sharegroup.cli.cluster_access import (
     Form,
     cluster_options,
     listing_options,
-    refuse_errors,
     show,
 )
 from sharegroup.cli.group_errors import explained
+from sharegroup.cli.group_rows import (
+    Described,
+    addresses_of,
+    consumer_offset_rows,
+    member_rows,
+    share_offset_rows,
+    state_rows,
+)
 from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import Listing, Row
 from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import GroupState, ShareGroupDescription, SharePartitionOffset
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.admin.types import (
+    ConsumerGroupDescription,
+    GroupState,
+    ShareGroupDescription,
+)
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.protocol_enums import GroupType
 
 STATES = tuple(state for state in GroupState if state is not GroupState.UNKNOWN)
+CONSUMER_TYPES = (GroupType.CONSUMER, GroupType.CLASSIC)
 TYPES = tuple(group_type for group_type in GroupType if group_type is not GroupType.UNKNOWN)
 
 LONG = {
@@ -40,6 +52,10 @@ LONG = {
 """The columns that only ``--verbose`` shows; JSON always has them."""
 COLUMNS = {
     "offsets": ("group", "topic", "partition", "leader_epoch", "start_offset", "lag"),
+    "consumer_offsets": (
+        *("group", "topic", "partition", "leader_epoch", "current_offset", "log_end_offset", "lag"),
+        *("consumer_id", "host", "client_id"),
+    ),
     "members": (
         *("group", "consumer_id", "host", "client_id", "partitions", "member_epoch"),
         "assignment",
@@ -107,6 +123,12 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
 @command.command("describe")
 @naming_many("group", required=False)
 @click.option("--all-groups", is_flag=True, help="Describe every share group.")
+@click.option(
+    "--type",
+    "group_type",
+    type=click.Choice([str(GroupType.SHARE), *map(str, CONSUMER_TYPES)]),
+    help="With --all-groups: describe every group of this type.  [default: share]",
+)
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="[default]")
 @click.option(
     "--members", "view", flag_value="members", help="Show the members and their assignments."
@@ -121,6 +143,7 @@ def describe(  # One option each.
     *,
     groups: tuple[str, ...],
     all_groups: bool,
+    group_type: str | None,
     view: str,
     verbose: bool,
     access: Access,
@@ -132,107 +155,85 @@ def describe(  # One option each.
     --offsets  start offset and lag of each partition
     --members  members of the group and the partitions assigned to them
     --state    coordinator, state and epochs of the group
+
+    Consumer groups of both protocols are described, too: their committed offsets and lags, with
+    the member that reads each partition.
     """
     if bool(groups) == all_groups:
         raise click.UsageError("give group names or --all-groups")
-    columns = [name for name in COLUMNS[view] if verbose or name not in LONG[view]]
+    if group_type is not None and not all_groups:
+        raise click.UsageError("--type is for --all-groups: the type of a named group is known")
 
     async def described(admin: AdminClient) -> Listing:
+        wanted = GroupType(group_type or GroupType.SHARE)
         names = (
-            [group.group_id for group in await admin.list_share_groups()] if all_groups else groups
+            [group.group_id for group in await admin.list_groups(types_filter=(wanted,))]
+            if all_groups
+            else groups
         )
-        results = await admin.describe_share_groups(names)
-        failures = [
-            await explained(admin, name, error)
-            for name, error in results.items()
-            # A group may be deleted between the two requests.
-            if isinstance(error, KafkaError)
-            and not (all_groups and isinstance(error, GroupIdNotFound))
-        ]
-        descriptions = [
-            group for group in results.values() if isinstance(group, ShareGroupDescription)
-        ]
-        rows = await _rows(admin, descriptions, view)
-        return Listing(rows, columns, f"There are no {view} to show.", failures)
+        found, failures = await _found(admin, names, wanted if all_groups else None)
+        types = {type(group) for group in found}
+        if len(types) > 1:
+            raise click.UsageError(
+                "share groups and consumer groups have different columns: describe them separately"
+            )
+        is_share = ShareGroupDescription in types or not types
+        columns = COLUMNS[view if is_share or view != "offsets" else "consumer_offsets"]
+        shown = [name for name in columns if verbose or name not in LONG[view]]
+        rows = await _rows(admin, found, view)
+        return Listing(rows, shown, f"There are no {view} to show.", failures)
 
     show(access, form, described)
 
 
-async def _rows(
-    admin: AdminClient, groups: Sequence[ShareGroupDescription], view: str
-) -> list[Row]:
+async def _found(
+    admin: AdminClient, names: Iterable[str], wanted: GroupType | None
+) -> tuple[list[Described], list[KafkaError]]:
+    """Describe groups of type ``wanted``, or of the type of each if it is None.
+
+    Also return the errors. With ``wanted`` an unknown group was deleted since it was listed.
+    """
+    results: dict[str, Described | KafkaError] = {}
+    if wanted in (None, GroupType.SHARE):
+        results |= await admin.describe_share_groups(names)
+    others: Sequence[str] = list(names)
+    if wanted is None:
+        types = await _types_of(admin, [name for name in others if _is_unknown(results[name])])
+        others = [name for name, kind in types.items() if kind in CONSUMER_TYPES]
+    if others and wanted is not GroupType.SHARE:
+        results |= await admin.describe_consumer_groups(others)
+    failures = [
+        await explained(admin, name, error)
+        for name, error in results.items()
+        if isinstance(error, KafkaError) and not (wanted is not None and _is_unknown(error))
+    ]
+    found = [group for group in results.values() if not isinstance(group, KafkaError)]
+    return found, failures
+
+
+async def _types_of(admin: AdminClient, names: Collection[str]) -> dict[str, GroupType]:
+    """Return the types of those of the groups that exist."""
+    if not names:
+        return {}
+    return {
+        group.group_id: group.type for group in await admin.list_groups() if group.group_id in names
+    }
+
+
+def _is_unknown(result: object) -> bool:
+    return isinstance(result, GroupIdNotFound)
+
+
+async def _rows(admin: AdminClient, groups: Sequence[Described], view: str) -> list[Row]:
     if view == "members":
-        return _members(groups)
+        return member_rows(groups)
     if view == "state":
-        return _states(groups, await _addresses(admin))
-    return await _offsets(admin, [group.group_id for group in groups])
-
-
-async def _offsets(admin: AdminClient, names: Iterable[str]) -> list[Row]:
-    results = await admin.list_share_group_offsets(dict.fromkeys(names))
-    refuse_errors(results)
-    rows: list[Row] = []
-    for name, partitions in results.items():
-        assert not isinstance(partitions, KafkaError)
-        refuse_errors(partitions)
-        rows += [
-            {
-                "group": name,
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "leader_epoch": result.leader_epoch,
-                "start_offset": result.start_offset,
-                "lag": result.lag,
-            }
-            for partition, result in sorted(partitions.items())
-            if isinstance(result, SharePartitionOffset)
-        ]
-    return rows
-
-
-def _members(groups: Iterable[ShareGroupDescription]) -> list[Row]:
-    return [
-        {
-            "group": group.group_id,
-            "consumer_id": member.member_id,
-            "host": member.host,
-            "client_id": member.client_id,
-            "rack": member.rack_id,
-            "partitions": len(member.assignment),
-            "member_epoch": member.member_epoch,
-            "subscribed_topics": list(member.subscribed_topics),
-            "assignment": _by_topic(member.assignment),
-        }
-        for group in groups
-        for member in sorted(group.members, key=lambda described: described.member_id)
-    ]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        numbers.setdefault(topic, []).append(number)
-    return numbers
-
-
-def _states(groups: Iterable[ShareGroupDescription], addresses: dict[int, str]) -> list[Row]:
-    return [
-        {
-            "group": group.group_id,
-            "coordinator": f"{addresses.get(group.coordinator_id, '?')} ({group.coordinator_id})",
-            "coordinator_id": group.coordinator_id,
-            "state": group.state,
-            "group_epoch": group.group_epoch,
-            "assignment_epoch": group.assignment_epoch,
-            "members": len(group.members),
-        }
-        for group in groups
-    ]
-
-
-async def _addresses(admin: AdminClient) -> dict[int, str]:
-    cluster = await admin.describe_cluster()
-    return {node.node_id: f"{node.host}:{node.port}" for node in cluster.nodes}
+        return state_rows(groups, await addresses_of(admin))
+    shared = [group.group_id for group in groups if isinstance(group, ShareGroupDescription)]
+    consuming = [group for group in groups if isinstance(group, ConsumerGroupDescription)]
+    if consuming:
+        return await consumer_offset_rows(admin, consuming)
+    return await share_offset_rows(admin, shared)
 
 
 def _chosen(text: str | None, known: Sequence[str], option: str) -> list[str]:

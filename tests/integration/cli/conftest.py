@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from sharegroup.cli.main import main
 from sharegroup.client import (
@@ -137,6 +139,29 @@ def member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+@contextmanager
+def consumer(
+    bootstrap: str, group: str, *topics: str, commit: int, protocol: str = "classic"
+) -> Iterator[None]:
+    """A member of a consumer group, of another library, that has committed an offset."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": group, "client.id": "reader",
+            "group.protocol": protocol, "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )  # fmt: skip
+    try:
+        reader.subscribe(list(topics))
+        assert reader.poll(20) is not None, "the member got no record"
+        reader.commit(
+            offsets=[ConfluentPartition(topic, 0, commit) for topic in topics], asynchronous=False
+        )
+        yield
+    finally:
+        reader.close()
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.cli.conftest import Run, member
+from tests.integration.cli.conftest import RECORDS, Run, consumer, member, set_up
+from tests.support.chosen_broker import KAFKA, chosen
 
 
 def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> None:
@@ -93,6 +94,62 @@ def test_all_groups_are_described(consumed: str, run: Run) -> None:
     assert consumed in [row["group"] for row in rows]
 
 
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        "classic",
+        pytest.param(
+            "consumer",
+            marks=pytest.mark.skipif(chosen() != KAFKA, reason="Kafka alone serves this protocol"),
+        ),
+    ],
+)
+def test_consumer_group_is_described_with_its_lag_and_members(
+    bootstrap: str, run: Run, protocol: str
+) -> None:
+    topic, group = f"lagging-{protocol}", f"reads-{protocol}"
+    set_up(bootstrap, topic)
+    with consumer(bootstrap, group, topic, commit=3, protocol=protocol):
+        (row,) = run(f"groups describe {group} --json").rows
+        (one,) = run(f"groups describe {group} --members --json").rows
+        (state,) = run(f"groups describe {group} --state --json").rows
+        mixed = run(f"groups describe {group} {topic}")
+    assert row.pop("consumer_id") == one["consumer_id"]
+    assert row.pop("host").endswith("127.0.0.1")
+    assert row == {
+        "group": group, "topic": topic, "partition": 0, "leader_epoch": row["leader_epoch"],
+        "current_offset": 3, "log_end_offset": RECORDS, "lag": 1, "client_id": "reader",
+    }  # fmt: skip
+    assert (one["client_id"], one["assignment"]) == ("reader", {topic: [0]})
+    assert (state["state"], state["members"]) == ("Stable", 1)
+    assert mixed.code == 2
+    assert "describe them separately" in mixed.err
+    heads, cells = run(f"groups --describe --group {group}").lines
+    assert heads == [
+        *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
+        *("CONSUMER-ID", "HOST", "CLIENT-ID"),
+    ]
+    assert cells == [group, topic, "0", "3", str(RECORDS), "1", "-", "-", "-"], (
+        "the member has left"
+    )
+    rows = run(f"groups describe --all-groups --type {protocol} --json").rows
+    assert group in [found["group"] for found in rows]
+    assert topic not in [found["group"] for found in rows], "that is a share group"
+
+
+def test_lag_of_a_deleted_topic_is_unknown(bootstrap: str, run: Run) -> None:
+    set_up(bootstrap, "short-lived")
+    set_up(bootstrap, "remains")
+    with consumer(bootstrap, "reads-both", "short-lived", "remains", commit=1):
+        pass
+    run("topics delete short-lived")
+    rows = run("groups describe reads-both --json").rows
+    assert [(row["topic"], row["lag"]) for row in rows if row["topic"] == "remains"] == [
+        ("remains", 3)
+    ]
+    assert all(row["lag"] is None for row in rows if row["topic"] == "short-lived")
+
+
 def test_json_output_of_a_deletion_has_the_result_of_each_group(consumed: str, run: Run) -> None:
     deleted = run(f"groups delete {consumed} nobody --json")
     assert deleted.code == 1
@@ -111,6 +168,7 @@ def test_json_output_of_a_deletion_has_the_result_of_each_group(consumed: str, r
         ("list --type queue", "'queue': expected share, consumer, classic, streams"),
         ("describe", "give group names or --all-groups"),
         ("describe g --all-groups", "give group names or --all-groups"),
+        ("describe g --type consumer", "--type is for --all-groups"),
     ],
 )
 def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run) -> None:

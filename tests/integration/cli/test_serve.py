@@ -115,7 +115,8 @@ def test_port_in_use_is_named_with_advice(tmp_path: Path) -> None:
         port = str(other.getsockname()[1])
         advice = (
             f"Error: 127.0.0.1:{port} is in use by another process, perhaps by another broker: "
-            "stop that process, or choose another port with --port or --metrics-port (0: a free port)\n"
+            "stop that process, or choose another port with --port or --metrics-port (0: a free "
+            "port)\n"
         )
         data = ("--data", str(tmp_path))
         assert refusal("--port", port, *data) == advice
