@@ -14,7 +14,7 @@ from sharegroup.cli.cluster_access import (
     telling_errors,
 )
 from sharegroup.cli.data_options import (
-    command_property_option,
+    consumer_property_option,
     group_of,
     group_option,
     with_properties,
@@ -22,6 +22,10 @@ from sharegroup.cli.data_options import (
 from sharegroup.cli.formats.template import RecordFormatError
 from sharegroup.cli.formats.writing import RowWriter
 from sharegroup.cli.group_start import from_beginning_option, start_options, tell_start
+from sharegroup.cli.kafka_console_options import (
+    kafka_consumer_options,
+    kafka_formatter_options,
+)
 from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import complain
 from sharegroup.cli.record_formats import record_format_options
@@ -40,6 +44,7 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
 @click.command("consume")
 @naming_many("topic")
 @group_option(GROUP_DEFAULT)
+@kafka_formatter_options
 @record_format_options
 @from_beginning_option
 @click.option("--max-messages", type=click.IntRange(1), help="Stop after this number of records.")
@@ -58,7 +63,8 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
     is_flag=True,
     help="Reject a record that cannot be written in this format, and continue.",
 )
-@command_property_option
+@consumer_property_option
+@kafka_consumer_options
 @cluster_options
 def command(
     *, access: Access, write: RowWriter, command_properties: tuple[str, ...], **options: Any

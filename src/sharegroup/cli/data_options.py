@@ -18,6 +18,15 @@ command_property_option = click.option(
     multiple=True,
     help="Client property; overrides --command-config and the profile.",
 )
+consumer_property_option = click.option(
+    "--command-property",
+    "--consumer-property",
+    "command_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Client property; overrides --command-config and the profile.",
+)
+"""The same with the former name in Kafka's console consumers."""
 compression_option = click.option(
     "--compression",
     "--compression-codec",

@@ -49,6 +49,7 @@ class Verbs(click.Group):
             return None
         command = import_module(MODULES[cmd_name]).command
         assert isinstance(command, click.Command)
+        _add_version(command)
         return command
 
     def format_commands(
@@ -58,6 +59,18 @@ class Verbs(click.Group):
     ) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
+
+
+VERSION = click.version_option(__version__, prog_name="sharegroup", hidden=True)
+
+
+def _add_version(command: click.Command) -> None:
+    """Add ``--version`` to a verb and its verbs, as every tool of Kafka has it."""
+    if not any("--version" in parameter.opts for parameter in command.params):
+        VERSION(command)
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _add_version(inner)
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

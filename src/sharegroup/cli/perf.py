@@ -20,6 +20,7 @@ from sharegroup.cli.data_options import (
     acks_option,
     command_property_option,
     compression_option,
+    consumer_property_option,
     group_of,
     group_option,
     producer_options,
@@ -27,6 +28,7 @@ from sharegroup.cli.data_options import (
 )
 from sharegroup.cli.formats.template import FormatError, unescape
 from sharegroup.cli.group_start import from_beginning_option, start_options, tell_start
+from sharegroup.cli.kafka_console_options import kafka_consumer_options
 from sharegroup.cli.measuring.consuming import (
     Consumed,
     ConsumePlan,
@@ -238,7 +240,8 @@ def _values(options: dict[str, Any]) -> ValueOf:
 @interval_option
 @metrics_option
 @json_option
-@command_property_option
+@consumer_property_option
+@kafka_consumer_options
 @cluster_options
 def consume_(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
     """Consume records as a share group, and print the throughput.

@@ -265,6 +265,17 @@ def test_signal_accepts_all_written_records_and_ends_the_command(
         ("consume t --format %q", "%q is not one of"),
         ("consume t --property a=b", "there is no formatter property a"),
         ("consume t --max-messages 0", "0 is not in the range"),
+        ("consume t --formatter a.b.LoggingMessageFormatter", "not supported; use --json"),
+        (
+            "consume __share_group_state --formatter a.b.ShareGroupStateMessageFormatter",
+            "use sharegroup tail __share_group_state --decode state",
+        ),
+        ("consume t --formatter my.Formatter", "use --format or --json"),
+        ("consume t --key-deserializer my.LongDeserializer", "or use --format '%k{hex}\\n'"),
+        ("consume t --value-deserializer my.LongDeserializer", "or use --format '%v{hex}\\n'"),
+        ("consume t --offset earliest", "use sharegroup tail TOPIC --partition N --offsets FIRST:"),
+        ("consume t --isolation-level read_committed", "--set share.isolation.level=LEVEL"),
+        ("consume t --enable-systest-events", "use --json"),
         ("consume t --command-property auto.offset.reset=earliest", "share.auto.offset.reset"),
     ],
 )
@@ -272,3 +283,31 @@ def test_options_that_mean_nothing_are_a_misuse(bootstrap: str, words: str, prob
     refused = sharegroup(*at(bootstrap, words))
     assert refused.code == 2
     assert problem in refused.err.replace("\n", " ")
+
+
+def test_former_options_of_kafkas_console_consumers_are_accepted(
+    bootstrap: str, prepare: Prepare, tmp_path: Path
+) -> None:
+    prepare("former", "former", b"k=v", options=("--key-separator", "="))
+    (tmp_path / "client.properties").write_text("group.id=former\nclient.id=me\n")
+    (tmp_path / "formatter.properties").write_text("print.key=true\nkey.separator=:\n")
+    words = at(bootstrap, f"consume former --max-messages 1 {PATIENT}")
+    strings = "org.apache.kafka.common.serialization.StringDeserializer"
+    done = sharegroup(
+        *words,
+        *("--consumer-config", str(tmp_path / "client.properties")),
+        *("--consumer-property", "max.poll.records=1"),
+        *("--formatter", "org.apache.kafka.tools.consumer.DefaultMessageFormatter"),
+        *("--formatter-config", str(tmp_path / "formatter.properties")),
+        *("--key-deserializer", strings, "--value-deserializer", strings),
+    )
+    assert (done.code, done.out) == (0, b"k:v\n")
+
+
+def test_two_files_of_client_properties_are_a_misuse(bootstrap: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=me\n")
+    words = ("--consumer-config", str(file), "--command-config", str(file))
+    refused = sharegroup(*at(bootstrap, "consume t"), *words)
+    assert refused.code == 2
+    assert "--consumer-config is --command-config: give only one of them" in refused.err

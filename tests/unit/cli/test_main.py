@@ -42,6 +42,23 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert __version__ in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topics",
+        "topics list",
+        "groups --describe",
+        "consume",
+        "perf consume",
+        "worker",
+        "worker plan",
+    ],
+)
+def test_version_is_printed_by_every_verb(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(f"{words} --version") == 0
+    assert capsys.readouterr().out == f"sharegroup, version {__version__}\n"
+
+
 def test_unknown_verb_is_a_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome("explode") == 2
     assert "No such command 'explode'" in capsys.readouterr().err
