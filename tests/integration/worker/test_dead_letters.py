@@ -224,6 +224,21 @@ def test_missing_retry_topic_of_the_group_is_reported(bootstrap: str, group: str
     assert run(f"list {dead} --json").rows[0]["redriven"] == 0
 
 
+def test_letters_of_other_groups_are_sent_if_one_group_has_no_retry_topic(
+    bootstrap: str, group: str, run: Run
+) -> None:
+    """A worker and a Spark query share a dead-letter topic; the query has no retry topic."""
+    dead = set_up(bootstrap, group, letters=2)
+    asyncio.run(bury(bootstrap, dead, f"{group}-spark", (Given("orders"), failed(NoAnswer("x")))))
+    printed = run(f"redrive {dead} --json")
+    assert printed.code == 1
+    assert printed.rows["sent"] == {f"{group}.retry": 2}
+    (refused,) = printed.rows["refused"]
+    assert (refused["target"], refused["letters"]) == (f"{group}-spark.retry", 1)
+    counts = {row["group"]: row["redriven"] for row in run(f"list {dead} --json").rows}
+    assert counts == {group: 2, f"{group}-spark": 0}
+
+
 def test_recreated_topic_has_new_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
     run(f"redrive {dead}")
