@@ -37,6 +37,10 @@ COMPATIBLE = {
     "text to bytes": (message("string a = 1;"), message("bytes a = 1;")),
     "single to repeated text": (message("string a = 1;"), message("repeated string a = 1;")),
     "optional": (message("int32 a = 1;"), message("optional int32 a = 1;")),
+    "a removed optional field": (
+        message("optional int32 a = 1; int32 b = 2;"),
+        message("int32 b = 2;"),
+    ),
     "a field into a new oneof": (message("int32 a = 1;"), message("oneof o { int32 a = 1; }")),
     "more of a oneof": (
         message("oneof o { int32 a = 1; }"),
@@ -190,3 +194,8 @@ def test_normalized_file_has_no_layout(registry: SchemaRegistry) -> None:
     )
     spaced = "// A comment.\n" + PROTO3 + "message L {\n  int32 a = 1;  // Another.\n}\n"
     assert registry.register("spaced", spaced, schema_type="PROTOBUF") == plain
+    file = descriptor_pb2.FileDescriptorProto(name="l.proto", package="air", syntax="proto3")
+    file.message_type.add(name="L").field.add(name="a", number=1, type="TYPE_INT32", label=1)
+    file.source_code_info.location.add(path=[4, 0], leading_comments="A comment.")
+    described = base64.b64encode(file.SerializeToString()).decode()
+    assert registry.register("described", described, schema_type="PROTOBUF") == plain

@@ -191,6 +191,28 @@ def test_reference_that_does_not_exist_is_refused(http_client: Http) -> None:
         assert reason in answer["message"]
 
 
+def test_type_that_two_references_use_is_defined_once(http_client: Http) -> None:
+    """Two types refer to a third, and a schema to both."""
+
+    def reference(name: str) -> dict[str, Any]:
+        return {"name": name, "subject": name, "version": 1}
+
+    http_client.register("P", '{"type":"enum","name":"P","symbols":["a"]}')
+    for name in ("L", "R"):
+        fields = '[{"name":"p","type":"P"}]'
+        text = f'{{"type":"record","name":"{name}","fields":{fields}}}'
+        http_client.register(name, text, references=[reference("P")])
+    references = [reference("L"), reference("R")]
+    assert http_client.register("whole", '["L","R","P"]', references=references) == 4
+
+
+def test_unknown_logical_type_is_kept(sharegroup_schema_registry: SchemaRegistry) -> None:
+    text = '{"type":"int","logicalType":"price"}'
+    sharegroup_schema_registry.register("a", text)
+    assert sharegroup_schema_registry.schemas("a") == [text]
+    sharegroup_schema_registry.register("a", '{"type":"int","logicalType":"decimal"}')
+
+
 def test_deleted_version_is_shown_on_request_and_can_be_removed(http_client: Http) -> None:
     """A soft deletion, what it hides, and the permanent one, with the codes for a wrong order."""
     http_client.register("a", TEXT)
@@ -209,6 +231,8 @@ def test_deleted_version_is_shown_on_request_and_can_be_removed(http_client: Htt
     assert http_client.ask("DELETE", "/subjects/a/versions/2?permanent=true") == (200, 2)
     assert http_client.ask("GET", "/subjects/a/versions?deleted=true") == (200, [1, 3])
     assert http_client.ask("GET", "/schemas/ids/2")[0] == 200, "version 3 has this schema"
+    http_client.register("a", WIDER.replace('"y"', '"w"'))
+    assert http_client.ask("GET", "/subjects/a/versions") == (200, [1, 3, 4])
 
 
 def test_deleted_subject_comes_back_with_a_new_version(http_client: Http) -> None:

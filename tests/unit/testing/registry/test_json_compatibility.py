@@ -91,6 +91,14 @@ COMPATIBLE = {
     "a removed not": ({"not": {"type": "string"}}, {}),
     "the same not": ({"not": {"type": "string"}}, {"not": {"type": "string"}}),
     "recursive": (TREE, WIDER_TREE),
+    "recursive choices": (
+        {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}}]},
+        {"oneOf": [{"type": "array", "items": {"$ref": "#"}}, {"type": ["null", "string"]}]},
+    ),
+    "a dependency on a required property": (
+        {"required": ["b"]},
+        {"required": ["b"], "dependencies": {"a": ["b"]}},
+    ),
     "fewer dependencies": (
         {"dependencies": {"a": ["b", "c"]}},
         {"dependencies": {"a": ["b"]}},
@@ -133,6 +141,11 @@ INCOMPATIBLE = {
         "#/oneOf: no branch",
     ),
     "a new part": ({}, {"allOf": [{"type": "string"}]}, "#/allOf/0: the type"),
+    "a property that only a part allows": (
+        {**OPEN, "allOf": [with_property(CLOSED, "b", {})]},
+        with_property(OPEN, "b", False),
+        "#/properties/b: nothing is valid",
+    ),
     "a new not": ({}, {"not": {"type": "string"}}, "#: not is not the same"),
     "a new condition": ({}, {"if": {}, "then": False}, "#: if is not the same"),
     "recursive": (WIDER_TREE, TREE, "#/properties/next/properties/value: numbers with a fraction"),
