@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sharegroup.cli.formats.kafka_formatter import kafka_writer
 from sharegroup.cli.formats.writing import Row, with_escaped_names
 from sharegroup.cli.log_lines import SafeFormatter
 from sharegroup.cli.output import Listing, complain, done
+from sharegroup.cli.record_formats import record_format_options
 from sharegroup.client.net.refusals import refused
 from sharegroup.errors import InvalidRequest
 from sharegroup.worker.telemetry.logs import JsonFormatter, LogfmtFormatter
@@ -98,15 +100,15 @@ def test_keys_and_headers_are_escaped_for_a_terminal_and_values_are_not() -> Non
 
 
 def test_pipe_gets_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sharegroup.cli import consume
+    @record_format_options
+    def shown(write: Callable[[Row], bytes]) -> bytes:
+        return write(Row("orders", 0, 0, 0, b"\x1bkey", b"\x1bvalue", ()))
 
     options = {"as_json": False, "form": None, "null_marker": None}
-    options["properties"] = ("print.key=true",)
-    row = Row("orders", 0, 0, 0, b"\x1bkey", b"\x1bvalue", ())
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert consume._writer(options)(row) == b"\x1bkey\t\x1bvalue\n"
+    assert shown(properties=("print.key=true",), **options) == b"\x1bkey\t\x1bvalue\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert consume._writer(options)(row) == b"\\x1bkey\t\x1bvalue\n"
+    assert shown(properties=("print.key=true",), **options) == b"\\x1bkey\t\x1bvalue\n"
 
 
 def conversions(text: str) -> list[str]:

@@ -214,4 +214,4 @@ def _compiled(text: str, files: dict[str, Any]) -> bytes:
                 f"expected a .proto file whose imports are references of the schema: {reason}"
             )
         compiled = descriptor_pb2.FileDescriptorSet.FromString((place / "out.bin").read_bytes())
-    return compiled.file[-1].SerializeToString()
+    return bytes(compiled.file[-1].SerializeToString())
