@@ -1,14 +1,23 @@
-"""A share group as a PySpark streaming source and a Kafka sink: format ``kafka-share``."""
+"""A share group as a PySpark streaming source and a Kafka sink: format ``kafka-share``.
+
+Importing this package sets ``PYSPARK_PYTHON`` if it is unset, so Spark uses the Python that
+imports it.
+"""
 
 try:
     from sharegroup.spark.java import ensure_java
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
-    from sharegroup.spark.python import ensure_python
+    from sharegroup.spark.python import ensure_python, set_default_python
     from sharegroup.spark.source import KafkaShareDataSource
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{error}: sharegroup.spark needs PySpark, pip install 'sharegroup[spark]'"
     ) from error
+
+# An exception to the rule that an import has no effect: without it the first query in a virtual
+# environment that is not activated fails with DATA_SOURCE_NOT_FOUND, because Spark starts the
+# python3 of the PATH, which has no sharegroup.
+set_default_python()
 
 __all__ = [
     "KafkaShareDataSource",

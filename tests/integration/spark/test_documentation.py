@@ -28,11 +28,13 @@ def test_the_pipeline_of_the_page_runs(
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for written, here in {
         "127.0.0.1:9092": bootstrap,
-        "orders.dead": dead,
+        "orders.unreadable": dead,
         '"orders"': repr(topic),
-        '"billing"': repr(group),
-        "billed/": f"{tmp_path}/billed/",  # Spark's working directory is that of its JVM.
-        "billing.checkpoint": f"{tmp_path}/checkpoint",
+        '"warehouse"': repr(group),
+        # Spark's working directory is that of its JVM.
+        "orders.parquet/": f"{tmp_path}/orders.parquet/",
+        "warehouse.checkpoint": f"{tmp_path}/checkpoint",
+        "query.awaitTermination()\n": "",  # This test waits for the rows below.
     }.items():
         assert written in code
         code = code.replace(written, here)
@@ -40,17 +42,17 @@ def test_the_pipeline_of_the_page_runs(
     exec(compile(code, str(PAGE), "exec"), {})
     (query,) = spark.streams.active
     limit = time.monotonic() + WAIT_SECONDS
-    while not (rows := billed(spark, tmp_path)) or letters(spark, bootstrap, dead) != [b"?"]:
+    while not (rows := written_rows(spark, tmp_path)) or letters(spark, bootstrap, dead) != [b"?"]:
         assert query.isActive, query.exception()
         assert time.monotonic() < limit, "the pipeline brings nothing"
     query.stop()
     assert rows == [(1, 9.5), (2, 1.0)]
 
 
-def billed(spark: SparkSession, folder: Path) -> list[tuple[int, float]]:
-    if not list(folder.glob("billed/*/_SUCCESS")):
+def written_rows(spark: SparkSession, folder: Path) -> list[tuple[int, float]]:
+    if not list(folder.glob("orders.parquet/*/_SUCCESS")):
         return []
-    rows = spark.read.parquet(str(folder / "billed")).collect()
+    rows = spark.read.parquet(str(folder / "orders.parquet")).collect()
     return sorted((row.id, row.total) for row in rows)
 
 

@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from sharegroup.spark import ensure_python
+from sharegroup.spark.python import set_default_python
+
+PRINTED = "import os, sharegroup.spark; print(os.environ['PYSPARK_PYTHON'], os.environ['PATH'])"
 
 
 @pytest.fixture
@@ -31,3 +34,32 @@ def test_shell_finds_this_python_without_quotes_also_below_a_blank(elsewhere, va
     asked = ["sh", "-c", f"command -v {os.environ[variable]} && {os.environ[variable]}"]
     told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     assert told == f"{sys.executable}\nfound\n"
+
+
+def test_default_is_set_only_if_no_python_is_named(elsewhere, monkeypatch):
+    path = os.environ["PATH"]
+    set_default_python()
+    assert (os.environ["PYSPARK_PYTHON"], os.environ["PATH"]) == ("/other/python", path)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    set_default_python()
+    assert os.environ["PYSPARK_PYTHON"] == "python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "jupyter"
+
+
+def test_name_is_sparks_default_where_that_is_the_same_python(elsewhere, tmp_path, monkeypatch):
+    """Executors on other machines look the name up, and have a python3 rather than a python."""
+    folder = tmp_path / "a folder" / "bin"
+    (folder / "python3").symlink_to(folder / "python")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    set_default_python()
+    assert os.environ["PYSPARK_PYTHON"] == "python3"
+
+
+def test_import_names_this_python(monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", os.defpath)  # As in an environment that is not activated.
+    told = subprocess.run(
+        [sys.executable, "-c", PRINTED], capture_output=True, text=True, check=True
+    ).stdout.split()
+    folder = os.path.dirname(sys.executable)
+    assert told == ["python3", f"{folder}{os.pathsep}{os.defpath}"]
