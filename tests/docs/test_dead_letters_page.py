@@ -17,7 +17,7 @@ from sharegroup.client import AdminClient, AlterConfig, ConfigResource, Resource
 from sharegroup.testing import TestBroker, run_broker
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "dead-letters.md").read_text()
-SET_UP, LOOK, LETTER, _ = re.findall(r"```\n(.*?)```", PAGE, re.DOTALL)
+SET_UP, LOOK, LETTER, _ = re.findall(r"```(?:sh|text)\n(.*?)```", PAGE, re.DOTALL)
 (REDRIVE,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SECONDS_MAX = 60.0
 

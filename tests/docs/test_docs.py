@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import sharegroup.worker
 from sharegroup.broker.handler_table import HANDLERS
 from sharegroup.wire.apis import APIS
+from tests.docs.write_comparison import RESULTS, SUBJECTS
 from tests.docs.write_docs import DOCS, documents
 from tests.docs.write_reference import SECTIONS
 
@@ -69,9 +71,7 @@ GONE = {"0024-light-imports.md": {"wire/light_imports.py"}}
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize(
-    "name", ["config.md", "protocol.md", "cli.md", "metrics.md", "limits.md", "worker-reference.md"]
-)
+@pytest.mark.parametrize("name", list(documents()))
 def test_generated_document_is_current(name: str) -> None:
     assert (DOCS / name).read_text() == documents()[name], "run: python -m tests.docs.write_docs"
 
@@ -81,6 +81,11 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [link for link in LINK.findall(page.read_text()) if "://" not in link]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert missing == []
+
+
+def test_every_workload_of_the_benchmark_is_in_the_comparison() -> None:
+    shown = sorted(name for names in SUBJECTS.values() for name in names)
+    assert shown == sorted(json.loads(RESULTS.read_text()))
 
 
 def test_every_name_of_the_worker_is_in_its_reference() -> None:

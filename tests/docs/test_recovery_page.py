@@ -15,7 +15,7 @@ from tests.integration.cli.piping import Piped, sharegroup
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "recovery.md").read_text()
 COMMANDS = [
-    line for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
 ]
 CHECK, PLAN, REPAIR, LOGS, PUT_BACK = COMMANDS
 

@@ -41,6 +41,8 @@ from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
 from sharegroup.worker.telemetry.families import FAMILIES as WORKER
+from tests.bench.document import replace_part
+from tests.docs.write_comparison import comparison
 from tests.docs.write_reference import reference
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -191,7 +193,7 @@ history. The first answer must come; Ctrl-C ends it.
 [Which cluster](#which-cluster) says where the address comes from. `--command-config FILE` takes
 the properties files of Kafka's tools:
 
-```
+```properties
 security.protocol=SASL_SSL
 sasl.mechanism=SCRAM-SHA-512
 sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
@@ -300,6 +302,7 @@ def documents() -> dict[str, str]:
         "metrics.md": "\n".join(metrics()) + "\n",
         "limits.md": "\n".join(limits()) + "\n",
         "worker-reference.md": "\n".join(worker_reference()) + "\n",
+        "comparison.md": comparison_page(),
     }
 
 
@@ -469,8 +472,13 @@ def command_line() -> Iterator[str]:
 
 def worker_reference() -> Iterator[str]:
     yield "# Workers: reference"
-    yield f"\n{MADE}\n"
+    yield f"\n{MADE}\n<!-- not run here: signatures, which are no programs -->\n"
     yield from reference()
+
+
+def comparison_page() -> str:
+    """The page with its generated part written anew; the rest of it is written by hand."""
+    return replace_part((DOCS / "comparison.md").read_text(), "lines", "\n".join(comparison()))
 
 
 def page(command: click.Command, name: str) -> Iterator[str]:
@@ -483,7 +491,7 @@ def page(command: click.Command, name: str) -> Iterator[str]:
         help_option_names=cli.context_settings["help_option_names"],
     )
     yield f"## {name}\n"
-    yield "```"
+    yield "```text"
     yield command.get_help(context)
     yield "```\n"
 

@@ -15,7 +15,9 @@ from tests.support.processes import ServeProcess
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "worker.md").read_text()
 STEPS = PAGE[PAGE.index("## First steps") : PAGE.index("## Handlers")]
 (CODE,) = re.findall(r"```python\n(.*?)```", STEPS, re.DOTALL)
-SEND, BILLED, SHOW = re.findall(r"```\n(.*?)```\n", STEPS.partition(CODE)[2][4:], re.DOTALL)
+SEND, BILLED, SHOW = re.findall(
+    r"```(?:console|text)\n(.*?)```\n", STEPS.partition(CODE)[2][4:], re.DOTALL
+)
 PROMPT = "$ "
 PASSING = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|(?<=^member    ).*$", re.MULTILINE)
 """What is different each time: times, and the member's id."""

@@ -24,6 +24,7 @@ from tests.support.processes import cpu_seconds
 
 REACH = {RABBITMQ: 4.0, NATS: 2.5, REDIS: 0.9}
 BARE = "handler call and accept of each record, 100 B: our ShareConsumer"
+WORKER = "handler call and accept of each record, 100 B: our worker framework"
 FRACTION = {RABBITMQ: 40, NATS: 40, REDIS: 10}
 """Of the records of our log, for some seconds of work with each."""
 _queues = count(1)
@@ -49,7 +50,7 @@ class AcknowledgeEach:
             ),
         ),
         Line(
-            what="handler call and accept of each record, 100 B: our worker framework",
+            what=WORKER,
             unit="records/s",
             higher_is_better=True,
             against=tuple(Against(ours=FSYNC, rival=rival, line=BARE) for rival in REACH),

@@ -1,0 +1,83 @@
+"""The runner of pages notices what a reader would notice."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets.page_run import PageRun, SnippetFailed, has_lines
+
+ENVIRONMENT = Path(sys.executable).parent.parent
+
+
+def run(folder: Path, text: str) -> list[int]:
+    """Run a page; return the lines of its blocks that ran."""
+    page = folder / "page.md"
+    page.write_text(text)
+    with PageRun(page, folder, ENVIRONMENT) as reader:
+        return [block.line for block in reader.run()]
+
+
+def test_blocks_share_a_folder_and_programs_in_the_background_go_on(tmp_path: Path) -> None:
+    text = """
+<!-- run: file=counter.py -->
+```python
+import time
+while True:
+    time.sleep(0.05)
+    print("alive", len(open("asked").read()), flush=True)
+```
+```console
+$ printf 1 > asked
+$ python counter.py &
+alive 1
+```
+```console
+$ printf 23 >> asked
+alive ...
+alive 3
+```
+"""
+    assert run(tmp_path, text) == [3, 9, 14]
+
+
+def test_output_that_differs_from_the_page_fails(tmp_path: Path) -> None:
+    page = "```python\nprint('seven', 7)\n```\n<!-- output -->\n```text\nseven {}\n```\n"
+    run(tmp_path, page.format("..."))
+    with pytest.raises(SnippetFailed, match="seven 7"):
+        run(tmp_path, page.format("8"))
+
+
+def test_program_that_fails_is_named_with_what_it_printed(tmp_path: Path) -> None:
+    with pytest.raises(SnippetFailed, match=r"page\.md:1: exit code 3\nbefore"):
+        run(tmp_path, "```python\nimport sys\nprint('before')\nsys.exit(3)\n```\n")
+    with pytest.raises(SnippetFailed, match="exit code 1"):
+        run(tmp_path, "```console\n$ false | cat\n$ echo never\n```\n")
+
+
+def test_program_that_does_not_end_is_stopped_when_it_shows_what_it_should(tmp_path: Path) -> None:
+    text = "<!-- run: until=started -->\n```python\nimport time\nprint('started')\n{}\n```\n"
+    assert run(tmp_path, text.format("while True: time.sleep(1)")) == [2]
+
+
+def test_fragment_runs_in_a_coroutine_after_the_imports_of_its_page(tmp_path: Path) -> None:
+    text = """
+<!-- run: file=names.py inside=file -->
+```python
+import asyncio
+seven = 7
+```
+<!-- run: inside=async needs=broker -->
+```python
+await asyncio.sleep(0)
+assert seven == 7
+```
+"""
+    assert run(tmp_path, text) == [3, 8]
+
+
+def test_three_dots_stand_for_a_part_of_a_line_or_for_lines() -> None:
+    assert has_lines("a 1 b\nx\ny\nc", ["a ... b", "...", "c"])
+    assert not has_lines("a 1 b\nc", ["c", "a ... b"])
