@@ -21,7 +21,7 @@ FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka frameworks kafka-tools \
-	worker-kafka docs-test cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock dist check-release pythons dependency-range \
+	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock dist check-release pythons dependency-range \
 	clean
 
 help: ## Show this list.
@@ -111,6 +111,10 @@ cluster-groups: setup ## New groups around KILLS=10 deaths of brokers, beside th
 
 cluster-chaos: setup ## Break a real cluster under all our clients for SECONDS=600, from SEED, and account for each record.
 	@$(BIN)/python -m tests.cluster_chaos --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(if $(REPORTS),--reports $(REPORTS))
+
+docs: setup ## Build the documentation as a site into build/site; warnings are errors.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built: build/site/index.html"
 
 docs-test: setup ## Run every example of README and docs in an environment made from the wheel (5 minutes); PAGES="docs/client.md".
 	@$(BIN)/python -m tests.docs.snippets $(PAGES)

@@ -43,6 +43,7 @@ from sharegroup.wire.apis import APIS
 from sharegroup.worker.telemetry.families import FAMILIES as WORKER
 from tests.bench.document import replace_part
 from tests.docs.write_comparison import comparison
+from tests.docs.write_options import client_options_page, spark_options_page
 from tests.docs.write_reference import reference
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -302,6 +303,8 @@ def documents() -> dict[str, str]:
         "metrics.md": "\n".join(metrics()) + "\n",
         "limits.md": "\n".join(limits()) + "\n",
         "worker-reference.md": "\n".join(worker_reference()) + "\n",
+        "client-options.md": made("Options of the clients", client_options_page()),
+        "spark-options.md": made("Options of Spark", spark_options_page()),
         "comparison.md": comparison_page(),
     }
 
@@ -474,6 +477,11 @@ def worker_reference() -> Iterator[str]:
     yield "# Workers: reference"
     yield f"\n{MADE}\n<!-- not run here: signatures, which are no programs -->\n"
     yield from reference()
+
+
+def made(title: str, lines: Iterator[str]) -> str:
+    """A page that is wholly generated."""
+    return "\n".join([f"# {title}", f"\n{MADE}\n", *lines]) + "\n"
 
 
 def comparison_page() -> str:

@@ -75,10 +75,16 @@ class SinkOptions:
     """The topic for all rows; None if each row names its topic in the column ``topic``."""
 
 
-class _Option(NamedTuple):
+class Option(NamedTuple):
+    """An option of the format: its name, and the field of the options class that it sets."""
+
     name: str
     field: str
     parse: Callable[[str], Any]
+    default: str
+    """The default in words, in Markdown, for docs/spark-options.md."""
+    text: str
+    """The meaning in words, for the same page."""
     aliases: tuple[str, ...] = ()
 
 
@@ -146,27 +152,69 @@ def _ending(text: str) -> OffsetsOption:
 
 
 _READ = (
-    _Option("subscribe", "topics", _topics),
-    _Option("includeHeaders", "include_headers", _boolean),
-    _Option("includeDeliveryCount", "include_delivery_count", _boolean, aliases=("deliveryCount",)),
-    _Option("failOnDataLoss", "fail_on_data_loss", _boolean),
-    _Option("minPartitions", "partitions_min", _positive),
-    _Option("maxRecordsPerPartition", "records_per_partition_max", _positive),
+    Option("subscribe", "topics", _topics, "required", "names of the topics, with commas between"),
+    Option(
+        *("includeHeaders", "include_headers", _boolean, "`false`"),
+        "adds the column `headers`: `array<struct<key:string,value:binary>>`",
+    ),
+    Option(
+        *("includeDeliveryCount", "include_delivery_count", _boolean, "`false`"),
+        "adds the column `deliveryCount`, 1 for the first delivery",
+        aliases=("deliveryCount",),
+    ),
+    Option(
+        *("failOnDataLoss", "fail_on_data_loss", _boolean, "`true`"),
+        "whether the query ends if a record is deleted before it is read",
+    ),
+    Option(
+        *("minPartitions", "partitions_min", _positive, "one task for each 10,000 rows"),
+        "approximate minimum number of tasks for a batch",
+    ),
+    Option(
+        *("maxRecordsPerPartition", "records_per_partition_max", _positive, "no limit"),
+        "maximum number of rows for each task",
+    ),
 )
-_GROUP = _Option("share.group", "group", _text, aliases=("kafka.share.group.id", "kafka.group.id"))
-_STREAM = (
+_GROUP = Option(
+    *("share.group", "group", _text, "required"),
+    "name of the share group; the query is one member",
+    aliases=("kafka.share.group.id", "kafka.group.id"),
+)
+STREAM = (
     *_READ,
     _GROUP,
-    _Option("maxOffsetsPerTrigger", "records_per_trigger_max", _positive),
-    _Option("keptBytesMax", "kept_bytes_max", _whole),
-    _Option("outcomesLocation", "outcomes_location", _text),
+    Option(
+        *("maxOffsetsPerTrigger", "records_per_trigger_max", _positive, "no limit"),
+        "approximate maximum number of records for a batch; brokers return whole record batches",
+    ),
+    Option(
+        *("keptBytesMax", "kept_bytes_max", _whole, f"{KEPT_BYTES_MAX:,} (1 GiB)"),
+        "maximum size of the records that the driver keeps of a batch, for executors on its own "
+        "machine; `0`: executors fetch all records",
+    ),
+    Option(
+        *("outcomesLocation", "outcomes_location", _text, "`~/.local/state/sharegroup/spark`"),
+        "directory of the files with outcomes for rows; beside the checkpoint if the driver may "
+        "move to another machine",
+    ),
 )
-_BATCH = (
+BATCH = (
     *_READ,
-    _Option("startingOffsets", "starting_offsets", _starting),
-    _Option("endingOffsets", "ending_offsets", _ending),
+    Option(
+        *("startingOffsets", "starting_offsets", _starting, "`earliest`"),
+        'first offsets: `earliest`, or JSON as `{"orders": {"0": 23, "1": -2}}`',
+    ),
+    Option(
+        *("endingOffsets", "ending_offsets", _ending, "`latest`"),
+        "end offsets, which are not read: `latest`, or JSON",
+    ),
 )
-_SINK = (_Option("topic", "topic", _text),)
+SINK = (
+    Option(
+        *("topic", "topic", _text, "the column `topic`"),
+        "topic of all rows; without it each row names its own",
+    ),
+)
 
 _KAFKA = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
@@ -206,20 +254,20 @@ _REFUSED_IN_STREAM = {
 }
 _REFUSED_IN_BATCH = {
     name.lower(): "a batch read acquires nothing: use readStream with the trigger availableNow"
-    for option in _STREAM
+    for option in STREAM
     if option not in _READ
     for name in (option.name, *option.aliases)
 }
 _REFUSED_IN_SINK = {
     name.lower(): "this is an option of reads"
-    for option in (*_STREAM, *_BATCH)
+    for option in (*STREAM, *BATCH)
     for name in (option.name, *option.aliases)
 }
 
 
 def stream_options(given: Mapping[str, str]) -> SourceOptions:
     """Return the options of ``spark.readStream``. InvalidConfig if one is wrong or missing."""
-    parsed = _parse(given, _STREAM, _REFUSED_ANYWHERE | _REFUSED_IN_STREAM, ClientConfig)
+    parsed = _parse(given, STREAM, _REFUSED_ANYWHERE | _REFUSED_IN_STREAM, ClientConfig)
     _require(parsed, "topics", "subscribe")
     _require(parsed, "group", "share.group")
     return SourceOptions(**parsed)
@@ -227,14 +275,14 @@ def stream_options(given: Mapping[str, str]) -> SourceOptions:
 
 def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """Return the options of ``spark.read``. InvalidConfig if one is wrong or missing."""
-    parsed = _parse(given, _BATCH, _REFUSED_ANYWHERE | _REFUSED_IN_BATCH, ClientConfig)
+    parsed = _parse(given, BATCH, _REFUSED_ANYWHERE | _REFUSED_IN_BATCH, ClientConfig)
     _require(parsed, "topics", "subscribe")
     return BatchOptions(**parsed)
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of ``df.write`` and ``df.writeStream``. InvalidConfig if one is wrong."""
-    return SinkOptions(**_parse(given, _SINK, _REFUSED_ANYWHERE | _REFUSED_IN_SINK, ProducerConfig))
+    return SinkOptions(**_parse(given, SINK, _REFUSED_ANYWHERE | _REFUSED_IN_SINK, ProducerConfig))
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -249,7 +297,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 def _parse(
     given: Mapping[str, str],
-    options: Iterable[_Option],
+    options: Iterable[Option],
     refused: Mapping[str, str],
     client: type[ClientConfig],
 ) -> dict[str, Any]:
@@ -299,14 +347,14 @@ def _require(parsed: Mapping[str, Any], field_name: str, option: str) -> None:
         raise InvalidConfig(f"option {option} is missing")
 
 
-def _value(option: _Option, name: str, text: str) -> Any:
+def _value(option: Option, name: str, text: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
         raise InvalidConfig(f"option {name}={text!r}: {error}") from None
 
 
-def _nearest(name: str, known: Mapping[str, _Option]) -> str:
+def _nearest(name: str, known: Mapping[str, Option]) -> str:
     near = difflib.get_close_matches(name, [*known, _BOOTSTRAP], n=1)
     if not near:
         return ""

@@ -102,18 +102,28 @@ class ClientConfig:
     """The ACL operation on a group that the client's user needs."""
 
     bootstrap_servers: BootstrapServers = "127.0.0.1:9092"
+    """Addresses to ask for the cluster's brokers: ``host:port``, with commas between, or a list."""
     client_id: str = "sharegroup"
+    """Name of this client in the logs, metrics and quotas of brokers."""
     request_timeout_ms: int = 30_000
     """Time to wait for the answer to a request; after it the connection is closed."""
     default_api_timeout_ms: int = 60_000
     """Timeout of a call, over reconnects and retries, if the call has no timeout of its own."""
     connect_timeout_ms: int = 10_000
+    """Time to connect to a broker, with TLS and login."""
     retry_backoff_ms: int = 100
+    """Pause before the first retry; it doubles with each retry, with some randomness."""
     retry_backoff_max_ms: int = 1_000
+    """Longest pause between two retries; not below ``retry_backoff_ms``."""
     metadata_max_age_ms: int = 300_000
+    """Age at which the list of brokers, topics and leaders is requested anew.
+
+    After an error that hints at another leader it is requested at once.
+    """
     response_bytes_max: int = 128 * 1024 * 1024
     """Maximum size of a response; a broker that announces a longer one is disconnected."""
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    """Whether connections use TLS (``SSL``) and a login (``SASL_``)."""
     ssl_context: ssl.SSLContext | None = None
     """A TLS context of the application, used instead of the files below."""
     ssl_cafile: str | None = None
@@ -123,12 +133,17 @@ class ClientConfig:
     ssl_keyfile: str | None = None
     """PEM file of the certificate's private key; None: it is in ``ssl_certfile``."""
     ssl_password: str | None = field(default=None, repr=False)
+    """Password of the private key; None if the key is not encrypted."""
     ssl_check_hostname: bool = True
+    """Whether a broker's certificate has to name the host that the client connects to."""
     sasl_mechanism: SaslMechanism | None = None
+    """Mechanism of the login; required by the protocols that begin with ``SASL_``."""
     sasl_plain_username: str | None = None
     """User name for PLAIN and SCRAM; the option has this name in other Python clients, too."""
     sasl_plain_password: str | None = field(default=None, repr=False)
+    """Password for PLAIN and SCRAM."""
     sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
+    """Function, plain or async, that returns a token for OAUTHBEARER; called for each login."""
 
     def __post_init__(self) -> None:
         _check_security(self)
@@ -179,25 +194,46 @@ class ReadingConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """Settings of a Producer; docs/config.md describes each of them."""
+    """Settings of a Producer; docs/client-options.md lists them."""
 
     metrics_group: ClassVar[str] = "producer-metrics"
     topic_operation: ClassVar[str] = "WRITE"
 
     acks: Acks = "all"
-    idempotent: bool = True
-    linger_ms: int = 5
-    batch_bytes: int = 64 * 1024
-    """A batch that reaches this many bytes before compression is sent without lingering.
+    """Confirmation to wait for: ``"all"`` (-1) in-sync replicas, the leader (1), or none (0).
 
-    Not more than ``request_bytes_max``.
+    An idempotent producer needs ``"all"``.  With 0 a lost record raises no error.
+    """
+    idempotent: bool = True
+    """Whether brokers recognise a batch that is sent again, and write it once and in order."""
+    linger_ms: int = 5
+    """Time that a batch waits for more records before it is sent.
+
+    A longer time gives larger batches and fewer requests; 0 sends each batch as soon as a request
+    is free.  A full batch does not wait, nor does any during `flush` and `close`.
+    """
+    batch_bytes: int = 64 * 1024
+    """Size in bytes, before compression, at which a batch is sent without lingering.
+
+    Not more than ``request_bytes_max``.  A larger record is a batch of its own.
     """
     buffer_bytes: int = 32 * 1024 * 1024
     """Maximum size of all records that wait or are under way; beyond it `send` waits."""
     request_bytes_max: int = 1024 * 1024
+    """Maximum size of a record and of a request, before compression.
+
+    A larger record raises MessageTooLarge.  The broker's ``max.message.bytes`` is a limit, too.
+    """
     compression: Compression | None = None
+    """Codec of batches: ``gzip``, ``snappy``, ``lz4`` or ``zstd``; None: not compressed."""
     delivery_timeout_ms: int = 120_000
+    """Time from `send` to the outcome, over retries, reconnects and restarts of brokers.
+
+    After it the records of the batch fail with RequestTimedOut, which says whether they may have
+    been written.
+    """
     max_block_ms: int = 60_000
+    """Time that `send` waits for the topic's metadata, and as long again for buffer space."""
     in_flight_max: int = 5
     """Maximum number of batches of one partition under way; brokers remember the last five."""
 

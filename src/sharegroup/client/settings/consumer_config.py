@@ -70,7 +70,7 @@ class ShareConsumerOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareConsumerConfig(ClientConfig):
-    """Settings of a ShareConsumer; docs/config.md describes each of them."""
+    """Settings of a ShareConsumer; docs/client-options.md lists them."""
 
     elsewhere: ClassVar[Mapping[str, str]] = GROUP_CONFIGS
     metrics_group: ClassVar[str] = "consumer-metrics"
@@ -78,7 +78,9 @@ class ShareConsumerConfig(ClientConfig):
     group_operation: ClassVar[str] = "READ"
 
     group_id: str = ""
+    """Id of the share group; required."""
     client_rack: str | None = None
+    """Rack of this client; it is sent to the group coordinator."""
     start_from: StartFrom | None = None
     """Where the group starts in topics that it has no offsets for; None: as the group is set.
 
@@ -86,7 +88,12 @@ class ShareConsumerConfig(ClientConfig):
     members and for topics and partitions that the group reads later.
     """
     share_acknowledgement_mode: AcknowledgementMode = AcknowledgementMode.IMPLICIT
+    """Who acknowledges: the next poll (``implicit``) or the application (``explicit``)."""
     share_acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    """Whether the broker may lock whole log batches, or never more than was requested.
+
+    ``batch_optimized`` is faster; ``record_limit`` (Apache Kafka 4.2 and later) is exact.
+    """
     in_flight_max: int | None = None
     """Maximum number of unsettled records that are handed out, over several polls.
 
@@ -106,6 +113,7 @@ class ShareConsumerConfig(ClientConfig):
     renew_age_max_ms: int = 300_000
     """Age from which ``auto_renew`` no longer renews a lock, because its handler probably hangs."""
     max_poll_records: int = 500
+    """Maximum number of records of one poll, and of one fetch."""
     max_poll_interval_ms: int = 300_000
     """Maximum time between polls; after it the consumer leaves the group until the next poll."""
     fetch_ahead_ms: int = 100
@@ -114,13 +122,19 @@ class ShareConsumerConfig(ClientConfig):
     Records that are fetched ahead wait in the consumer, and their locks run meanwhile.
     """
     fetch_min_bytes: int = 1
+    """Size of records for which a broker waits, up to ``fetch_max_wait_ms``."""
     fetch_max_bytes: int = 50 * 1024 * 1024
+    """Size of records after which a broker ends its answer; one batch may exceed it."""
     fetch_max_wait_ms: int = 500
+    """Time that a broker holds a fetch while it has fewer than ``fetch_min_bytes``."""
     decompressed_bytes_max: int = 128 * 1024 * 1024
     """Maximum decompressed size of a record batch; a larger batch is treated as corrupt."""
     key_deserializer: Deserializer | None = None
+    """Function that makes the key from bytes; None: keys stay bytes."""
     value_deserializer: Deserializer | None = None
+    """Function that makes the value from bytes; None: values stay bytes."""
     on_deserialization_error: OnDeserializationError = OnDeserializationError.RAISE
+    """Action when a deserializer fails: ``raise``, ``reject``, or ``raw`` for the bytes."""
 
     def __post_init__(self) -> None:
         super(ShareConsumerConfig, self).__post_init__()

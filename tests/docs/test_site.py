@@ -1,0 +1,108 @@
+"""The site of `make docs`: builds without a warning and a network, and has the whole reference."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.docs.write_docs import DOCS
+
+pytest.importorskip("mkdocs", reason="needs the extra docs")
+pytest.importorskip("mkdocstrings", reason="needs the extra docs")
+
+ROOT = DOCS.parent
+NO_NETWORK = "http://127.0.0.1:9"
+"""A proxy that is not there."""
+IN_THE_REFERENCE = ("client", "client.sync", "spark")
+LOADS = {"audio", "embed", "iframe", "img", "link", "object", "script", "source", "video"}
+"""The elements that make a browser load something; a link of `a` is only followed by a reader."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "HTTP_PROXY": NO_NETWORK,
+            "HTTPS_PROXY": NO_NETWORK,
+            "NO_MKDOCS_2_WARNING": "1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+class Loaded(HTMLParser):
+    """Collects what a page makes a browser load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in LOADS:
+            self.addresses += [
+                value for name, value in attrs if name in ("src", "href", "data") and value
+            ]
+
+
+def loaded(site: Path) -> Iterator[str]:
+    for page in site.rglob("*.html"):
+        parser = Loaded()
+        parser.feed(page.read_text())
+        yield from parser.addresses
+    for sheet in site.rglob("*.css"):
+        yield from re.findall(r"(?:url\(|@import )['\"]?([^'\")\s]+)", sheet.read_text())
+
+
+def test_pages_load_nothing_from_another_host(site: Path) -> None:
+    addresses = list(loaded(site))
+    assert len(addresses) > 100
+    assert [address for address in addresses if re.match(r"(https?:)?//", address)] == []
+    # The theme's script loads a drawing library from another host for these blocks alone.
+    assert [page for page in site.rglob("*.html") if 'class="mermaid"' in page.read_text()] == []
+
+
+def documented(site: Path) -> set[str]:
+    """The last parts of the names that the site describes, from its inventory."""
+    inventory = (site / "objects.inv").read_bytes()
+    lines = zlib.decompress(inventory.split(b"zlib.\n", 1)[1]).decode().splitlines()
+    return {line.split(" ")[0].rpartition(".")[2] for line in lines}
+
+
+@pytest.mark.parametrize("package", IN_THE_REFERENCE)
+def test_reference_has_every_public_name(site: Path, package: str) -> None:
+    module = import_module(f"sharegroup.{package}")
+    from_elsewhere = {"KafkaShareDataSource"}  # Spark makes it from the format's name.
+    defined = {name for name in module.__all__ if name not in from_elsewhere}
+    assert defined - documented(site) == set()
+
+
+def test_reference_shows_methods_with_their_texts(site: Path) -> None:
+    page = (site / "reference" / "client.html").read_text()
+    assert "Queue one record, waiting for buffer space if necessary" in page
+    assert "Example::" not in page
+
+
+def test_comments_for_the_runner_of_examples_are_left_out(site: Path) -> None:
+    assert not any("<!-- run" in page.read_text() for page in site.rglob("*.html"))
+
+
+def test_pages_of_the_root_are_part_of_the_site(site: Path) -> None:
+    page = (site / "project" / "contributing.html").read_text()
+    assert 'href="../glossary.html"' in page
