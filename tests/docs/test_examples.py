@@ -30,7 +30,7 @@ from sharegroup.testing.embedded import TestBroker
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"Example::\n\n((?:[ ]{4,}.*\n|\n)+)")
 PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-WORKER, PIPELINE, EMBEDDED = PYTHON_BLOCK.findall((ROOT / "README.md").read_text())
+WORKER, PIPELINE, _ = PYTHON_BLOCK.findall((ROOT / "README.md").read_text())
 
 
 def docstring_examples() -> Iterator[tuple[str, str]]:
@@ -113,11 +113,6 @@ def test_worker_of_the_readme_bills_an_order_and_buries_another(
 
     asyncio.run(run())
     assert capsys.readouterr().out == "billed Order(id=1, total=30)\n"
-
-
-def test_broker_of_the_readme_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(EMBEDDED, "README.md", "exec"), {})
-    assert re.match(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
 
 
 def test_pipeline_of_the_readme_is_the_one_that_runs() -> None:

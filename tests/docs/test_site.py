@@ -22,7 +22,7 @@ pytest.importorskip("mkdocstrings", reason="needs the extra docs")
 ROOT = DOCS.parent
 NO_NETWORK = "http://127.0.0.1:9"
 """A proxy that is not there."""
-IN_THE_REFERENCE = ("client", "client.sync", "spark")
+IN_THE_REFERENCE = ("client", "client.sync", "spark", "testing")
 LOADS = {"audio", "embed", "iframe", "img", "link", "object", "script", "source", "video"}
 """The elements that make a browser load something; a link of `a` is only followed by a reader."""
 
@@ -97,6 +97,12 @@ def test_reference_shows_methods_with_their_texts(site: Path) -> None:
     page = (site / "reference" / "client.html").read_text()
     assert "Queue one record, waiting for buffer space if necessary" in page
     assert "Example::" not in page
+
+
+def test_interactive_sessions_of_docstrings_are_blocks_of_code(site: Path) -> None:
+    page = (site / "reference" / "testing.html").read_text()
+    assert 'class="gp"' in page  # The prompt, as the highlighter marks it.
+    assert "<blockquote>" not in page
 
 
 def test_comments_for_the_runner_of_examples_are_left_out(site: Path) -> None:

@@ -23,7 +23,7 @@ from tests.docs.snippets.page_run import PageRun, SnippetFailed, java_is_missing
 
 BUILD = ROOT / "build" / "docs-test"
 EXTRAS = "arrow,spark,java,metrics,worker"
-ALSO = ("pytest", "tzdata")
+ALSO = ("confluent-kafka", "pytest")
 
 
 def pages() -> list[Path]:

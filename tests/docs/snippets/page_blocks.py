@@ -20,16 +20,30 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ("python", "console", "sh")
 """Languages of blocks that run: a script, commands after ``$ `` with output, commands alone."""
-OPTIONS = ("file", "inside", "needs", "until", "until_file")
+OPTIONS = ("file", "inside", "needs", "until", "until_file", "with")
 NEEDS = ("broker", "java")
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)(?P<attributes>[^`]*)$")
 _COMMENT = re.compile(r"^ *<!-- (?P<text>(?:not )?run(?! here)\b.*|output) -->$")
 _WHOLE_PAGE = re.compile(r"^<!-- (not run|run) here(?:: | by )(.+) -->$", re.MULTILINE)
+
+
+class Step(NamedTuple):
+    """A command of a block, and the lines that the page shows below it."""
+
+    command: str
+    printed: tuple[str, ...]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a reader waits for its output before the next command: it runs on (``&``)."""
+        is_background = re.search(r"(?<![>&])&(?=\s|$)", self.command) is not None
+        return is_background and bool(self.printed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class Block:
     options: dict[str, str] = field(default_factory=dict)
     """``file=NAME``: the block is this file, which a later block uses, so it does not run itself.
     ``inside=async``: the block runs inside a coroutine, after the page's imports (``inside=file``).
+    ``with=pytest``: the block is a file of tests.
     ``needs=broker``: a broker with the topic orders, and one new record in it.
     ``needs=java``: a Java that Spark can use.
     ``until=TEXT`` and ``until_file=GLOB``: the program runs until it is stopped; wait for this.
@@ -59,28 +74,21 @@ class Block:
         is_ours = self.page.is_relative_to(ROOT)
         return f"{self.page.relative_to(ROOT) if is_ours else self.page.name}:{self.line}"
 
-    def commands(self) -> list[str]:
-        """The commands of a block of shell, each with its continued lines."""
+    def steps(self) -> list[Step]:
+        """The commands of a block of shell, each with the lines that it prints."""
         if self.language == "sh":
-            return [self.text]
-        found: list[str] = []
+            return [Step(self.text, ())]
+        found: list[Step] = []
         is_continued = False
         for line in self.text.splitlines():
             if line.startswith("$ "):
-                found.append(line[2:])
+                found.append(Step(line[2:], ()))
             elif is_continued:
-                found[-1] += f"\n{line}"
-            else:
-                continue
-            is_continued = line.endswith("\\")
+                found[-1] = Step(f"{found[-1].command}\n{line}", ())
+            elif line and found:
+                found[-1] = Step(found[-1].command, (*found[-1].printed, line))
+            is_continued = line.endswith("\\") and (line.startswith("$ ") or is_continued)
         return found
-
-    def expected(self) -> list[str]:
-        """The lines that its commands print, in order."""
-        if self.language != "console":
-            return []
-        commands = "\n".join(f"$ {command}" for command in self.commands()).splitlines()
-        return [line for line in self.text.splitlines() if line and line not in commands]
 
 
 def blocks(page: Path) -> list[Block]:

@@ -1,7 +1,7 @@
 """Runs the blocks of a page in order, as a reader does who follows it in one folder.
 
 Each block is a process of its own.  Programs in the background (``&``) run until the page ends.
-Two things are not as on the page: Kafka's port and that of metrics are free ones, and the programs
+Two things are not as on the page: the ports are free ones, and the programs
 are those of one environment, which the caller names.
 """
 
@@ -23,10 +23,10 @@ from typing import Self
 
 from sharegroup.client import AlterConfig, ConfigResource, NewTopic, ResourceType
 from sharegroup.client.sync import AdminClient, Producer
-from tests.docs.snippets.page_blocks import Block, blocks
+from tests.docs.snippets.page_blocks import Block, Step, blocks
 
-PORTS = ("9092", "9464")
-"""Kafka's port and that of metrics on the pages; a run replaces them by free ones."""
+PORTS = ("9092", "9464", "9099")
+"""Kafka's port, that of metrics and that of faults; a run replaces them by free ones."""
 BLOCK_SECONDS_MAX = 60.0
 JAVA_SECONDS_MAX = 150.0
 STOP_SECONDS_MAX = 15.0
@@ -94,17 +94,32 @@ class PageRun:
             text = f"{self._imports}\n\nasync def main():\n{body}\n\nasyncio.run(main())\n"
         script = self._folder / f"line{block.line}.py"
         script.write_text(text)
+        command = [str(self._bin / "python"), script.name]
+        if block.options.get("with") == "pytest":
+            command[1:1] = ["-m", "pytest", "-q"]
         # As with an environment that is not activated: only the path names this Python.
-        with self._process(block, [str(self._bin / "python"), script.name], os.defpath) as process:
+        with self._process(block, command, os.defpath) as process:
             self._wait(block, process, [])
 
     def _run_commands(self, block: Block) -> None:
-        commands = "\n".join(map(self._served, block.commands()))
-        script = self._folder / f"line{block.line}.sh"
-        script.write_text(f"set -euo pipefail\n{self._with_ports(commands)}\n")
+        """Run the commands in one shell, or in several: after a program in the background that
+        prints something, a reader waits for that.
+        """
+        shells: list[list[Step]] = [[]]
+        for step in block.steps():
+            shells[-1].append(step)
+            if step.is_awaited:
+                shells.append([])
+        expected: list[str] = []
         path = os.pathsep.join([str(self._bin), os.environ["PATH"]])
-        with self._process(block, ["bash", script.name], path) as process:
-            self._wait(block, process, block.expected())
+        self._log_of(block).write_bytes(b"")
+        for steps in filter(None, shells):
+            commands = "\n".join(self._served(step.command) for step in steps)
+            script = self._folder / f"line{block.line}.sh"
+            script.write_text(f"set -euo pipefail\n{self._with_ports(commands)}\n")
+            expected += [line for step in steps for line in step.printed]
+            with self._process(block, ["bash", script.name], path) as process:
+                self._wait(block, process, expected)
 
     def _served(self, command: str) -> str:
         """The command, with the port of this run if it starts a broker at Kafka's."""
@@ -126,7 +141,7 @@ class PageRun:
         }
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "VIRTUAL_ENV"):
             environment.pop(name, None)
-        with self._log_of(block).open("wb") as log:
+        with self._log_of(block).open("ab") as log:
             process = subprocess.Popen(
                 command,
                 cwd=self._folder,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets.page_blocks import PROGRAMS, ROOT, Block, blocks
+from tests.docs.snippets.page_blocks import PROGRAMS, ROOT, Block, Step, blocks
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -37,8 +37,18 @@ def test_pages_have_blocks_that_run() -> None:
 
 def test_commands_have_their_continued_lines_and_output_is_what_is_left(tmp_path: Path) -> None:
     block = first_block(tmp_path, "```console\n$ one \\\n    two\nprinted\n$ three\n```\n")
-    assert block.commands() == ["one \\\n    two", "three"]
-    assert block.expected() == ["printed"]
+    assert block.steps() == [Step("one \\\n    two", ("printed",)), Step("three", ())]
+
+
+@pytest.mark.parametrize(
+    ("command", "awaited"),
+    [("a &", True), ("a & echo $!", True), ("a && b", False), ("a 2>&1", False), ("a", False)],
+)
+def test_reader_waits_for_the_output_of_a_program_in_the_background(
+    tmp_path: Path, command: str, awaited: bool
+) -> None:
+    (step,) = first_block(tmp_path, f"```console\n$ {command}\nready\n```\n").steps()
+    assert step.is_awaited == awaited
 
 
 def test_options_are_read_from_the_comment_before_the_block(tmp_path: Path) -> None:
