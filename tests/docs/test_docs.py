@@ -84,6 +84,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_lists_read_alike_in_the_repository_and_on_the_site(page: Path) -> None:
+    """The site's Markdown needs four spaces below an item, and an empty line before a list."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", text, re.MULTILINE) == []
+    before = re.findall(r"^(?![-*\d ]|$)(.+)\n(?:[-*]|\d+\.) .*", text, re.MULTILINE)
+    assert [line for line in before if not line.startswith("#")] == []
+
+
 def test_every_workload_of_the_benchmark_is_in_the_comparison() -> None:
     shown = sorted(name for names in SUBJECTS.values() for name in names)
     assert shown == sorted(json.loads(RESULTS.read_text()))
