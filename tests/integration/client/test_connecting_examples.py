@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import os
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from sharegroup.client import sync
 from sharegroup.testing import run_broker
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "connecting.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+NAMES, *BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 EXPECTED = (
     "",
     "[0, 1, 2]\nb'Dear 0'\nb'Dear 1'\nb'Dear 2'\n",
@@ -48,10 +46,12 @@ def test_example_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "pencil")
-    names: dict[str, Any] = {name: getattr(client, name) for name in client.__all__}
-    names |= {"bootstrap_servers": bootstrap, "os": os, "timedelta": timedelta}
+    names: dict[str, Any] = {}
+    exec(compile(NAMES, "names", "exec"), names)
+    names["bootstrap_servers"] = bootstrap
+    block = BLOCKS[index].replace("127.0.0.1:9092", bootstrap)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    result = eval(compile(BLOCKS[index], f"block {index}", "exec", flags=flags), names)
+    result = eval(compile(block, f"block {index}", "exec", flags=flags), names)
     if inspect.iscoroutine(result):
         asyncio.run(result)
     printed = capsys.readouterr().out
