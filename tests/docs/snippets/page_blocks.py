@@ -40,10 +40,14 @@ class Step(NamedTuple):
     printed: tuple[str, ...]
 
     @property
+    def is_background(self) -> bool:
+        """Whether a program runs on after the command (``&``)."""
+        return re.search(r"(?<![>&])&(?=\s|$)", self.command) is not None
+
+    @property
     def is_awaited(self) -> bool:
         """Whether a reader waits for its output before the next command: it runs on (``&``)."""
-        is_background = re.search(r"(?<![>&])&(?=\s|$)", self.command) is not None
-        return is_background and bool(self.printed)
+        return self.is_background and bool(self.printed)
 
 
 @dataclass(frozen=True, slots=True)

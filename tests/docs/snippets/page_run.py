@@ -48,6 +48,8 @@ class PageRun:
         self._ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
         self._sessions: list[subprocess.Popen[bytes]] = []
         self._has_broker = False
+        self._has_background = False
+        """Whether several programs print, in an order that no page can know."""
         self._imports = ""
         self._output = ""
 
@@ -108,6 +110,7 @@ class PageRun:
         shells: list[list[Step]] = [[]]
         for step in block.steps():
             shells[-1].append(step)
+            self._has_background |= step.is_background
             if step.is_awaited:
                 shells.append([])
         expected: list[str] = []
@@ -175,7 +178,8 @@ class PageRun:
             _stop(process)
 
     def _prints(self, block: Block, expected: list[str]) -> bool:
-        return has_lines(self._all_printed(), [self._with_ports(line) for line in expected])
+        lines = [self._with_ports(line) for line in expected]
+        return has_lines(self._all_printed(), lines, in_order=not self._has_background)
 
     def _check_output(self, block: Block) -> None:
         expected = [line for line in self._with_ports(block.text).splitlines() if line.strip()]
@@ -239,15 +243,17 @@ class PageRun:
         return "\n".join(log.read_text(errors="replace") for log in logs)
 
 
-def has_lines(printed: str, expected: list[str]) -> bool:
-    """Whether the lines are among the printed ones, in order; ``...`` stands for anything."""
-    lines = iter(printed.splitlines())
+def has_lines(printed: str, expected: list[str], *, in_order: bool = True) -> bool:
+    """Whether each of the lines is among the printed ones; ``...`` stands for anything."""
+    lines = [line.rstrip() for line in printed.splitlines()]
     for wanted in expected:
         if wanted.strip() == "...":
             continue
         pattern = ".*".join(map(re.escape, re.split(r"\.\.\.", wanted.rstrip())))
-        if not any(re.fullmatch(pattern, line.rstrip()) for line in lines):
+        found = next((place for place, line in enumerate(lines) if re.fullmatch(pattern, line)), -1)
+        if found < 0:
             return False
+        del lines[0 if in_order else found : found + 1]
     return True
 
 

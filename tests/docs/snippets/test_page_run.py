@@ -81,3 +81,8 @@ assert seven == 7
 def test_three_dots_stand_for_a_part_of_a_line_or_for_lines() -> None:
     assert has_lines("a 1 b\nx\ny\nc", ["a ... b", "...", "c"])
     assert not has_lines("a 1 b\nc", ["c", "a ... b"])
+
+
+def test_order_of_lines_counts_unless_several_programs_print() -> None:
+    assert has_lines("a 1 b\nc", ["c", "a ... b"], in_order=False)
+    assert not has_lines("a\nb", ["a", "a"], in_order=False)
