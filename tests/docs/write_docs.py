@@ -117,6 +117,8 @@ If no broker answers within a second, a terminal shows `waiting for HOST:PORT`; 
 trying until `--timeout`. Ctrl-C ends it within a second: records that are not finished by then are
 counted on standard error, and go back to their group.
 
+A terminal shows the progress of long commands on standard error; pipes and files get none.
+
 ## Exit codes
 
 0 done, 1 failed, 2 misused; 130 ended by Ctrl-C. Of what failed, one line on standard error says

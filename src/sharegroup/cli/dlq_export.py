@@ -54,7 +54,7 @@ def command(
                 count += 1
         return count
 
-    count = with_queue(access, topic, export)
+    count = with_queue(access, topic, export, shows_progress=not output.isatty())
     output.flush()
     if output is not sys.stdout.buffer:
         complain(f"wrote {count} dead letters")

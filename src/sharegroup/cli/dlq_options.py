@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +14,7 @@ from sharegroup.cli.cluster_access import Access, Verb, telling_errors
 from sharegroup.cli.formats.writing import Row, as_json, rfc3339
 from sharegroup.cli.log_positions import moment_ms
 from sharegroup.cli.output import complain
+from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.errors import KafkaError
@@ -115,13 +117,27 @@ OPTIONS = (
 )
 
 
-def with_queue(access: Access, topic: str, work: Callable[[DeadLetterQueue], Awaitable[T]]) -> T:
-    """Run ``work`` on the dead-letter queue of a topic; errors become one line."""
+def with_queue(
+    access: Access,
+    topic: str,
+    work: Callable[[DeadLetterQueue], Awaitable[T]],
+    *,
+    shows_progress: bool = True,
+) -> T:
+    """Run ``work`` on the dead-letter queue of a topic; errors become one line.
+
+    ``shows_progress`` must be False if the work prints on a terminal meanwhile.
+    """
 
     async def run() -> T:
         queue = DeadLetterQueue(topic, **access.client_options())
         async with (
             telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)),
+            (
+                showing_progress(f"reading {topic}", lambda: received_bytes(queue), unit="bytes")
+                if shows_progress
+                else nullcontext()
+            ),
             queue,
         ):
             return await work(queue)
@@ -133,6 +149,12 @@ def with_queue(access: Access, topic: str, work: Callable[[DeadLetterQueue], Awa
 def lacks_queue_broker(queue: DeadLetterQueue) -> bool:
     """Whether no broker answers the client that reads the letters."""
     return lacks_broker(queue.cluster.metrics.read())
+
+
+def received_bytes(queue: DeadLetterQueue) -> float:
+    """Return the number of bytes that were received so far, letters and all other responses."""
+    groups = queue.cluster.metrics.read().values()
+    return sum(group.get("incoming-byte-total", 0) for group in groups)
 
 
 def pass_over(batch: PartitionRange, error: KafkaError) -> None:

@@ -15,6 +15,7 @@ from sharegroup.cli.cluster_access import Access, cluster_options, json_option, 
 from sharegroup.cli.dlq_options import lacks_queue_broker, selection_options
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import complain, printable, table
+from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.running import Stop, run, until_stopped
 from sharegroup.cli.waiting import telling_waits
 from sharegroup.client.produce.producer import Producer
@@ -22,7 +23,7 @@ from sharegroup.client.settings.client_config import ProducerConfig
 from sharegroup.errors import KafkaError
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
 from sharegroup.worker.dead_letters.redrive import WHY_LEFT, Redrive, Redriven, RedriveOptions
-from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.worker.dead_letters.topics import LETTER_BYTES_MAX
 
 GC_THRESHOLDS = (100_000, 20, 100)
@@ -135,11 +136,24 @@ async def _send_back(
 ) -> Redriven:
     async with queue:
         sending_back = Redrive(queue, producer, options)
+        letters = sum(log_range.end - log_range.first for log_range in queue.ranges)
+        total = min(letters, options.limit or letters) if options.selection is EVERYTHING else None
         try:
-            return await sending_back.run(stop)
+            async with showing_progress(
+                f"redriving {queue.topic}",
+                lambda: _done_count(sending_back.done),
+                total=lambda: total,
+                unit="dead letters",
+            ):
+                return await sending_back.run(stop)
         except (KafkaError, asyncio.CancelledError):
             complain(_text(sending_back.done, options))  # Report the records sent so far.
             raise
+
+
+def _done_count(done: Redriven) -> int:
+    refused = sum(refusal.letters for refusal in done.refused)
+    return sum(done.sent.values()) + sum(done.left.values()) + refused
 
 
 def _facts(done: Redriven, options: RedriveOptions) -> dict[str, Any]:

@@ -55,6 +55,7 @@ from sharegroup.cli.measuring.payloads import (
 )
 from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
 from sharegroup.cli.name_arguments import complete_topics
+from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.running import Stop, run, until_stopped
 from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.produce.producer import Producer
@@ -151,11 +152,18 @@ def produce(*, access: Access, command_properties: tuple[str, ...], **options: A
             }
         )
         try:
-            say = (lambda _: None) if options["as_json"] else click.echo
-            async with telling_waits(
-                access.bootstrap_servers, lambda: lacks_broker(producer.metrics())
+            producing = Producing(producer, plan)
+            async with (
+                telling_waits(access.bootstrap_servers, lambda: lacks_broker(producer.metrics())),
+                showing_progress(
+                    "producing",
+                    lambda: producing.produced.flow.records,
+                    total=lambda: plan.count,
+                    unit="records",
+                ) as bar,
             ):
-                return await Producing(producer, plan, say).run(stop), producer.metrics()
+                say = (lambda _: None) if options["as_json"] else bar.echo
+                return await producing.run(stop, say), producer.metrics()
         finally:
             await producer.close(timeout=0)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import click
@@ -39,6 +41,7 @@ from sharegroup.cli.formats.template import (
 )
 from sharegroup.cli.name_arguments import complete_topics
 from sharegroup.cli.output import complain
+from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.record_sender import Counts, Defaults, RecordSender
 from sharegroup.cli.running import Stop, run, until_stopped
 from sharegroup.cli.standard_streams import read_chunks
@@ -48,7 +51,7 @@ from sharegroup.client.settings.client_config import ProducerConfig
 
 STDIN = "-"
 LOOK_SECONDS = 0.2
-"""The interval of checking outcomes and showing progress, also while no input arrives."""
+"""The interval of checking outcomes, also while no input arrives."""
 
 NewReader = Callable[[], Reader]
 
@@ -166,9 +169,15 @@ async def _produce(
     )
     sender = RecordSender(producer, options["topic"], _defaults(options))
     looking = asyncio.create_task(_look(sender, stop))
-    sending = sender.send_all(_records(options["file"] or (STDIN,), reader, stop))
-    async with telling_waits(
-        access.bootstrap_servers, lambda: sender.is_waiting and lacks_broker(producer.metrics())
+    files = options["file"] or (STDIN,)
+    source = _Input(files, reader)
+    sending = sender.send_all(source.records(stop))
+    async with (
+        telling_waits(
+            access.bootstrap_servers,
+            lambda: sender.is_waiting and lacks_broker(producer.metrics()),
+        ),
+        _progress(source, sender),
     ):
         try:
             await until_stopped(sending, stop)
@@ -192,25 +201,58 @@ def _defaults(options: dict[str, Any]) -> Defaults:
     )
 
 
-async def _records(
-    names: Sequence[str], new_reader: NewReader, stop: Stop
-) -> AsyncIterator[list[NewRecord]]:
-    """Yield the records of all files; each list has the records that end in one chunk."""
-    for name in names:
-        fd = sys.stdin.fileno() if name == STDIN else os.open(name, os.O_RDONLY)
-        reader = new_reader()
-        try:
-            async for chunk in read_chunks(fd, stop):
-                for records in _whole(reader.feed(chunk)):
-                    yield records
-            if not stop.is_set():  # After a stop the last record may be incomplete.
-                for records in _whole(reader.finish()):
-                    yield records
-        except RecordFormatError as error:
-            raise RecordFormatError(f"{_shown(name)}: {error}") from error
-        finally:
-            if name != STDIN:
-                os.close(fd)
+class _Input:
+    """The files to read, and how much of them was read."""
+
+    def __init__(self, names: Sequence[str], new_reader: NewReader) -> None:
+        self._names = names
+        self._new_reader = new_reader
+        self.read_bytes = 0
+
+    @property
+    def total_bytes(self) -> int | None:
+        """The size of all files; None if one is a pipe or a terminal."""
+        if STDIN in self._names:
+            return None
+        results = [os.stat(name) for name in self._names]
+        are_files = all(stat.S_ISREG(result.st_mode) for result in results)
+        return sum(result.st_size for result in results) if are_files else None
+
+    async def records(self, stop: Stop) -> AsyncIterator[list[NewRecord]]:
+        """Yield the records of all files; each list has the records that end in one chunk."""
+        for name in self._names:
+            fd = sys.stdin.fileno() if name == STDIN else os.open(name, os.O_RDONLY)
+            reader = self._new_reader()
+            try:
+                async for chunk in read_chunks(fd, stop):
+                    self.read_bytes += len(chunk)
+                    for records in _whole(reader.feed(chunk)):
+                        yield records
+                if not stop.is_set():  # After a stop the last record may be incomplete.
+                    for records in _whole(reader.finish()):
+                        yield records
+            except RecordFormatError as error:
+                raise RecordFormatError(f"{_shown(name)}: {error}") from error
+            finally:
+                if name != STDIN:
+                    os.close(fd)
+
+
+def _progress(source: _Input, sender: RecordSender) -> AbstractAsyncContextManager[object]:
+    """Return the progress: of the bytes of files, or of the records of a pipe.
+
+    There is none while a person types the records: a bar would get between the lines.
+    """
+    total = source.total_bytes
+    if total is not None:
+        return showing_progress(
+            "producing", lambda: source.read_bytes, total=lambda: total, unit="bytes"
+        )
+    if os.isatty(sys.stdin.fileno()):
+        return nullcontext()
+    return showing_progress(
+        "producing", lambda: sender.counts.acknowledged, unit="records acknowledged"
+    )
 
 
 def _whole(records: Iterator[NewRecord]) -> Iterator[list[NewRecord]]:
@@ -226,16 +268,12 @@ def _whole(records: Iterator[NewRecord]) -> Iterator[list[NewRecord]]:
 
 
 async def _look(sender: RecordSender, stop: Stop) -> None:
-    """Count outcomes and show progress at intervals; stop the input after a fatal error."""
+    """Count outcomes at intervals; stop the input after a fatal error."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         sender.settle()
         if sender.is_over:
             stop.set()
-        if sys.stderr.isatty():
-            counts = sender.counts
-            line = f"\r{counts.read:,} records, {counts.acknowledged:,} acknowledged\x1b[K\r"
-            click.echo(line, err=True, nl=False)
 
 
 def _shown(name: str) -> str:

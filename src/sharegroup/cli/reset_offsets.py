@@ -8,6 +8,7 @@ edited, kept, and executed later with ``--from-file``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sharegroup.cli.cluster_access import Access, ask, cluster_options, json_opt
 from sharegroup.cli.group_errors import explained
 from sharegroup.cli.name_arguments import complete_topics, naming_one
 from sharegroup.cli.output import Listing, print_listing
+from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.reset_plans import (
     csv_text,
     parse_duration,
@@ -39,7 +41,11 @@ from sharegroup.client.admin.offset_resets import (
     ToOffset,
     new_offsets,
 )
+from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
+
+STEP_PARTITIONS = 500
+"""Number of partitions that one request resets."""
 
 SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
     "to_earliest": lambda _: ToEarliest(),
@@ -131,9 +137,7 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
             raise await explained(admin, group, error) from error
         refuse_errors(plan)
         if options["execute"]:
-            # Execute the plan that was checked above, so that a plan with errors changes nothing.
-            results = await admin.reset_group_offsets(group, FromPlan(new_offsets(plan)))
-            refuse_errors(results)
+            refuse_errors(await _carried_out(admin, group, new_offsets(plan)))
         return plan
 
     plan = ask(access, run)
@@ -141,6 +145,23 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
         click.echo(csv_text(new_offsets(plan)), nl=False)
     else:
         print_listing(_listing(group, plan), as_json=as_json)
+
+
+async def _carried_out(
+    admin: AdminClient, group: str, offsets: Mapping[TopicPartition, int]
+) -> Plan:
+    """Set the offsets of a plan that was checked, so that a plan with errors changes nothing.
+
+    Many partitions are reset in steps, whose progress a terminal shows.
+    """
+    results: Plan = {}
+    async with showing_progress(
+        f"resetting {group}", lambda: len(results), total=lambda: len(offsets), unit="partitions"
+    ):
+        for start in range(0, len(offsets), STEP_PARTITIONS):
+            step = dict(islice(offsets.items(), start, start + STEP_PARTITIONS))
+            results |= await admin.reset_group_offsets(group, FromPlan(step))
+    return results
 
 
 def _scenario(options: Mapping[str, Any]) -> Scenario:

@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -27,6 +27,7 @@ import click
 from sharegroup.cli.cluster_access import line_of
 from sharegroup.cli.measuring.figures import Flow, consuming_line
 from sharegroup.cli.output import complain
+from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.running import CLOSE_SECONDS, Stop, run, until_stopped
 from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.share.record import Record
@@ -101,8 +102,9 @@ async def consume(
     taking = _take(consumer, plan, total, stop, consumed, _Progress(plan, index))
     try:
         # The first consumer speaks for all: they wait for the same brokers.
-        async with telling_waits(
-            plan.where, lambda: index == 1 and lacks_broker(consumer.metrics())
+        async with (
+            telling_waits(plan.where, lambda: index == 1 and lacks_broker(consumer.metrics())),
+            _progress(plan, total, index),
         ):
             await until_stopped(taking, stop)
         consumed.metrics = consumer.metrics()
@@ -113,6 +115,15 @@ async def consume(
         else:
             await consumer.close()
     return consumed
+
+
+def _progress(plan: ConsumePlan, total: Total, index: int) -> AbstractAsyncContextManager[object]:
+    """Return the progress of all consumers together, which the first one shows."""
+    if index > 1 or plan.detailed:
+        return nullcontext()
+    return showing_progress(
+        "consuming", lambda: total.value, total=lambda: plan.count, unit="records"
+    )
 
 
 async def _take(

@@ -55,22 +55,31 @@ class Produced:
     """The exit code of the signal that ended the run; 0 without a signal."""
 
 
+def _say_nothing(_: str) -> None:
+    """Take a line and print nothing."""
+
+
 class Producing:
     """Sends the records of a plan with one producer, and measures them."""
 
-    def __init__(self, producer: Producer, plan: ProducePlan, say: Callable[[str], None]) -> None:
+    def __init__(self, producer: Producer, plan: ProducePlan) -> None:
         self._producer = producer
         self._plan = plan
-        self._say = say
-        self._produced = Produced()
+        self._say: Callable[[str], None] = _say_nothing
+        self.produced = Produced()
+        """The result so far."""
         self._window = Flow()
         self._window_began = self._steady_began = time.monotonic()
         self._outstanding: deque[tuple[int, int, SendFuture]] = deque()
         self._timers: set[asyncio.Task[None]] = set()
 
-    async def run(self, stop: Stop) -> Produced:
-        """Send all records and wait for their outcomes; ``stop`` ends the sending early."""
-        produced = self._produced
+    async def run(self, stop: Stop, say: Callable[[str], None] = _say_nothing) -> Produced:
+        """Send all records and wait for their outcomes; ``stop`` ends the sending early.
+
+        ``say`` gets a line at each reporting interval.
+        """
+        self._say = say
+        produced = self.produced
         began = self._window_began = self._steady_began = time.monotonic()
         await until_stopped(self._send_all(stop, began), stop)
         self._settle()
@@ -90,7 +99,7 @@ class Producing:
             paused = await self._keep_pace(number + 1, began, stop)
             if paused or number % SETTLE_EVERY == 0:
                 self._settle()
-                if stop.is_set() or self._produced.error is not None:
+                if stop.is_set() or self.produced.error is not None:
                     break
         await self._producer.flush()
         self._settle()
@@ -124,8 +133,8 @@ class Producing:
             try:
                 future.result()
             except KafkaError as error:
-                self._produced.failed += 1
-                self._produced.error = self._produced.error or error
+                self.produced.failed += 1
+                self.produced.error = self.produced.error or error
                 continue
             for flow in self._flows(number):
                 flow.records += 1
@@ -137,7 +146,7 @@ class Producing:
 
     def _flows(self, number: int) -> tuple[Flow, ...]:
         """Return the flows that a record counts in: not the steady one during the warm-up."""
-        produced = self._produced
+        produced = self.produced
         if number < self._plan.warmup:
             return produced.flow, self._window
         return produced.flow, self._window, produced.steady
