@@ -22,8 +22,12 @@ from tests.docs.snippets.page_blocks import ROOT, blocks
 from tests.docs.snippets.page_run import PageRun, SnippetFailed, java_is_missing
 
 BUILD = ROOT / "build" / "docs-test"
-EXTRAS = "arrow,spark,java,metrics,worker"
-ALSO = ("confluent-kafka", "pytest")
+EXTRAS = "arrow,java,metrics,registry,spark,worker"
+ALSO = (
+    *("confluent-kafka", "pytest"),
+    # What confluent-kafka's registry client needs.
+    *("attrs", "authlib", "cachetools", "certifi", "fastavro", "httpx"),
+)
 
 
 def pages() -> list[Path]:
