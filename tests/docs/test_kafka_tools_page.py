@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.transcripts import Terminal
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_tools import SCRIPTS, why_missing, write_scripts
 from tests.support.processes import ServeProcess
 
@@ -26,6 +27,7 @@ def test_page_shows_every_script_that_is_made() -> None:
 
 @pytest.mark.kafka
 @needs_tools
+@LONG_WITH_A_JVM
 def test_commands_of_the_page_work_as_documented(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "serve") as broker:
         folder = tmp_path / "here"

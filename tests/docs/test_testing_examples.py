@@ -12,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chosen_broker import LONG_WITH_A_JVM
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "testing"
 LINES_MAX = 60
 
 
 @pytest.mark.parametrize(
-    ("name", "passed"), [("test_confluent_consumer.py", 2), ("test_spark_job.py", 1)]
+    ("name", "passed"),
+    [
+        ("test_confluent_consumer.py", 2),
+        pytest.param("test_spark_job.py", 1, marks=LONG_WITH_A_JVM),
+    ],
 )
 def test_example_passes(name: str, passed: int, tmp_path: Path) -> None:
     options = ["-q", "-c", os.devnull, "--rootdir", str(EXAMPLES), "-p", "no:cacheprovider"]

@@ -24,6 +24,8 @@ from tests.support.chosen_broker import KAFKA, OURS
 ON_BOTH = ["tests/interop/test_java.py", "tests/interop/test_java_client.py"]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
+LONG = ["tests/integration/spark/test_local_cluster.py", "tests/docs/test_testing_examples.py"]
+"""What `make test` leaves out because it takes long."""
 
 
 def using(folder: str, *fixtures: str) -> list[str]:
@@ -61,7 +63,7 @@ def main() -> int:
     print(f"its tools {kafka_tools.TOOLS_VERSION}: {kafka_tools.tool_libs()}", flush=True)
     if arguments.kafka:
         return max([run(KAFKA, suite) for suite in our_clients()])
-    ours = run(OURS, [*ON_BOTH, PAGE] if arguments.java else ["tests/interop", PAGE])
+    ours = run(OURS, [*ON_BOTH, PAGE] if arguments.java else ["tests/interop", PAGE, *LONG])
     theirs = run(KAFKA, ON_BOTH)
     return ours or theirs
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import confluent_calls, kafka_peer, kafka_tools
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.confluent_calls import create_topic, set_group
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.kafka_tools import run_tool
@@ -49,7 +50,7 @@ class Cluster(NamedTuple):
     data: Path
 
 
-@pytest.fixture(scope="module", params=["sharegroup", "kafka"])
+@pytest.fixture(scope="module", params=["sharegroup", pytest.param("kafka", marks=LONG_WITH_A_JVM)])
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer
 from sharegroup.cli.main import main
 from tests.integration.cli.conftest import Printed
 from tests.support import confluent_calls, kafka_peer, kafka_tools
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
     create_topic,
@@ -51,7 +52,7 @@ class Scene(NamedTuple):
     refunds: str
 
 
-@pytest.fixture(scope="module", params=["sharegroup", "kafka"])
+@pytest.fixture(scope="module", params=["sharegroup", pytest.param("kafka", marks=LONG_WITH_A_JVM)])
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

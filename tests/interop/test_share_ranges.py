@@ -28,13 +28,13 @@ from sharegroup.client.share_sessions.share_requests import FetchLimits
 from sharegroup.client.share_sessions.share_session import ShareSession
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicIdPartition
-from tests.support.chosen_broker import BOTH, OURS, running
+from tests.support.chosen_broker import BOTH_IN_INTEROP, OURS, running
 
 ACCEPT, RELEASE = 1, 2
 WAIT_MS = 10_000
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=BOTH_IN_INTEROP)
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

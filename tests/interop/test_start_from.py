@@ -24,7 +24,7 @@ from sharegroup.client.sync import ShareConsumer as SyncShareConsumer
 from sharegroup.errors import GroupAuthorizationFailed
 from tests.integration.cli.piping import at, sharegroup
 from tests.interop.guarded import SOONER, Guarded, Right
-from tests.support.chosen_broker import BOTH, SHORT_TIMES, RunningBroker, running
+from tests.support.chosen_broker import BOTH_IN_INTEROP, SHORT_TIMES, RunningBroker, running
 from tests.support.kafka_peer import why_missing
 
 missing = why_missing()
@@ -34,7 +34,7 @@ NOTHING_SECONDS = 1.0
 """Time in which a consumer that has joined would have received a record."""
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=BOTH_IN_INTEROP)
 def there(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningBroker]:

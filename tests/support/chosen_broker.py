@@ -28,6 +28,14 @@ ON_KAFKA = [
 BOTH = [OURS, pytest.param(KAFKA, marks=ON_KAFKA)]
 """Parameters of a fixture that is there for either broker."""
 
+LONG_WITH_A_JVM = pytest.mark.skipif(
+    "SHAREGROUP_INTEROP" not in os.environ, reason="make interop and make interop-kafka run it"
+)
+"""For tests that start a virtual machine and take ten seconds and more; `make test` has no time."""
+
+BOTH_IN_INTEROP = [OURS, pytest.param(KAFKA, marks=[*ON_KAFKA, LONG_WITH_A_JVM])]
+"""Parameters of a fixture that `make test` runs on our broker, `make interop-kafka` on both."""
+
 T = TypeVar("T")
 
 HEARD_SECONDS_MAX = 10.0

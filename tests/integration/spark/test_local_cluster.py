@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 from tests.integration.spark.conftest import produce
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 
 JOB_SECONDS_MAX = 240
 """Three virtual machines start, which takes a busy machine a while; a quiet one 20 seconds."""
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@LONG_WITH_A_JVM
 def test_a_local_cluster_reads_each_record_once(
     bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

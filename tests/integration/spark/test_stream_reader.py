@@ -24,6 +24,7 @@ from sharegroup.spark import executor_read
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.stream_reader import KafkaShareStreamReader, TriggerNotSupported
 from tests.integration.spark.conftest import create_topic, produce, set_group_config
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import KafkaPeer, why_missing
 from tests.support.processes import ServeProcess
 
@@ -41,6 +42,7 @@ KAFKA = pytest.param(
     marks=[
         pytest.mark.kafka,
         pytest.mark.skipif(why_missing() is not None, reason=why_missing() or ""),
+        LONG_WITH_A_JVM,
     ],
 )
 Json = dict[str, Any]

@@ -93,7 +93,7 @@ def test_sigterm_lets_handlers_finish_and_prints_a_report(
             "opened", "begin a 1", "begin b 1", "end a 1", "end b 1", "closed",
         ]  # fmt: skip
         assert worker.stopped() == {
-            "app": group, "finished": "2", "interrupted": "0", "released": "0",
+            "app": group, "handled": "2", "finished": "2", "interrupted": "0", "released": "0",
         }  # fmt: skip
         assert list((tmp_path / "run" / "sharegroup").iterdir()) == []
     assert lag(bootstrap, group, topic) == 0
