@@ -121,9 +121,10 @@ A terminal shows the progress of long commands on standard error; pipes and file
 
 ## Exit codes
 
-0 done, 1 failed, 2 misused; 130 ended by Ctrl-C. Of what failed, one line on standard error says
-why and what to do next. `sharegroup worker check` is for scripts: 0 the same, 2 something differs,
-1 anything else, misuse too. A worker that runs ends with 0 when it was told to, by Ctrl-C too.
+0 done, 1 failed, 2 misused; 130 ended by Ctrl-C before it was done. Of what failed, one line on
+standard error says why and what to do next. `sharegroup worker check` is for scripts: 0 the same,
+2 something differs, 1 anything else, misuse too. Commands that run until they are stopped (`serve`,
+`worker`, `consume`, `tail --follow`) end with 0 by Ctrl-C.
 
 ## JSON
 

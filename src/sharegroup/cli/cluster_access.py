@@ -34,7 +34,7 @@ from sharegroup.cli.properties import read_properties
 from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.cli.watch import watch
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.settings.client_config import ClientConfig, addresses_of
 from sharegroup.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -94,6 +94,14 @@ profile_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def _check_address(address: str, origin: str) -> None:
+    """Raise click.UsageError that names the option or variable of a wrong address."""
+    try:
+        addresses_of(address)
+    except InvalidConfig as error:
+        raise click.UsageError(f"{origin}: {error}") from error
+
+
 def _warn(text: str) -> None:
     click.echo(f"Warning: {printable(text)}", err=True)
 
@@ -142,6 +150,7 @@ class Access:
             (BOOTSTRAP_DEFAULT, NOT_NAMED),
         )
         address, origin = next((text, name) for text, name in candidates if text)
+        _check_address(address, origin)
         origins = ([str(chosen)] if chosen else []) + ([CONFIG_OPTION] if command_config else [])
         return cls(
             address,

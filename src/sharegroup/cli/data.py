@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import click
 
+from sharegroup.broker.cluster.catalog import CATALOG_FILE
 from sharegroup.cli.cluster_access import json_option
 from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.repairing.diagnosis import findings, segment_findings
@@ -16,6 +17,11 @@ from sharegroup.cli.repairing.state import read_state
 from sharegroup.errors import InvalidRequest
 from sharegroup.storage.directory.log_directory import LOCK_FILE
 from sharegroup.storage.disk.files import RealFiles
+from sharegroup.storage.disk.folders import partition_of
+from sharegroup.storage.disk.metadata_files import META_PROPERTIES_FILE
+
+MARKS = frozenset({LOCK_FILE, CATALOG_FILE, META_PROPERTIES_FILE})
+"""Files that a broker makes when it first starts on a data directory."""
 
 data_option = click.option(
     "--data",
@@ -107,7 +113,17 @@ def _do(steps: list[RepairStep], *, execute: bool) -> None:
 
 @contextmanager
 def _locked(files: RealFiles, root: str) -> Iterator[None]:
-    """Hold the lock of the data directory; InvalidRequest if a broker runs on it."""
+    """Hold the lock of the data directory; InvalidRequest if a broker runs on it, or if it is none.
+
+    A folder is a data directory if it has any file that only a broker makes: its catalog may be
+    lost, and a lock must not be left in a folder that was named by mistake.
+    """
+    names = files.names(root)
+    if not (MARKS.intersection(names) or any(partition_of(name) for name in names)):
+        raise InvalidRequest(
+            f"{root} is not a data directory: expected one of the files {', '.join(sorted(MARKS))} "
+            "or folders of partitions; give the directory of serve --data, or of log.dirs"
+        )
     try:
         fd = files.lock(f"{root}/{LOCK_FILE}")
     except BlockingIOError as error:

@@ -81,9 +81,10 @@ def command(
     """Show the runs of a group: offsets in one state, with their delivery count.
 
     By default they are read from the topic __share_group_state, which needs READ on it and works on
-    Apache Kafka, too. Locks are not durable: acquired records are shown as available, as they would
-    be after a restart of the broker. With --metrics they come from the memory of a running
-    sharegroup serve, with the member and the remaining time of each lock.
+    Apache Kafka, too. Locks are not durable: a record that was only acquired looks as if nobody had
+    it, as after a restart of the broker, and a group that settled nothing has no runs. With
+    --metrics they come from the memory of a running sharegroup serve, with the member and the
+    remaining time of each lock.
 
     \b
         sharegroup groups inspect billing

@@ -252,3 +252,26 @@ def test_damaged_records_are_reported_with_the_reaction_of_the_broker(tmp_path: 
 def test_repair_needs_exactly_one_of_dry_run_and_execute(tmp_path: Path) -> None:
     assert repair(tmp_path).code == 2
     assert repair(tmp_path, "--dry-run", "--execute").code == 2
+
+
+@pytest.mark.parametrize("verb", [("check",), ("repair", "--dry-run")])
+def test_folder_that_is_no_data_directory_is_refused_and_stays_as_it_is(
+    tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    """A mistyped path must not look healthy, nor get a lock file."""
+    (tmp_path / "letter.txt").write_text("hello")
+    done = sharegroup("data", *verb, "--data", str(tmp_path))
+    assert done.code == 1
+    assert f"{tmp_path} is not a data directory" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("kept", [".lock", "catalog.journal", "meta.properties", "a partition"])
+def test_data_directory_is_recognized_by_any_of_its_files(tmp_path: Path, kept: str) -> None:
+    data = tmp_path / "data"
+    make(data)
+    for path in list(data.iterdir()):
+        if path.name == kept or (kept == "a partition" and path.is_dir()):
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert "is not a data directory" not in sharegroup("data", "check", "--data", str(data)).err

@@ -1,5 +1,7 @@
 """A share consumer shows when it is idle: on a broker in the process."""
 
+import asyncio
+
 import pytest
 
 from sharegroup.client import ShareConsumer
@@ -40,3 +42,25 @@ def test_consumer_shows_partitions_and_idleness(caplog: pytest.LogCaptureFixture
             assert shown["assigned-partitions"] == 1
 
     play(scenario, group={"share_heartbeat_interval_ms": "100"})
+
+
+@pytest.mark.parametrize("start_from", [None, "earliest"])
+def test_member_that_reaches_no_broker_is_idle_for_this_reason(
+    caplog: pytest.LogCaptureFixture, start_from: str | None
+) -> None:
+    """Also if it would set the start of its group first, which has a longer time limit."""
+
+    async def run() -> None:
+        member = ShareConsumer(
+            "orders", bootstrap_servers="127.0.0.1:1", group_id="billing", start_from=start_from
+        )
+        idleness = member._member.group.idleness
+        idleness.idle_seconds, idleness.look_seconds = 0.2, 0.05
+        async with member, asyncio.timeout(20):
+            while not any("event=member.idle" in text for text in caplog.messages):
+                assert await member.poll(0.1) == []
+        [idle] = [text for text in caplog.messages if "event=member.idle" in text]
+        assert "errors=[coordinator: NetworkException(" in idle
+        assert "127.0.0.1:1" in idle
+
+    asyncio.run(run())

@@ -156,3 +156,14 @@ def test_names_of_profiles_are_completed(file: Path) -> None:
     assert complete_profiles(context, parameter, "p") == ["production"]
     file.write_text("[")
     assert complete_profiles(context, parameter, "") == []
+
+
+def test_wrong_address_names_the_option_or_variable_that_has_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAREGROUP_BOOTSTRAP", "garbage")
+    reason = "bootstrap server 'garbage': expected host:port"
+    with pytest.raises(click.UsageError, match=f"SHAREGROUP_BOOTSTRAP: {reason}"):
+        access()
+    with pytest.raises(click.UsageError, match=f"--bootstrap-server: {reason}"):
+        access("garbage")

@@ -268,6 +268,8 @@ class Heartbeats:
     async def _prepare(self, before_join: BeforeJoin) -> Reaction:
         topics = self._membership.subscription
         try:
+            # One attempt, so the reason is known soon: `before_join` retries until its own timeout.
+            await self._cluster.coordinator(self._membership.group_id)
             await before_join(topics)
         except KafkaError as error:
             self.last_error = error
