@@ -24,7 +24,7 @@ from tests.docs.snippets.page_run import PageRun, SnippetFailed, java_is_missing
 BUILD = ROOT / "build" / "docs-test"
 EXTRAS = "arrow,java,metrics,registry,spark,worker"
 ALSO = (
-    *("confluent-kafka", "pytest"),
+    *("confluent-kafka", "pytest", "starlette"),
     # What confluent-kafka's registry client needs.
     *("attrs", "authlib", "cachetools", "certifi", "fastavro", "httpx"),
 )

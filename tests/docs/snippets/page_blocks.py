@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ("python", "console", "sh")
 """Languages of blocks that run: a script, commands after ``$ `` with output, commands alone."""
-OPTIONS = ("file", "inside", "needs", "until", "until_file", "with")
+OPTIONS = ("file", "inside", "needs", "repeat", "until", "until_file", "with")
 NEEDS = ("broker", "java")
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)(?P<attributes>[^`]*)$")
@@ -69,6 +69,8 @@ class Block:
     ``with=pytest``: the block is a file of tests.
     ``needs=broker``: a broker with the topic orders, and one new record in it.
     ``needs=java``: a Java that Spark can use.
+    ``repeat=output``: the commands only read what another program writes; a reader repeats them
+    until they print the lines of the page.
     ``until=TEXT`` and ``until_file=GLOB``: the program runs until it is stopped; wait for this.
     """
 

@@ -40,8 +40,19 @@ class SnippetFailed(Exception):
 class PageRun:
     """The folder, the ports and the processes of a reader who follows one page."""
 
-    def __init__(self, page: Path, folder: Path, environment: Path) -> None:
-        """``environment`` is a virtual environment with sharegroup; the page runs in ``folder``."""
+    def __init__(
+        self,
+        page: Path,
+        folder: Path,
+        environment: Path,
+        *,
+        seconds_max: float = BLOCK_SECONDS_MAX,
+    ) -> None:
+        """``environment`` is a virtual environment with sharegroup; the page runs in ``folder``.
+
+        ``seconds_max`` limits each block that needs no Java.
+        """
+        self._seconds_max = seconds_max
         self._blocks = blocks(page)
         self._folder = folder
         self._bin = environment / "bin"
@@ -87,6 +98,8 @@ class PageRun:
             self._imports = text if block.options.get("inside") == "file" else self._imports
         elif block.language == "python":
             self._run_script(block, text)
+        elif "repeat" in block.options:
+            self._repeat_commands(block)
         else:
             self._run_commands(block)
 
@@ -114,15 +127,30 @@ class PageRun:
             if step.is_awaited:
                 shells.append([])
         expected: list[str] = []
-        path = os.pathsep.join([str(self._bin), os.environ["PATH"]])
         self._log_of(block).write_bytes(b"")
         for steps in filter(None, shells):
             commands = "\n".join(self._served(step.command) for step in steps)
             script = self._folder / f"line{block.line}.sh"
             script.write_text(f"set -euo pipefail\n{self._with_ports(commands)}\n")
             expected += [line for step in steps for line in step.printed]
-            with self._process(block, ["bash", script.name], path) as process:
+            with self._process(block, ["bash", script.name], self._path) as process:
                 self._wait(block, process, expected)
+
+    def _repeat_commands(self, block: Block) -> None:
+        """Run the commands again until they succeed and print the lines of the page."""
+        steps = block.steps()
+        commands = "\n".join(step.command for step in steps)
+        expected = [self._with_ports(line) for step in steps for line in step.printed]
+        script = self._folder / f"line{block.line}.sh"
+        script.write_text(f"set -euo pipefail\n{self._with_ports(commands)}\n")
+
+        def prints_all() -> bool:
+            self._log_of(block).write_bytes(b"")
+            with self._process(block, ["bash", script.name], self._path) as process:
+                self._wait_for(block, "the end", lambda: process.poll() is not None)
+            return process.returncode == 0 and has_lines(self._printed(block), expected)
+
+        self._wait_for(block, "\n".join(expected), prints_all)
 
     def _served(self, command: str) -> str:
         """The command, with the port of this run if it starts a broker at Kafka's."""
@@ -190,7 +218,7 @@ class PageRun:
 
     def _wait_for(self, block: Block, goal: str, reached: Callable[[], bool]) -> None:
         seconds = JAVA_SECONDS_MAX if "java" in block.options.get("needs", "") else None
-        limit = time.monotonic() + (seconds or BLOCK_SECONDS_MAX)
+        limit = time.monotonic() + (seconds or self._seconds_max)
         while not reached():
             if time.monotonic() > limit:
                 raise SnippetFailed(
@@ -221,6 +249,11 @@ class PageRun:
             group = ConfigResource(ResourceType.GROUP, "billing")
             earliest = AlterConfig("share.auto.offset.reset", "earliest")
             admin.incremental_alter_configs({group: [earliest]})
+
+    @property
+    def _path(self) -> str:
+        """The path of a reader who activated the environment."""
+        return os.pathsep.join([str(self._bin), os.environ["PATH"]])
 
     @property
     def _bootstrap(self) -> str:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets.page_run import PageRun, SnippetFailed, has_lines
+from tests.docs.snippets.page_run import BLOCK_SECONDS_MAX, PageRun, SnippetFailed, has_lines
 
 ENVIRONMENT = Path(sys.executable).parent.parent
 
 
-def run(folder: Path, text: str) -> list[int]:
+def run(folder: Path, text: str, *, seconds_max: float = BLOCK_SECONDS_MAX) -> list[int]:
     """Run a page; return the lines of its blocks that ran."""
     page = folder / "page.md"
     page.write_text(text)
-    with PageRun(page, folder, ENVIRONMENT) as reader:
+    with PageRun(page, folder, ENVIRONMENT, seconds_max=seconds_max) as reader:
         return [block.line for block in reader.run()]
 
 
@@ -60,6 +60,18 @@ def test_program_that_fails_is_named_with_what_it_printed(tmp_path: Path) -> Non
 def test_program_that_does_not_end_is_stopped_when_it_shows_what_it_should(tmp_path: Path) -> None:
     text = "<!-- run: until=started -->\n```python\nimport time\nprint('started')\n{}\n```\n"
     assert run(tmp_path, text.format("while True: time.sleep(1)")) == [2]
+
+
+def test_command_that_reads_is_repeated_until_it_prints_what_the_page_shows(
+    tmp_path: Path,
+) -> None:
+    page = "<!-- run: repeat=output -->\n```console\n$ echo >> asked\n$ {}\n{}\n```\n"
+    run(tmp_path, page.format("wc -l < asked", "3"))
+    (tmp_path / "asked").unlink()
+    run(tmp_path, page.format("test $(wc -l < asked) -eq 2 && echo two", "two"))
+    (tmp_path / "asked").unlink()
+    with pytest.raises(SnippetFailed, match="waited in vain for\nfour\n"):
+        run(tmp_path, page.format("echo three", "four"), seconds_max=0.2)
 
 
 def test_fragment_runs_in_a_coroutine_after_the_imports_of_its_page(tmp_path: Path) -> None:

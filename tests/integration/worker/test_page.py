@@ -1,31 +1,29 @@
-"""docs/worker.md: its examples run, its tables are those of the code."""
+"""docs/worker.md: its Python runs, its tables are those of the code.
+
+`make docs-test` also runs its commands, with a broker and a worker in processes of their own.
+"""
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import inspect
 import re
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sharegroup.worker.declarations.foreign_options import ELSEWHERE
 from sharegroup.worker.declarations.options import RouteOptions
 from sharegroup.worker.records.record import Record
+from tests.docs.snippets.page_blocks import ROOT, Block, blocks
 from tests.integration.worker import test_running
 from tests.unit.worker import test_outcomes
 from tests.unit.worker.decisions import test_decide
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "worker.md").read_text()
-SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+PATH = ROOT / "docs" / "worker.md"
+PAGE = PATH.read_text()
 EXAMPLES = [
-    (section.splitlines()[0], blocks)
-    for section in SECTIONS
-    if (blocks := re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+    block for block in blocks(PATH) if block.language == "python" and "with" not in block.options
 ]
+SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 ROWS_OF_A_REAL_WORKER = {
     "18": "test_a_crash_of_the_interpreter_fails_its_record_and_no_other",
     "20": "test_stop_finishes_records_in_the_grace_period_and_releases_the_rest",
@@ -33,29 +31,9 @@ ROWS_OF_A_REAL_WORKER = {
 """Rows that virtual time has no use for, and their tests in `test_running`."""
 
 
-async def charge(order: object) -> None:
-    """What the examples call."""
-
-
-async def store(row: object) -> None:
-    """What the examples call."""
-
-
-@pytest.mark.parametrize(
-    "blocks", [blocks for _, blocks in EXAMPLES], ids=[name for name, _ in EXAMPLES]
-)
-def test_examples_of_a_section_run(blocks: list[str]) -> None:
-    names: dict[str, Any] = {
-        "asyncio": asyncio,
-        "dataclass": dataclass,
-        "charge": charge,
-        "store": store,
-    }
-    names["__name__"] = __name__
-    for block in blocks:
-        code = compile(block, "docs/worker.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        if (running := eval(code, names)) is not None:
-            asyncio.run(running)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example_runs(example: Block) -> None:
+    exec(compile(example.text, example.name, "exec"), {"__name__": __name__})
 
 
 def rows(section: str) -> list[list[str]]:
