@@ -447,7 +447,10 @@ class App:
 
     @asynccontextmanager
     async def connected(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:
-        """Connect the senders to this outbox for the duration of the block."""
+        """Connect the senders to this outbox for the duration of the block.
+
+        At the end the codecs close their connections to a schema registry.
+        """
         outlet = self.outlet
         if outlet.outbox is not None:
             raise RuntimeError(f"App {self.name!r} is already running or sending")
@@ -458,6 +461,8 @@ class App:
             yield
         finally:
             outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
+            for route in self.route_list:
+                route.codec.close()
 
     @asynccontextmanager
     async def opened(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:

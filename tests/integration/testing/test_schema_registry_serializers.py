@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from sharegroup.testing import SchemaRegistry, TestBroker, run_schema_registry, schema_registry
-from sharegroup.worker import Registry
+from sharegroup.worker import App, Registry
 from sharegroup.worker.payloads.codec import codec_for
 from sharegroup.worker.payloads.registry import RegistryAway
 from tests.integration.testing.registry_clients import (
@@ -292,3 +293,49 @@ def test_worker_reports_a_registry_that_has_gone() -> None:
         options = {"url": registry.url, "max.retries": 0}
     with SchemaRegistryClient(options) as client, pytest.raises(RegistryAway):
         codec_for(Order, Registry(client)).decode(b"\x00\x00\x00\x00\x01\x06")
+
+
+def connections_to(registry: SchemaRegistry) -> int:
+    """The open connections of this process whose other end is the registry."""
+    port = int(registry.url.rpartition(":")[2])
+    found = psutil.Process().net_connections("tcp4")
+    return sum(1 for connection in found if connection.raddr and connection.raddr.port == port)
+
+
+def test_worker_closes_its_registry_client_when_the_application_ends(
+    sharegroup_schema_registry: SchemaRegistry,
+) -> None:
+    app = App("orders-service")
+
+    @app.share_group(
+        "billing", topics="orders", payload=Registry(sharegroup_schema_registry.url, format="json")
+    )
+    async def bill(order: Order) -> None: ...
+
+    async def run() -> None:
+        async with app.test() as t:
+            sent = await t.send(bill, Order(3))
+            await t.settle()
+            assert sent.outcome == "accepted"
+            assert connections_to(sharegroup_schema_registry) > 0
+        assert connections_to(sharegroup_schema_registry) == 0
+
+    asyncio.run(run())
+    asyncio.run(run())  # The client is opened again.
+
+
+def test_worker_leaves_the_registry_client_of_the_application_open(
+    client: SchemaRegistryClient,
+) -> None:
+    app = App("orders-service")
+
+    @app.share_group("billing", topics="orders", payload=Registry(client, format="json"))
+    async def bill(order: Order) -> None: ...
+
+    async def run() -> None:
+        async with app.test() as t:
+            await t.send(bill, Order(3))
+            await t.settle()
+
+    asyncio.run(run())
+    assert client.get_subjects() == ["orders-value"]

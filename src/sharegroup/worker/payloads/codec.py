@@ -44,6 +44,9 @@ class Codec(Protocol):
     def encode(self, payload: Any, topic: str) -> bytes | None:
         """Encode a payload for this topic; raises TypeError if the handler cannot take it."""
 
+    def close(self) -> None:
+        """Close the connections of the codec; the next use opens them again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Payload:
@@ -69,6 +72,8 @@ class HandlerCodec:
     expected: str
     """The payload type, as a text for error messages."""
     may_block: bool = False
+    disconnect: Callable[[], None] | None = None
+    """Closes the connections of `read` and `write`; None if they have none."""
 
     def decode(self, value: bytes | None) -> Any:
         """Decode a value; raises UnreadablePayload, or an OSError that may be transient."""
@@ -92,6 +97,11 @@ class HandlerCodec:
             return None
         return self.write(payload, topic)
 
+    def close(self) -> None:
+        """Close the connections of the codec; the next use opens them again."""
+        if self.disconnect is not None:
+            self.disconnect()
+
 
 def codec_for(annotation: Any, payload: Payload | Registry | None = None) -> Codec:
     """Create the codec of a handler from the annotation of its payload."""
@@ -107,8 +117,8 @@ def codec_for(annotation: Any, payload: Payload | Registry | None = None) -> Cod
             f"payload={payload!r}; expected a Payload(decode=..., encode=...), a Registry(...), "
             f"or None for JSON"
         )
-    read, write = payload.functions_for(inner)
-    return HandlerCodec(read, write, allows_none, expected, may_block=True)
+    read, write, disconnect = payload.functions_for(inner)
+    return HandlerCodec(read, write, allows_none, expected, may_block=True, disconnect=disconnect)
 
 
 def text_of(annotation: Any) -> str:

@@ -4,16 +4,20 @@ Values begin with a zero byte and the schema id, as all clients of Confluent's r
 This module uses that client (``confluent_kafka.schema_registry``), which must be installed.
 Decoding may query the registry for an unknown schema, so it runs in a thread.  If the registry does
 not answer, `RegistryAway` is raised and the record is retried.
+
+The client of a ``Registry("http://...")`` is closed when the application ends, and opened again
+when the same handlers run again, as those of a module do in several tests.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.payloads.json_values import from_plain, schema_of, to_plain
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from sharegroup.worker.payloads.functions import Decode, Encode
 
 SERVER_ERROR = 500
+IN_MEMORY = "mock://"
+"""Beginning of the address of Confluent's registry in memory."""
 
 
 class RegistryAway(ConnectionError):
@@ -68,12 +74,12 @@ class Registry:
             raise InvalidConfig(f"Registry: format={self.format!r}; expected 'avro' or 'json'")
         object.__setattr__(self, "format", SchemaFormat(self.format))
 
-    def functions_for(self, annotation: Any) -> tuple[Decode, Encode]:
-        """The functions that decode and encode this annotation."""
+    def functions_for(self, annotation: Any) -> tuple[Decode, Encode, Callable[[], None]]:
+        """The functions that decode and encode this annotation, and one that closes the client.
+
+        The closed client is opened again by the next call of one of the others.
+        """
         library = _library()
-        client = self.at
-        if isinstance(client, str):
-            client = library.client({"url": client, **self.options})
         make_reader, make_writer = library.serializers[self.format]
         schema = self.schema
         if schema is None and self.format is SchemaFormat.JSON:
@@ -83,20 +89,70 @@ class Registry:
             "auto.register.schemas": self.register and not newest,
             "use.latest.version": newest,
         }
-        reader = make_reader(client)
-        writer = make_writer(client, schema, conf)
         typed = from_plain(annotation)
 
+        def serializers(client: Any) -> _Serializers:
+            return _Serializers(make_reader(client), make_writer(client, schema, conf))
+
+        connection = _Connection(self, library, serializers)
+
         def read(value: bytes) -> Any:
+            reader = connection.serializers().reader
             return typed(_asked(library, lambda: reader(value, library.context(""))))
 
         def write(payload: Any, topic: str) -> bytes:
-            plain = to_plain(payload)
+            plain, writer = to_plain(payload), connection.serializers().writer
             encoded = _asked(library, lambda: writer(plain, library.context(topic)))
             assert isinstance(encoded, bytes), type(encoded)
             return encoded
 
-        return read, write
+        return read, write, connection.close
+
+
+class _Serializers(NamedTuple):
+    """The functions of confluent_kafka that use one registry client."""
+
+    reader: Callable[..., Any]
+    writer: Callable[..., Any]
+
+
+class _Connection:
+    """The registry client of one handler, with its serializers; used by several threads."""
+
+    __slots__ = ("_client", "_library", "_lock", "_make", "_registry", "_serializers")
+
+    def __init__(
+        self, registry: Registry, library: _Library, make: Callable[[Any], _Serializers]
+    ) -> None:
+        self._registry = registry
+        self._library = library
+        self._make = make
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._serializers: _Serializers | None = None
+        # A schema with a mistake is an error of the declaration, and not of the first record.
+        self.serializers()
+
+    def serializers(self) -> _Serializers:
+        """The serializers, with a new client if `close` was called before."""
+        with self._lock:
+            if self._serializers is None:
+                self._client = self._registry.at
+                if isinstance(self._client, str):
+                    conf = {"url": self._client, **self._registry.options}
+                    self._client = self._library.client(conf)
+                self._serializers = self._make(self._client)
+            return self._serializers
+
+    def close(self) -> None:
+        """Close the client, unless it is the application's or has no connection to close."""
+        at = self._registry.at
+        if not isinstance(at, str) or at.startswith(IN_MEMORY):
+            return
+        with self._lock:
+            if self._serializers is not None:
+                self._serializers = None
+                self._client.close()
 
 
 def _asked(library: _Library, call: Callable[[], Any]) -> Any:
