@@ -145,6 +145,8 @@ class HandlerThreads:
                 cancelled = True
                 if self._closed:
                     call.interrupt()
+                    # Otherwise asyncio logs the exception of a thread that ends later.
+                    call.future.add_done_callback(asyncio.Future.exception)
                     raise  # The worker stops and does not wait for a thread that may never end.
             if cancelled and not call.future.done():
                 call.interrupt()

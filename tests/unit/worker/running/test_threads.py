@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -96,6 +97,35 @@ def test_cancelled_caller_waits_for_a_blocking_call() -> None:
             await call
 
     run(test, threads=1)
+
+
+def test_call_that_a_stop_abandons_leaves_no_exception_for_asyncio_to_report() -> None:
+    reported: list[object] = []
+
+    async def test(threads: HandlerThreads) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        go_on, running = threading.Event(), threading.Event()
+        used = list[threading.Thread]()
+
+        def block() -> None:
+            used.append(threading.current_thread())
+            running.set()
+            go_on.wait(SECONDS_MAX)
+
+        call = asyncio.ensure_future(threads.call(block))
+        await asyncio.to_thread(running.wait, SECONDS_MAX)
+        threads.close()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        go_on.set()
+        await asyncio.to_thread(used[0].join, SECONDS_MAX)
+        assert not used[0].is_alive()
+
+    run(test, threads=1)
+    gc.collect()
+    assert reported == []
 
 
 def test_an_interrupt_never_hits_the_next_handler() -> None:
