@@ -191,7 +191,7 @@ def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:
     if parsed.scheme.upper() != "PLAINTEXT" or port is None:
         raise InvalidConfig(f"listeners must be one PLAINTEXT://host:port, not {text!r}")
     host = parsed.hostname or "0.0.0.0"  # noqa: S104  Kafka's meaning of an empty host.
-    if not insecure and not _is_loopback(host):
+    if not insecure and not is_loopback(host):
         raise InvalidConfig(
             f"listeners={text!r} accepts connections from other machines without TLS or a "
             "password; listen on 127.0.0.1, or give --insecure to allow this"
@@ -199,7 +199,8 @@ def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:
     return host, port
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
     if host == "localhost":
         return True
     try:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.server import parse_listener
+from sharegroup.broker.server import is_loopback, parse_listener
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.faults.faulty_broker import FaultyBroker
 from sharegroup.faults.faulty_files import FaultyFiles
@@ -179,11 +179,15 @@ class _Arguments:
         """Return the arguments in `FILTER`, as `FaultScript` takes them."""
         has_partition, takes_all = "partition" in self._query, self._query.get("times") == "all"
         return {
-            "times": None if takes_all else self.integer("times", 1),
+            "times": None if takes_all else self._times(),
             "topic": self._query.get("topic"),
             "partition": self.integer("partition") if has_partition else None,
             "client_id": self._query.get("client_id"),
         }
+
+    def _times(self) -> int:
+        text = self._query.get("times", "1")
+        return _converted("times", text, int, "a whole number, or all")
 
 
 def _converted(name: str, text: str, convert: Callable[[str], T], expected: str) -> T:
@@ -245,9 +249,10 @@ async def run_until(
 
 def check_loopback(config: Config) -> None:
     """Raise InvalidConfig if the broker would accept connections from other machines."""
-    try:
-        parse_listener(config.server.listeners, insecure=False)
-    except InvalidConfig as error:
+    listeners = config.server.listeners
+    host, _ = parse_listener(listeners, insecure=True)
+    if not is_loopback(host):
         raise InvalidConfig(
-            f"a test port is only for a broker on loopback, such as 127.0.0.1: {error}"
-        ) from error
+            f"a test port is only for a broker on loopback, but listeners={listeners!r} accepts "
+            "connections from other machines; listen on 127.0.0.1"
+        )

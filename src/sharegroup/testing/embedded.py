@@ -13,6 +13,8 @@ The data is in a temporary folder, which is removed at the end, unless a folder 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -26,6 +28,7 @@ from sharegroup.faults.script import Fault
 from sharegroup.storage.disk.files import Files
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.testing.served_broker import ServedBroker
+from sharegroup.testing.setting_values import SettingValue, texts_of
 
 if TYPE_CHECKING:
     # Imported at first use, like all of the client (`ServedBroker.clients`).
@@ -199,18 +202,18 @@ class AsyncTestBroker(BrokerUnderTest):
     """A broker for tests that are coroutines, on the broker's event loop or another one."""
 
     async def create_topic(
-        self, name: str, partitions: int = 1, *, settings: Mapping[str, str] | None = None
+        self, name: str, partitions: int = 1, *, settings: Mapping[str, SettingValue] | None = None
     ) -> None:
         """Create a topic; ``settings`` are its settings by Kafka's names."""
-        await self._ask(lambda clients: clients.create_topic(name, partitions, settings))
+        await self._ask(lambda clients: clients.create_topic(name, partitions, texts_of(settings)))
 
-    async def configure_group(self, group: str, settings: Mapping[str, str]) -> None:
+    async def configure_group(self, group: str, settings: Mapping[str, SettingValue]) -> None:
         """Change settings of a group by Kafka's names; it need not exist yet.
 
         ``{"share.auto.offset.reset": "earliest"}`` lets a new share group start at the first record
         instead of the end.
         """
-        await self._ask(lambda clients: clients.configure_group(group, settings))
+        await self._ask(lambda clients: clients.configure_group(group, texts_of(settings)))
 
     async def produce(
         self,
@@ -296,18 +299,18 @@ class TestBroker(BrokerUnderTest):
     """A broker on its own thread, for tests that are no coroutines; its methods block."""
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, settings: Mapping[str, str] | None = None
+        self, name: str, partitions: int = 1, *, settings: Mapping[str, SettingValue] | None = None
     ) -> None:
         """Create a topic; ``settings`` are its settings by Kafka's names."""
-        self._ask(lambda clients: clients.create_topic(name, partitions, settings))
+        self._ask(lambda clients: clients.create_topic(name, partitions, texts_of(settings)))
 
-    def configure_group(self, group: str, settings: Mapping[str, str]) -> None:
+    def configure_group(self, group: str, settings: Mapping[str, SettingValue]) -> None:
         """Change settings of a group by Kafka's names; it need not exist yet.
 
         ``{"share.auto.offset.reset": "earliest"}`` lets a new share group start at the first record
         instead of the end.
         """
-        self._ask(lambda clients: clients.configure_group(group, settings))
+        self._ask(lambda clients: clients.configure_group(group, texts_of(settings)))
 
     def produce(
         self,
@@ -385,6 +388,13 @@ class TestBroker(BrokerUnderTest):
         return self._do(_ask(self._served, ask))
 
     def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        process_id = self._served.process_id
+        if os.getpid() != process_id:
+            coroutine.close()
+            raise RuntimeError(
+                f"the broker runs in process {process_id}, and this is a fork of it; connect a "
+                f"client to {self.bootstrap_servers}, or run a broker of this process"
+            )
         return asyncio.run_coroutine_threadsafe(coroutine, self._served.loop).result()
 
 
@@ -400,7 +410,7 @@ async def _call(function: Callable[[], T]) -> T:
 
 @asynccontextmanager
 async def broker(
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, SettingValue] | None = None,
     *,
     data: str | None = None,
     port: int = 0,
@@ -422,11 +432,11 @@ async def broker(
     >>> asyncio.run(topics())
     ['orders']
     """
-    with tempfile.TemporaryDirectory(prefix="sharegroup-") as folder:
+    with _temporary_folder() as folder:
         values = {
             "listeners": f"PLAINTEXT://127.0.0.1:{port}",
             "log.dirs": data or folder,
-            **(settings or {}),
+            **texts_of(settings),
         }
         if files is None:
             files = FaultyFiles(is_temporary=values["log.dirs"] == folder)
@@ -439,8 +449,19 @@ async def broker(
 
 
 @contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """Make a folder and delete it at the end, unless the process is a forked copy of its maker."""
+    folder, process_id = tempfile.mkdtemp(prefix="sharegroup-"), os.getpid()
+    try:
+        yield folder
+    finally:
+        if os.getpid() == process_id:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def run_broker(
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, SettingValue] | None = None,
     *,
     data: str | None = None,
     port: int = 0,

@@ -7,6 +7,7 @@ from any thread or loop.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ class ServedBroker:
         self.values = dict(values)
         self.faulty = FaultyBroker(clock=clock, files=files)
         self.loop = asyncio.get_running_loop()
+        self.process_id = os.getpid()
         self._clients: BrokerClients | None = None
         self.cluster_id = ""
         self.bootstrap_servers = ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +16,9 @@ JOB = """
 import os
 assert "JAVA_HOME" not in os.environ
 from pyspark.sql import SparkSession
-from sharegroup.spark import ensure_java, ensure_python
+from sharegroup.spark import ensure_python
 
-print(ensure_java())
+print(os.environ["JAVA_HOME"])  # Set by the import.
 ensure_python()
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 for name in ("spark.driver.host", "spark.driver.bindAddress"):
@@ -52,3 +54,40 @@ def test_session_starts_with_the_packaged_java(tmp_path):
     assert home.startswith(str(tmp_path / "a cache"))
     assert counted == "counted 5"
     assert columns == "columns 7"
+
+
+IMPORTED = """
+import os, sharegroup.spark
+print(os.environ.get("JAVA_HOME"))
+sharegroup.spark.ensure_java()
+"""
+
+
+def imported(tmp_path: Path, **environment: str) -> tuple[str, str]:
+    """JAVA_HOME after the import, and the last line of an error of `ensure_java`."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED],
+        env={"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout.strip(), (done.stderr.splitlines() or [""])[-1]
+
+
+def test_import_leaves_a_java_that_is_named_or_on_the_path(tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    home, _ = imported(tmp_path, JAVA_HOME="/somewhere", **cache)
+    assert home == "/somewhere"
+    (tmp_path / "java").write_text("#!/bin/sh\n")
+    (tmp_path / "java").chmod(0o755)
+    assert imported(tmp_path, **cache)[0] == "None"
+
+
+def test_import_succeeds_where_nothing_can_be_written_and_ensure_java_says_why(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cache").write_text("not a folder")
+    home, error = imported(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert home == "None"
+    assert "NotADirectoryError" in error or "FileExistsError" in error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import gc
 import os
@@ -26,6 +27,7 @@ from sharegroup.client import (
     sync,
 )
 from sharegroup.errors import InvalidConfig
+from sharegroup.ids import TopicName
 from sharegroup.testing import ManualClock, TestBroker, broker, run_broker
 
 
@@ -289,3 +291,34 @@ def test_fixtures_and_marker_in_somebody_elses_project(tmp_path: Path) -> None:
     )
     assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
     assert "takes keyword arguments, such as settings={...}" in done.stdout
+
+
+def test_settings_may_be_python_values() -> None:
+    with run_broker({"num.partitions": 3, "auto.create.topics.enable": True}) as running:
+        running.create_topic("orders", settings={"retention.ms": 1_000})
+        running.configure_group("g", {"share.record.lock.duration.ms": 20_000})
+        running.produce("other", "one")
+        topic = running.running.parts.topics.catalog.topic(TopicName("other"))
+        assert topic.partition_count == 3
+        with pytest.raises(TypeError, match=r"setting retention\.ms=None: expected a text"):
+            running.create_topic("wrong", settings={"retention.ms": None})  # type: ignore[dict-item]
+
+
+def test_forked_process_neither_uses_nor_ends_the_broker() -> None:
+    with run_broker() as running:
+        running.produce("orders", "one")
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            try:
+                running.produce("orders", "lost")
+            except RuntimeError as error:
+                os.write(writing, str(error).encode())
+            # As sys.exit in a child of a test: what was to end with the process ends.
+            atexit._run_exitfuncs()
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as said:
+            assert "this is a fork of it; connect a client to 127.0.0.1" in said.read()
+        os.waitpid(child, 0)
+        running.produce("orders", "two")
+        assert [record.value for record in running.records("orders")] == [b"one", b"two"]
