@@ -46,7 +46,7 @@ unit: setup ## Run the pure tests: no broker, socket, process or waiting (45 sec
 fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (90 seconds).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in three processes; much of it waits (10 minutes).
+test: setup ## Run the test suite in three processes; much of it waits (11 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile
 
 check: setup ## Lint, formatting, types, layers, tidiness.
@@ -122,7 +122,7 @@ docs-test: setup ## Run every example of README and docs in an environment made 
 chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one (4 minutes).
 	@$(BIN)/python -m tests.faults.worker_chaos
 
-attacks: setup ## Run every attack on a broker process, the slow ones too (10 minutes).
+attacks: setup ## Run every attack on a broker process, the slow ones too (11 minutes).
 	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks
 
 fuzz: setup ## Fuzz the broker for SECONDS=600 from SEED; half of them through sockets to a broker process.
