@@ -122,7 +122,7 @@ docs-test: setup ## Run every example of README and docs in an environment made 
 chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one (4 minutes).
 	@$(BIN)/python -m tests.faults.worker_chaos
 
-attacks: setup ## Run every attack on a broker process, the slow ones too (11 minutes).
+attacks: setup ## Run every attack on a broker process, the slow ones too (10 minutes).
 	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks
 
 fuzz: setup ## Fuzz the broker for SECONDS=600 from SEED; half of them through sockets to a broker process.
