@@ -85,20 +85,21 @@ class FaultyHandlers:
         if context.client_id == EXEMPT_CLIENT_ID:
             return handle(parts)
         by_partition = PARTITION_ERRORS if api.name in PARTITION_APIS else ()
-        fault = self._script.match(api, context.client_id, request, by_partition=by_partition)
+        of_partitions, fault = self._script.match(
+            api, context.client_id, request, by_partition=by_partition
+        )
+        if of_partitions:
+            parts = parts_with(parts, of_partitions)
         behind = self._held.get(context.connection_id)
         waits = fault is not None and isinstance(fault.action, Delay) and not fault.action.applied
         if behind is None and not waits and not self._script.is_frozen:
-            return self._handle_now(api, parts, fault, handle)
-        return Later(self._handle_later(api, parts, context, fault, handle))
+            return self._handle_now(parts, fault, handle)
+        return Later(self._handle_later(parts, context, fault, handle))
 
-    def _handle_now(self, api: Api, parts: Parts, fault: Fault | None, handle: Handle) -> Any:
+    def _handle_now(self, parts: Parts, fault: Fault | None, handle: Handle) -> Any:
         action = None if fault is None else fault.action
         match action:
             case Fail(error):
-                assert fault is not None
-                if api.name in PARTITION_APIS and issubclass(error, PARTITION_ERRORS):
-                    return self._gated(handle(parts_with(parts, fault)))
                 raise error(repr(fault))
             case Drop(applied):
                 if applied:
@@ -110,12 +111,7 @@ class FaultyHandlers:
                 return self._gated(handle(parts))
 
     def _handle_later(
-        self,
-        api: Api,
-        parts: Parts,
-        context: RequestContext,
-        fault: Fault | None,
-        handle: Handle,
+        self, parts: Parts, context: RequestContext, fault: Fault | None, handle: Handle
     ) -> Awaitable[Any]:
         """Handle a request after those before it, its delay, and the end of a freeze."""
         connection_id = context.connection_id
@@ -134,7 +130,7 @@ class FaultyHandlers:
                 if pause is not None:
                     await pause
                 await self._script.wait_until_thawed()
-                result = self._handle_now(api, parts, fault, handle)
+                result = self._handle_now(parts, fault, handle)
             finally:
                 handled.set_result(None)
                 if self._held.get(connection_id) is handled:

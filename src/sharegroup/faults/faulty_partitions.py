@@ -9,6 +9,7 @@ for the partition that fails.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, cast
 
 from sharegroup.broker.cluster.topics import Topics
@@ -67,9 +68,9 @@ PARTITION_ERRORS: tuple[type[KafkaError], ...] = (
 """The errors that Kafka answers for a partition; others fail the request as a whole."""
 
 
-def parts_with(parts: Parts, fault: Fault) -> Parts:
-    """Return the parts for one request, in which the partitions of a fault cannot be used."""
-    refusal = _Refusal(fault)
+def parts_with(parts: Parts, faults: Sequence[Fault]) -> Parts:
+    """Return the parts for one request, in which the partitions of the faults cannot be used."""
+    refusal = _Refusal(faults)
     faulty = copy.copy(parts)
     # The proxies have all methods of the classes, and handlers use nothing else of them.
     faulty.topics = cast("Topics", _FaultyTopics(parts.topics, refusal))
@@ -80,32 +81,34 @@ def parts_with(parts: Parts, fault: Fault) -> Parts:
 
 
 class _Refusal:
-    """Raises the error of a fault for its partitions; counts the request at the first one."""
+    """Raises the error of the first fault that affects a partition.
 
-    __slots__ = ("_fault", "_has_begun")
+    A fault counts the request when it raises for the first time.
+    """
 
-    def __init__(self, fault: Fault) -> None:
-        self._fault = fault
-        self._has_begun = False
+    __slots__ = ("_begun", "_faults")
 
-    def is_of(self, error: type[KafkaError]) -> bool:
-        """Return whether it raises this error."""
-        return isinstance(self._fault.action, Fail) and self._fault.action.error is error
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self._faults = faults
+        self._begun: set[int] = set()
 
-    def check(self, topic: str, partition: int) -> None:
-        """Raise the error if the fault affects the partition."""
-        fault = self._fault
-        if fault.filter.topic not in (None, topic):
-            return
-        if fault.filter.partition not in (None, partition):
-            return
-        if not self._has_begun:
-            if fault.is_used_up:
-                return  # By another request, since this one arrived.
-            fault.count += 1
-            self._has_begun = True
-        assert isinstance(fault.action, Fail)
-        raise fault.action.error(f"topic {topic!r} partition {partition}: {fault!r}")
+    def check(self, topic: str, partition: int, *, fetches: bool = False) -> None:
+        """Raise the error of a fault; only acknowledgements, not fetches, have an invalid state."""
+        for fault in self._faults:
+            assert isinstance(fault.action, Fail)
+            error = fault.action.error
+            if fault.filter.topic not in (None, topic):
+                continue
+            if fault.filter.partition not in (None, partition):
+                continue
+            if fetches and error is InvalidRecordState:
+                continue
+            if fault.number not in self._begun:
+                if fault.is_used_up:
+                    continue  # By another request, since this one arrived.
+                fault.count += 1
+                self._begun.add(fault.number)
+            raise error(f"topic {topic!r} partition {partition}: {fault!r}")
 
 
 class _FaultyTopics:
@@ -143,16 +146,15 @@ class _FaultySharePartitions:
         return getattr(self._share_partitions, name)
 
     def get(self, key: SharePartitionKey) -> Any:
-        """Return the share partition for a fetch; only acknowledgements have an invalid state."""
-        if not self._refusal.is_of(InvalidRecordState):
-            self._check(key)
+        """Return the share partition for a fetch."""
+        self._check(key, fetches=True)
         return self._share_partitions.get(key)
 
     def loaded(self, key: SharePartitionKey) -> Any:
         self._check(key)
         return self._share_partitions.loaded(key)
 
-    def _check(self, key: SharePartitionKey) -> None:
+    def _check(self, key: SharePartitionKey, *, fetches: bool = False) -> None:
         topic = self._topics.catalog.by_id(key.topic_id)
         if topic is not None:
-            self._refusal.check(topic.name, key.partition)
+            self._refusal.check(topic.name, key.partition, fetches=fetches)

@@ -12,8 +12,8 @@ ADVANCE_SECONDS_MAX = 100 * 365 * 86_400
 """A hundred years; timestamps far beyond would not fit into Kafka's records."""
 
 
-class RunningTimer:
-    """A callback that a `RunningClock` calls when it is due, unless it is cancelled."""
+class ClockTimer:
+    """A callback that a clock under test calls when it is due, unless it is cancelled."""
 
     __slots__ = ("_callback",)
 
@@ -46,7 +46,7 @@ class RunningClock:
         self._loop = asyncio.get_running_loop()
         self._ahead_ms = 0
         self._order = count()
-        self._due: list[tuple[int, int, RunningTimer]] = []
+        self._due: list[tuple[int, int, ClockTimer]] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
 
@@ -56,8 +56,8 @@ class RunningClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._ahead_ms
 
-    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> RunningTimer:
-        timer = RunningTimer(callback)
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> ClockTimer:
+        timer = ClockTimer(callback)
         heapq.heappush(self._due, (when_ms, next(self._order), timer))
         self._set_alarm()
         return timer

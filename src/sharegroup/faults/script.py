@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from kio.schema.errors import ErrorCode
+
 from sharegroup.broker.clock import Clock
 from sharegroup.errors import BY_CODE, KafkaError
 from sharegroup.faults.message_topics import names_topic
@@ -31,6 +33,8 @@ FAULTS_MAX = 1_000
 """Maximum number of faults of one script; more are a loop in a test that never removes them."""
 
 EVERY_API = "*"
+
+_KAFKAS_NAMES = {int(code.value): code.name.upper() for code in ErrorCode}
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,15 +311,17 @@ class FaultScript:
 
     def match(
         self, api: Api, client_id: str, request: Any, *, by_partition: tuple[type[KafkaError], ...]
-    ) -> Fault | None:
-        """Return the first fault that affects a request; None if there is none.
+    ) -> tuple[list[Fault], Fault | None]:
+        """Return the first fault that affects a request as a whole, or None, and those before it
+        that may affect some of its partitions.
 
-        A failure with an error in ``by_partition`` matches even if the request does not name the
-        topic, because a fetch may have named it earlier in its session: its handler looks.  Only
-        other faults are counted here.
+        Faults of partitions are failures with an error in ``by_partition``.  They are returned even
+        if the request does not name their topic, because a fetch may have named it earlier in its
+        session: its handler looks, and counts.
         """
+        of_partitions: list[Fault] = []
         if not self._faults:
-            return None
+            return of_partitions, None
         for fault in self.faults:
             action, wanted = fault.action, fault.filter
             if fault.is_used_up or wanted.api not in (None, api):
@@ -323,11 +329,11 @@ class FaultScript:
             if wanted.client_id not in (None, client_id):
                 continue
             if isinstance(action, Fail) and issubclass(action.error, by_partition):
-                return fault
-            if wanted.topic is None or names_topic(request, wanted.topic, wanted.partition):
+                of_partitions.append(fault)
+            elif wanted.topic is None or names_topic(request, wanted.topic, wanted.partition):
                 fault.count += 1
-                return fault
-        return None
+                return of_partitions, fault
+        return of_partitions, None
 
 
 def _finish(waiting: asyncio.Future[None]) -> None:
@@ -348,16 +354,20 @@ def api_named(name: str) -> Api | None:
 
 def error_named(name: str) -> type[KafkaError]:
     """Return the error class of an error code by Kafka's name for the code."""
-    wanted = name.replace("_", "").lower()
     for error in BY_CODE.values():
-        if error.__name__.lower() == wanted:
+        if code_name(error) == name:
             return error
     known = ", ".join(sorted(code_name(error) for error in BY_CODE.values()))
     raise ValueError(f"there is no error {name!r}; expected one of: {known}")
 
 
 def code_name(error: type[KafkaError]) -> str:
-    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
+    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER.
+
+    Kafka 4.4 has codes that kio does not know; their names are those of our classes.
+    """
+    if error.code in _KAFKAS_NAMES:
+        return _KAFKAS_NAMES[error.code]
     return "".join(
         f"_{letter}" if letter.isupper() and index else letter.upper()
         for index, letter in enumerate(error.__name__)

@@ -7,24 +7,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 
-
-class ManualTimer:
-    """A callback that a `ManualClock` calls when it is advanced to the due time."""
-
-    __slots__ = ("_callback",)
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        """Drop the callback, so the timer does nothing when it is due."""
-        self._callback = None
-
-    def fire(self) -> None:
-        """Call the callback once, unless the timer was cancelled."""
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            callback()
+from sharegroup.faults.running_clock import ClockTimer
 
 
 class ManualClock:
@@ -43,7 +26,7 @@ class ManualClock:
         self._now_ms = 1_000_000
         self._wall_offset_ms = time.time_ns() // 1_000_000 - self._now_ms
         self._order = count()
-        self._due: list[tuple[int, int, ManualTimer]] = []
+        self._due: list[tuple[int, int, ClockTimer]] = []
 
     def now_ms(self) -> int:
         return self._now_ms
@@ -51,8 +34,8 @@ class ManualClock:
     def wall_ms(self) -> int:
         return self._now_ms + self._wall_offset_ms
 
-    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> ManualTimer:
-        timer = ManualTimer(callback)
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> ClockTimer:
+        timer = ClockTimer(callback)
         heapq.heappush(self._due, (when_ms, next(self._order), timer))
         return timer
 

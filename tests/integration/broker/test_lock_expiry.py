@@ -19,10 +19,11 @@ from sharegroup.core.share_partition.delivery import (
     SharePartitionLimits,
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.faults.running_clock import ClockTimer
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
 from sharegroup.protocol_enums import AcquireMode
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.testing.clock import ManualClock, ManualTimer
+from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (
@@ -135,7 +136,7 @@ class TakesTime:
 
     def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> TimerHandle:
         self.timers.append((when_ms, callback))
-        return ManualTimer(callback)
+        return ClockTimer(callback)
 
     def turn(self) -> None:
         """Let the one timer fire that is set."""

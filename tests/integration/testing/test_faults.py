@@ -99,6 +99,18 @@ def test_fault_of_a_partition_leaves_other_partitions_alone(b: TestBroker) -> No
     assert values(b, "two") == [b"0"]
 
 
+def test_fault_of_one_topic_does_not_hide_a_later_fault_of_another(b: TestBroker) -> None:
+    b.create_topic("first")
+    b.create_topic("second")
+    failing = b.fail("Produce", error="TOPIC_AUTHORIZATION_FAILED", topic="first", times=None)
+    other = b.fail("Produce", error="INVALID_TOPIC_EXCEPTION", topic="second", times=None)
+    dropping = b.drop("Produce", topic="third")
+    assert produce(b, "second", b"one") == ["TOPIC_EXCEPTION"]
+    assert produce(b, "first", b"one") == ["TOPIC_AUTHORIZATION_FAILED"]
+    assert produce(b, "third", b"one") == []
+    assert (failing.count, other.count, dropping.count) == (1, 1, 1)
+
+
 def test_fault_of_a_client_id_leaves_other_clients_alone(b: TestBroker) -> None:
     b.create_topic("by-client")
     b.fail("Produce", error="TOPIC_AUTHORIZATION_FAILED", client_id="orders", times=None)
