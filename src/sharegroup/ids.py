@@ -54,6 +54,11 @@ def group_partition(group_id: GroupId, partition_count: int) -> int:
     return _absolute(_java_hash(group_id)) % partition_count
 
 
+def transaction_state_partition(transactional_id: str, partition_count: int) -> int:
+    """Return the partition of ``__transaction_state`` that holds this transactional id."""
+    return _absolute(_java_hash(transactional_id)) % partition_count
+
+
 def share_state_partition(key: SharePartitionKey, partition_count: int) -> int:
     """Return the partition of ``__share_group_state`` that holds this share partition."""
     beginning = _hash_of_topic(key.group_id, key.topic_id)

@@ -21,6 +21,7 @@ from sharegroup.broker.configuration.config import (
     ServerConfig,
     ShareGroupConfig,
     TopicConfig,
+    TransactionConfig,
 )
 from sharegroup.broker.configuration.config_values import entries, value_text
 from sharegroup.broker.configuration.limit import Limit
@@ -36,6 +37,7 @@ from sharegroup.broker.metrics.families import (
     TOPICS,
 )
 from sharegroup.broker.metrics.share_partition_page import PARTITIONS_MAX, RUNS_MAX
+from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
@@ -323,6 +325,7 @@ def config() -> Iterator[str]:
         ("Broker: share groups", ShareGroupConfig),
         ("Broker: consumer groups", ConsumerGroupConfig),
         ("Broker: coordinators", CoordinatorConfig),
+        ("Broker: transactions", TransactionConfig),
         ("Topic", TopicConfig),
         ("Group", GroupConfig),
     ):
@@ -385,6 +388,7 @@ def metrics() -> Iterator[str]:
         ("Each share partition", EACH_SHARE_PARTITION),
         ("Share sessions and waiting", SESSIONS),
         ("Coordinators", COORDINATORS),
+        ("Transactions", TRANSACTIONS),
         ("The process", PROCESS),
     ):
         yield f"## {title}\n"
@@ -443,7 +447,14 @@ def limit_default(limit: Limit) -> int:
     if constant:
         value = getattr(import_module(f"sharegroup.{module}"), constant)
     else:
-        parts = (ServerConfig, LogConfig, ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig)
+        parts = (
+            ServerConfig,
+            LogConfig,
+            ShareGroupConfig,
+            ConsumerGroupConfig,
+            CoordinatorConfig,
+            TransactionConfig,
+        )
         defaults = {
             entry.metadata["name"]: entry.default for part in parts for entry in entries(part)
         }

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from sharegroup.broker import jobs, share_requests
 from sharegroup.broker.admission import Admission, parse_overrides
 from sharegroup.broker.clock import Clock, SystemClock, sleep_ms
-from sharegroup.broker.cluster.catalog import CATALOG_FILE, CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.cluster.catalog import (
+    CATALOG_FILE,
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+)
 from sharegroup.broker.cluster.cleaning import Cleaning
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
 from sharegroup.broker.cluster.features import FinalizedFeatures
@@ -40,6 +45,7 @@ from sharegroup.broker.share.persister import NoPersister, Persister
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.broker.share.state_pruning import StatePruning
+from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.broker.warm_up import prepare_for_share_groups
@@ -87,6 +93,7 @@ class Running(NamedTuple):
         if self.metrics is not None:
             await self.metrics.stop()
         self.parts.consumer_groups.stop()
+        self.parts.transactions.stop()
         await self.server.stop()
         await self.parts.dead_letters.stop()
         self.background.cancel()
@@ -100,6 +107,7 @@ class Running(NamedTuple):
         if self.metrics is not None:
             await self.metrics.stop()
         self.parts.consumer_groups.stop()
+        self.parts.transactions.stop()
         await self.server.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
@@ -116,6 +124,15 @@ class _ShareParts(NamedTuple):
     share_partitions: SharePartitions
     sessions: ShareSessions
     dead_letters: DeadLetters
+
+
+class _GroupParts(NamedTuple):
+    """The coordinators of groups and of transactions."""
+
+    log: GroupLog
+    share: ShareGroupCoordinator
+    consumer: ConsumerGroupsOnDemand
+    transactions: TransactionsOnDemand
 
 
 async def start(
@@ -206,6 +223,47 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     settings = GroupSettings(config, topics.catalog, features)
     pruned = directory.checkpoint if directory.durability is Durability.OS else None
     share = _build_share(config, clock, topics, waiting, settings, features, pruned)
+    groups = _build_groups(config, clock, topics, settings, features, share)
+    topics.on_visible(waiting.wake)
+    waiting.on_wake(share.sessions.happened)
+    parts = Parts(
+        node=node,
+        config=config,
+        features=features,
+        clock=clock,
+        topics=topics,
+        waiting=waiting,
+        producer_ids=groups.transactions.producer_ids,
+        fetch_sessions=_fetch_sessions(config),
+        share_coordinator=share.coordinator,
+        state_pruning=share.pruning,
+        groups=groups.log,
+        share_group_coordinator=groups.share,
+        consumer_groups=groups.consumer,
+        share_partitions=share.share_partitions,
+        share_sessions=share.sessions,
+        dead_letters=share.dead_letters,
+        group_settings=settings,
+        requests=RequestCounters(),
+        unserved=UnservedFeatures(clock),
+        transactions=groups.transactions,
+    )
+    share.share_partitions.batch_checks.jobs = parts.record_jobs
+    share.dead_letters.jobs = parts.record_jobs
+    parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
+    groups.transactions.load()
+    return parts
+
+
+def _build_groups(
+    config: LiveConfig,
+    clock: Clock,
+    topics: Topics,
+    settings: GroupSettings,
+    features: FinalizedFeatures,
+    share: _ShareParts,
+) -> _GroupParts:
+    """Build the coordinators, and read the state of share partitions and groups."""
     group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
     share_group_coordinator = ShareGroupCoordinator(
         group_log,
@@ -220,33 +278,16 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     group_log.load()
     share_group_coordinator.agree()
     consumer_groups.agree()
-    topics.on_visible(waiting.wake)
-    waiting.on_wake(share.sessions.happened)
-    parts = Parts(
-        node=node,
-        config=config,
+    transactions = TransactionsOnDemand(
+        topics,
+        clock,
+        config,
         features=features,
-        clock=clock,
-        topics=topics,
-        waiting=waiting,
-        producer_ids=ProducerIds(topics),
-        fetch_sessions=_fetch_sessions(config),
-        share_coordinator=share.coordinator,
-        state_pruning=share.pruning,
         groups=group_log,
-        share_group_coordinator=share_group_coordinator,
         consumer_groups=consumer_groups,
-        share_partitions=share.share_partitions,
-        share_sessions=share.sessions,
-        dead_letters=share.dead_letters,
-        group_settings=settings,
-        requests=RequestCounters(),
-        unserved=UnservedFeatures(clock),
+        producer_ids=ProducerIds(topics),
     )
-    share.share_partitions.batch_checks.jobs = parts.record_jobs
-    share.dead_letters.jobs = parts.record_jobs
-    parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
-    return parts
+    return _GroupParts(group_log, share_group_coordinator, consumer_groups, transactions)
 
 
 async def _start_topics(config: LiveConfig, started: Config, directory: LogDirectory) -> Topics:
@@ -334,6 +375,7 @@ def _jobs(parts: Parts, directory: LogDirectory) -> dict[str, jobs.Job]:
         "cleaning": Cleaning(parts.config, parts.clock, parts.topics).run,
         "dead_letters": parts.dead_letters.run,
         "state_pruning": parts.state_pruning.run,
+        "transactional_ids": parts.transactions.keep_forgetting,
         "producer_expiry": lambda: _forget_producers(parts),
         "preparing": lambda: prepare_for_share_groups(parts.clock, handler_of),
     }
@@ -370,7 +412,8 @@ def _share_groups_off(parts: Parts) -> None:
 async def _make_internal_topics(topics: Topics, config: Config) -> None:
     """Create the internal topics, with settings under which no needed record is deleted.
 
-    The offsets topic is compacted; the share coordinator prunes the share-state topic itself.
+    The topics of offsets and of transactions are compacted; the share coordinator prunes the
+    share-state topic itself.
     """
     coordinator = config.coordinator
     await topics.keep_internal(
@@ -388,6 +431,14 @@ async def _make_internal_topics(topics: Topics, config: Config) -> None:
             "segment.bytes": str(coordinator.state_segment_bytes),
             "cleanup.policy": "delete",
             "retention.ms": "-1",
+        },
+    )
+    await topics.keep_internal(
+        TRANSACTION_STATE,
+        partitions=config.transactions.state_partitions,
+        settings={
+            "segment.bytes": str(config.transactions.state_segment_bytes),
+            "cleanup.policy": "compact",
         },
     )
 

@@ -16,6 +16,11 @@ from sharegroup.broker.handler_contract import AnyHandler, ApiHandler
 
 if TYPE_CHECKING:
     # The classes of messages are what makes the handlers slow to import.
+    from kio.schema.add_offsets_to_txn.v4 import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+    from kio.schema.add_partitions_to_txn.v5 import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+    )
     from kio.schema.alter_configs.v2 import AlterConfigsRequest, AlterConfigsResponse
     from kio.schema.alter_share_group_offsets.v0 import (
         AlterShareGroupOffsetsRequest,
@@ -43,17 +48,26 @@ if TYPE_CHECKING:
     from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
     from kio.schema.describe_groups.v6 import DescribeGroupsRequest, DescribeGroupsResponse
     from kio.schema.describe_log_dirs.v5 import DescribeLogDirsRequest, DescribeLogDirsResponse
+    from kio.schema.describe_producers.v0 import (
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+    )
     from kio.schema.describe_share_group_offsets.v1 import (
         DescribeShareGroupOffsetsRequest,
         DescribeShareGroupOffsetsResponse,
     )
+    from kio.schema.describe_transactions.v0 import (
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+    )
+    from kio.schema.end_txn.v5 import EndTxnRequest, EndTxnResponse
     from kio.schema.find_coordinator.v6 import FindCoordinatorRequest, FindCoordinatorResponse
     from kio.schema.heartbeat.v4 import HeartbeatRequest, HeartbeatResponse
     from kio.schema.incremental_alter_configs.v1 import (
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponse,
     )
-    from kio.schema.init_producer_id.v6 import InitProducerIdRequest, InitProducerIdResponse
+    from kio.schema.init_producer_id.v5 import InitProducerIdRequest, InitProducerIdResponse
     from kio.schema.initialize_share_group_state.v0 import (
         InitializeShareGroupStateRequest,
         InitializeShareGroupStateResponse,
@@ -66,6 +80,10 @@ if TYPE_CHECKING:
     )
     from kio.schema.list_groups.v5 import ListGroupsRequest, ListGroupsResponse
     from kio.schema.list_offsets.v11 import ListOffsetsRequest, ListOffsetsResponse
+    from kio.schema.list_transactions.v2 import (
+        ListTransactionsRequest,
+        ListTransactionsResponse,
+    )
     from kio.schema.metadata.v13 import MetadataRequest, MetadataResponse
     from kio.schema.offset_delete.v0 import OffsetDeleteRequest, OffsetDeleteResponse
     from kio.schema.read_share_group_state.v0 import (
@@ -86,10 +104,12 @@ if TYPE_CHECKING:
         ShareGroupHeartbeatResponse,
     )
     from kio.schema.sync_group.v5 import SyncGroupRequest, SyncGroupResponse
+    from kio.schema.txn_offset_commit.v5 import TxnOffsetCommitRequest, TxnOffsetCommitResponse
     from kio.schema.write_share_group_state.v1 import (
         WriteShareGroupStateRequest,
         WriteShareGroupStateResponse,
     )
+    from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
     from sharegroup.broker.message_versions import (
         FetchRequest,
@@ -243,6 +263,41 @@ def _init_producer_id() -> ApiHandler[InitProducerIdRequest, InitProducerIdRespo
     return ApiHandler(init_producer_id.handle, init_producer_id.refuse)
 
 
+def _add_partitions_to_txn() -> ApiHandler[AddPartitionsToTxnRequest, AddPartitionsToTxnResponse]:
+    from sharegroup.broker.handlers import add_partitions_to_txn
+
+    return ApiHandler(
+        add_partitions_to_txn.handle,
+        add_partitions_to_txn.refuse,
+        from_older=add_partitions_to_txn.from_older,
+        to_older=add_partitions_to_txn.to_older,
+    )
+
+
+def _add_offsets_to_txn() -> ApiHandler[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]:
+    from sharegroup.broker.handlers import add_offsets_to_txn
+
+    return ApiHandler(add_offsets_to_txn.handle, add_offsets_to_txn.refuse)
+
+
+def _end_txn() -> ApiHandler[EndTxnRequest, EndTxnResponse]:
+    from sharegroup.broker.handlers import end_txn
+
+    return ApiHandler(end_txn.handle, end_txn.refuse)
+
+
+def _write_txn_markers() -> ApiHandler[WriteTxnMarkersRequest, WriteTxnMarkersResponse]:
+    from sharegroup.broker.handlers import write_txn_markers
+
+    return ApiHandler(write_txn_markers.handle, write_txn_markers.refuse)
+
+
+def _txn_offset_commit() -> ApiHandler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]:
+    from sharegroup.broker.handlers import txn_offset_commit
+
+    return ApiHandler(txn_offset_commit.handle, txn_offset_commit.refuse)
+
+
 def _describe_configs() -> ApiHandler[DescribeConfigsRequest, DescribeConfigsResponse]:
     from sharegroup.broker.handlers import describe_configs
 
@@ -299,6 +354,26 @@ def _describe_cluster() -> ApiHandler[DescribeClusterRequest, DescribeClusterRes
     from sharegroup.broker.handlers import describe_cluster
 
     return ApiHandler(describe_cluster.handle, describe_cluster.refuse)
+
+
+def _describe_producers() -> ApiHandler[DescribeProducersRequest, DescribeProducersResponse]:
+    from sharegroup.broker.handlers import describe_producers
+
+    return ApiHandler(describe_producers.handle, describe_producers.refuse)
+
+
+def _describe_transactions() -> ApiHandler[
+    DescribeTransactionsRequest, DescribeTransactionsResponse
+]:
+    from sharegroup.broker.handlers import describe_transactions
+
+    return ApiHandler(describe_transactions.handle, describe_transactions.refuse)
+
+
+def _list_transactions() -> ApiHandler[ListTransactionsRequest, ListTransactionsResponse]:
+    from sharegroup.broker.handlers import list_transactions
+
+    return ApiHandler(list_transactions.handle, list_transactions.refuse)
 
 
 def _consumer_group_heartbeat() -> ApiHandler[
@@ -448,6 +523,11 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     20: _delete_topics,
     21: _delete_records,
     22: _init_producer_id,
+    24: _add_partitions_to_txn,
+    25: _add_offsets_to_txn,
+    26: _end_txn,
+    27: _write_txn_markers,
+    28: _txn_offset_commit,
     32: _describe_configs,
     33: _alter_configs,
     35: _describe_log_dirs,
@@ -457,6 +537,9 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     47: _offset_delete,
     57: _update_features,
     60: _describe_cluster,
+    61: _describe_producers,
+    65: _describe_transactions,
+    66: _list_transactions,
     68: _consumer_group_heartbeat,
     74: _list_config_resources,
     76: _share_group_heartbeat,

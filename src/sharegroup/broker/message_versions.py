@@ -11,6 +11,11 @@ versions that its clients use, because all of them together take 150 ms to impor
 
 from __future__ import annotations
 
+from kio.schema.add_partitions_to_txn import v0 as add_partitions_to_txn_v0
+from kio.schema.add_partitions_to_txn import v1 as add_partitions_to_txn_v1
+from kio.schema.add_partitions_to_txn import v2 as add_partitions_to_txn_v2
+from kio.schema.add_partitions_to_txn import v3 as add_partitions_to_txn_v3
+from kio.schema.add_partitions_to_txn import v4 as add_partitions_to_txn_v4
 from kio.schema.delete_topics import v1 as delete_topics_v1
 from kio.schema.delete_topics import v2 as delete_topics_v2
 from kio.schema.delete_topics import v3 as delete_topics_v3
@@ -272,6 +277,14 @@ UpdateFeaturesResponse = (
 ShareFetchRequest = share_fetch_v1.ShareFetchRequest | share_fetch_v2.ShareFetchRequest
 
 ShareFetchResponse = share_fetch_v1.ShareFetchResponse | share_fetch_v2.ShareFetchResponse
+
+OlderAddPartitionsToTxnRequest = (
+    add_partitions_to_txn_v0.AddPartitionsToTxnRequest
+    | add_partitions_to_txn_v1.AddPartitionsToTxnRequest
+    | add_partitions_to_txn_v2.AddPartitionsToTxnRequest
+    | add_partitions_to_txn_v3.AddPartitionsToTxnRequest
+    | add_partitions_to_txn_v4.AddPartitionsToTxnRequest
+)
 
 OlderDeleteTopicsRequest = (
     delete_topics_v1.DeleteTopicsRequest

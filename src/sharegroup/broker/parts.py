@@ -23,6 +23,7 @@ from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.broker.share.state_pruning import StatePruning
 from sharegroup.broker.slices import Slices
+from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.sessions.fetch_session import FetchSessions
@@ -64,6 +65,7 @@ class Parts:
     dead_letters: DeadLetters
     requests: RequestCounters
     unserved: UnservedFeatures
+    transactions: TransactionsOnDemand
     slices: Slices = field(init=False)
     record_jobs: RecordJobs = field(init=False)
     key_checks: KeyChecks = field(init=False)

@@ -10,14 +10,32 @@ and all unusual ones, are left to `records`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
+from typing import NamedTuple
 
-from sharegroup.wire.batches import CODEC_MASK, CONTROL, HEADER_BYTES, LENGTH_END, parse_header
+from sharegroup.wire.batches import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    LENGTH_END,
+    TRANSACTIONAL,
+    parse_header,
+)
+from sharegroup.wire.markers import TransactionMarker, decode_marker
 from sharegroup.wire.records import batch_records
 
 KeyedRecord = tuple[int, bytes, bytes | None]
 """Offset, key and value."""
+
+
+class TransactionalBatch(NamedTuple):
+    """A batch of a producer's transaction: records, or the marker that ends it."""
+
+    producer_id: int
+    records: list[KeyedRecord]
+    marker: TransactionMarker | None
+
 
 _NEEDED = Struct(">qi9xh34xi")
 """The format of base offset, length, attributes and record count in a batch header."""
@@ -29,8 +47,13 @@ _PLAIN = b"\0\0\0"
 _NO_HEADERS = 0
 
 
-def keyed_records(data: bytes) -> Iterator[KeyedRecord]:
+def keyed_records(
+    data: bytes, transactional: Callable[[TransactionalBatch], None] | None = None
+) -> Iterator[KeyedRecord]:
     """Iterate over records with a key of the whole batches in ``data``, without control batches.
+
+    ``transactional`` is called with each transactional batch, in its place among the others; its
+    records are not returned then.
 
     Raises CorruptMessage for an invalid batch or invalid records.
     """
@@ -41,6 +64,10 @@ def keyed_records(data: bytes) -> Iterator[KeyedRecord]:
         if not position < end <= size:
             return
         lone = None
+        if attributes & TRANSACTIONAL and transactional is not None:
+            transactional(_transactional(data, position))
+            position = end
+            continue
         if count == 1 and not attributes & (CODEC_MASK | CONTROL):
             lone = _lone_record(data, position + HEADER_BYTES, end)
         if lone is not None:
@@ -50,6 +77,19 @@ def keyed_records(data: bytes) -> Iterator[KeyedRecord]:
                 if record.key is not None:
                     yield record.offset, bytes(record.key), record.value
         position = end
+
+
+def _transactional(data: bytes, position: int) -> TransactionalBatch:
+    header = parse_header(data, position)
+    if header.is_control:
+        batch = data[position : position + header.size]
+        return TransactionalBatch(header.producer_id, [], decode_marker(batch))
+    records = [
+        (record.offset, bytes(record.key), record.value)
+        for record in batch_records(data, position, header)
+        if record.key is not None
+    ]
+    return TransactionalBatch(header.producer_id, records, None)
 
 
 def _lone_record(data: bytes, position: int, end: int) -> tuple[bytes, bytes | None] | None:

@@ -75,6 +75,7 @@ def test_topics_and_this_broker_are_listed(tmp_path: Path) -> None:
             (BROKER, "1"),
             (TOPIC, "__consumer_offsets"),
             (TOPIC, "__share_group_state"),
+            (TOPIC, "__transaction_state"),
             (TOPIC, "orders"),
         ]
         assert await listed(broker, BROKER) == [(BROKER, "1")]

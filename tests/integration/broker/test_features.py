@@ -65,7 +65,12 @@ def test_new_data_directory_has_the_levels_of_kafka_4_4(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         assert await levels(broker) == (
             1,
-            {"group.version": 1, "metadata.version": 33, "share.version": 2},
+            {
+                "group.version": 1,
+                "metadata.version": 33,
+                "share.version": 2,
+                "transaction.version": 2,
+            },
         )
 
     run(scenario, tmp_path)
@@ -85,7 +90,12 @@ def test_feature_ranges_from_level_0_are_hidden_from_older_clients(tmp_path: Pat
         assert {
             feature.name: (feature.min_version, feature.max_version)
             for feature in newer.supported_features
-        } == {"group.version": (0, 1), "metadata.version": (7, 33), "share.version": (0, 2)}
+        } == {
+            "group.version": (0, 1),
+            "metadata.version": (7, 33),
+            "share.version": (0, 2),
+            "transaction.version": (0, 2),
+        }
 
     run(scenario, tmp_path)
 
@@ -144,7 +154,12 @@ def test_level_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
         assert (await broker.ask(update(1, SAFE))).error_code == 0
         assert (await levels(broker)) == (
             2,
-            {"group.version": 1, "metadata.version": 33, "share.version": 1},
+            {
+                "group.version": 1,
+                "metadata.version": 33,
+                "share.version": 1,
+                "transaction.version": 2,
+            },
         )
         await broker.stop()
         broker = await Broker.start(None, str(tmp_path))

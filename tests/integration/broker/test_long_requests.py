@@ -27,7 +27,6 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
 from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.unserved import LINE_INTERVAL_MS
 from sharegroup.ids import TopicName
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.decoder import decode
@@ -225,21 +224,5 @@ def test_long_request_is_served_in_slices(request_: Any, tmp_path: Path) -> None
             await broker.ask(request_)
         # More than decoding and encoding alone take.
         assert slices.slice_count - before > 2 * PARTITIONS // 64 // 5
-
-    run(scenario, tmp_path)
-
-
-def test_request_for_transactions_is_counted_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario(broker: Broker) -> None:
-        wide = FindCoordinatorRequest(key_type=1, coordinator_keys=_many("transaction"))
-        async with asyncio.timeout(SECONDS_MAX):
-            for _ in range(3):
-                await broker.ask(wide)
-            broker.clock.advance(LINE_INTERVAL_MS / 1000)
-            await broker.ask(wide)
-        lines = [text for text in caplog.messages if "feature=transactions" in text]
-        assert [text.rpartition(" ")[2] for text in lines] == ["requests=1", "requests=3"]
 
     run(scenario, tmp_path)

@@ -2,13 +2,11 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.serialization.StringDeserializer;
-import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * Asks a broker for transactions and for a KIP-848 group, and prints the exceptions.
+ * Asks a broker for a KIP-848 group, and prints the exception.
  *
  * <p>Arguments: the broker's address and a topic. Waiting has a limit.
  */
@@ -18,22 +16,7 @@ public final class Unserved {
     private Unserved() {}
 
     public static void main(String[] arguments) {
-        System.out.println(transactions(arguments[0]));
         System.out.println(consumerProtocol(arguments[0], arguments[1]));
-    }
-
-    private static String transactions(String bootstrap) {
-        Map<String, Object> settings = Map.of(
-                "bootstrap.servers", bootstrap,
-                "transactional.id", "java",
-                "max.block.ms", String.valueOf(WAIT_MS_MAX));
-        try (KafkaProducer<String, String> producer =
-                new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
-            producer.initTransactions();
-            return "transactions: served";
-        } catch (KafkaException error) {
-            return "transactions: " + error.getClass().getSimpleName();
-        }
     }
 
     private static String consumerProtocol(String bootstrap, String topic) {

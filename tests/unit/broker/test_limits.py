@@ -12,6 +12,7 @@ from sharegroup.broker.configuration.config import (
     LogConfig,
     ServerConfig,
     ShareGroupConfig,
+    TransactionConfig,
 )
 from sharegroup.broker.configuration.config_values import entries
 from sharegroup.broker.configuration.limit import Limit
@@ -21,7 +22,14 @@ from tests.docs.write_docs import limit_default
 
 KEYS = {
     entry.metadata["name"]
-    for part in (ServerConfig, LogConfig, ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig)
+    for part in (
+        ServerConfig,
+        LogConfig,
+        ShareGroupConfig,
+        ConsumerGroupConfig,
+        CoordinatorConfig,
+        TransactionConfig,
+    )
     for entry in entries(part)
     if entry.metadata["effect"]
 }

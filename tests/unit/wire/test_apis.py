@@ -17,8 +17,9 @@ EVERY = [
 
 def test_table_has_the_apis_of_the_design():
     assert sorted(APIS) == [
-        0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 32, 33, 35, 37, 42, 44,
-        47, 57, 60, 68, 74, 76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92,
+        0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 24, 25,
+            26, 27, 28, 32, 33, 35, 37, 42, 44,
+        47, 57, 60, 61, 65, 66, 68, 74, 76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92,
     ]  # fmt: skip
 
 
@@ -34,9 +35,14 @@ def test_our_clients_name_topics_where_newer_versions_have_their_ids():
     assert apis.spoken_api(69).name == "ConsumerGroupDescribe"
 
 
+UNSTABLE = {(22, 6)}
+"""Versions that Kafka 4.4 does not advertise."""
+
+
 def test_api_versions_agree_with_those_of_kio():
     for api in APIS.values():
         versions = sorted(schema_name_map[api_key_map[api.key]])
+        versions = [version for version in versions if (api.key, version) not in UNSTABLE]
         assert versions == list(range(api.oldest, api.newest + 1)), api.name
 
 

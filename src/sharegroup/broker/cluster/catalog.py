@@ -27,11 +27,12 @@ CATALOG_FILE = "catalog.journal"
 
 CONSUMER_OFFSETS = TopicName("__consumer_offsets")
 SHARE_GROUP_STATE = TopicName("__share_group_state")
+TRANSACTION_STATE = TopicName("__transaction_state")
 
 GROUP_SETTINGS_BYTES = 600
 SETTING_BYTES = 250
 """Memory of a group with settings, and of one setting, in bytes, without their text."""
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, SHARE_GROUP_STATE})
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE})
 
 LEVELS_BEFORE: Mapping[str, int] = MappingProxyType(
     {"group.version": 1, "metadata.version": 33, "share.version": 1}

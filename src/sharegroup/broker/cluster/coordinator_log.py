@@ -11,19 +11,56 @@ the state in memory and reads the topic again (ADR 0005).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
+from sharegroup.wire.batches import NO_PRODUCER_ID
+from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import SimpleRecord, encode_batch
-from sharegroup.wire.small_batches import KeyedRecord, keyed_records
+from sharegroup.wire.small_batches import KeyedRecord, TransactionalBatch, keyed_records
 
 log = logging.getLogger(__name__)
 
 KeyAndValue = tuple[bytes, bytes | None]
+
+OnTransactional = Callable[[int, TransactionalBatch], None]
+"""Called with a partition of the topic and a transactional batch in it."""
+
+
+class BatchProducer(NamedTuple):
+    """The producer for whose transaction a coordinator writes records."""
+
+    producer_id: int
+    epoch: int
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction; ``version`` is the transaction version."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    version: int
+
+    def encoded(self, *, timestamp_ms: int) -> bytearray:
+        """Return the control batch that ends the transaction in a log."""
+        return encode_marker(
+            is_commit=self.is_commit,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            timestamp=timestamp_ms,
+            coordinator_epoch=self.coordinator_epoch,
+        )
+
+
+NO_PRODUCER = BatchProducer(NO_PRODUCER_ID, -1)
 
 
 class CoordinatorLog:
@@ -39,18 +76,43 @@ class CoordinatorLog:
         self._logs: dict[int, PartitionLog] = {}  # Internal topics are never deleted.
         self.partition_count = topics.catalog.topic(name).partition_count
 
-    def append(self, partition: int, records: Sequence[KeyAndValue]) -> Ticket:
-        """Append records as one batch, so that after a crash all of them exist or none."""
+    def append(
+        self,
+        partition: int,
+        records: Sequence[KeyAndValue],
+        *,
+        producer: BatchProducer = NO_PRODUCER,
+    ) -> Ticket:
+        """Append records as one batch, so that after a crash all of them exist or none.
+
+        With a ``producer`` they belong to its transaction.
+        """
         assert records, "expected a batch with records, found an empty one"
         now_ms = self._clock.wall_ms()
-        batch = encode_batch(SimpleRecord(key, value, now_ms) for key, value in records)
+        batch = encode_batch(
+            (SimpleRecord(key, value, now_ms) for key, value in records),
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            is_transactional=producer is not NO_PRODUCER,
+        )
+        return self._append(partition, batch, now_ms=now_ms)
+
+    def append_marker(self, partition: int, marker: Marker) -> Ticket:
+        """Append the end of a producer's transaction."""
+        now_ms = self._clock.wall_ms()
+        batch = marker.encoded(timestamp_ms=now_ms)
+        return self._append(partition, batch, now_ms=now_ms, marker_version=marker.version)
+
+    def _append(
+        self, partition: int, batch: bytearray, *, now_ms: int, marker_version: int = 0
+    ) -> Ticket:
         log_ = self._log_of(partition)
         last = self._last.get(partition)
         # After another append `was_cut` could not detect the lost one.
         assert last is None or last.end_offset == log_.end_offset, (
             f"{log_} was truncated, which was not detected"
         )
-        ticket = log_.append(batch, now_ms=now_ms)
+        ticket = log_.append(batch, now_ms=now_ms, marker_version=marker_version)
         self._last[partition] = ticket
         return ticket
 
@@ -81,9 +143,11 @@ class CoordinatorLog:
             found = self._logs[partition] = self._topics.named(self._name, partition)[1]
         return found
 
-    def records(self) -> Iterator[KeyedRecord]:
+    def records(self, transactional: OnTransactional | None = None) -> Iterator[KeyedRecord]:
         """Yield offset, key and value of all records of all partitions, each from its start.
 
+        ``transactional`` is called with each batch of a transaction, in its place, and its records
+        are not returned then.
         Records that are not durable yet are included, because they are not replayed again later.
         A cut counts as handled only when all records were read.  So a reading that fails is
         repeated, and no coordinator continues with a part of the records.
@@ -92,15 +156,21 @@ class CoordinatorLog:
         for partition in range(self.partition_count):
             if not self._topics.is_touched(topic, partition):
                 continue
-            yield from _records_of(self._topics.log_of(topic, partition))
+            log_ = self._topics.log_of(topic, partition)
+            if transactional is None:
+                yield from _records_of(log_)
+            else:
+                yield from _records_of(log_, partial(transactional, partition))
         for partition in [index for index in self._last if self.was_cut(index)]:
             del self._last[partition]
 
 
-def _records_of(log_: PartitionLog) -> Iterator[KeyedRecord]:
+def _records_of(
+    log_: PartitionLog, transactional: Callable[[TransactionalBatch], None] | None = None
+) -> Iterator[KeyedRecord]:
     """Yield offset, key and value of the records of one partition."""
     start_offset = log_.start_offset
     for data in log_.read_whole():
-        for record in keyed_records(data):
+        for record in keyed_records(data, transactional):
             if record[0] >= start_offset:
                 yield record

@@ -9,6 +9,10 @@ of two responses.
                       2  and dead letters (KIP-1191)
     group.version     the level of Kafka 4.4; nothing here depends on it
     metadata.version  the level of Kafka 4.4; it cannot change, because the catalog has one format
+    transaction.version
+                      0  transactions (KIP-98)
+                      1  and records with tagged fields in ``__transaction_state``
+                      2  and a new producer epoch for each transaction (KIP-890)
 
 A new data directory begins with the levels of Kafka 4.4.  A data directory without levels comes
 from an older version of sharegroup and keeps the behaviour of that version.
@@ -26,6 +30,7 @@ from sharegroup.protocol_enums import UpgradeType
 
 SHARE_VERSION = "share.version"
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 SHARE_GROUPS_LEVEL = 1
 DEAD_LETTERS_LEVEL = 2
 
@@ -45,6 +50,7 @@ FEATURES = (
     Feature("group.version", 0, 1),
     Feature(METADATA_VERSION, 7, 33),
     Feature(SHARE_VERSION, 0, 2),
+    Feature(TRANSACTION_VERSION, 0, 2),
 )
 FIRST_LEVELS: Mapping[str, int] = MappingProxyType(
     {feature.name: feature.newest for feature in FEATURES}
@@ -78,6 +84,11 @@ class FinalizedFeatures:
     def dead_letters(self) -> bool:
         """Whether dead letters of share groups are switched on."""
         return self._catalog.feature_levels[SHARE_VERSION] >= DEAD_LETTERS_LEVEL
+
+    @property
+    def transaction_version(self) -> int:
+        """The protocol of transactions that clients may use (KIP-890)."""
+        return self._catalog.feature_levels.get(TRANSACTION_VERSION, 0)
 
     @property
     def finalized(self) -> Mapping[str, int]:

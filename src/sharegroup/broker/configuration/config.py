@@ -22,6 +22,7 @@ from sharegroup.broker.configuration.group_config import (
 )
 from sharegroup.broker.configuration.log_config import LogConfig, TopicConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
+from sharegroup.broker.configuration.transaction_config import TransactionConfig
 from sharegroup.errors import InvalidConfig
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "ServerConfig",
     "ShareGroupConfig",
     "TopicConfig",
+    "TransactionConfig",
 ]
 
 
@@ -46,6 +48,7 @@ class Config:
     share_group: ShareGroupConfig = field(default_factory=ShareGroupConfig)
     consumer_group: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Config:
@@ -97,7 +100,14 @@ _PARTS = tuple(
     _Part(entry.name, type_, frozenset(key.metadata["name"] for key in entries(type_)))
     for entry, type_ in zip(
         fields(Config),
-        (ServerConfig, LogConfig, ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig),
+        (
+            ServerConfig,
+            LogConfig,
+            ShareGroupConfig,
+            ConsumerGroupConfig,
+            CoordinatorConfig,
+            TransactionConfig,
+        ),
         strict=True,
     )
 )

@@ -21,7 +21,12 @@ budgets add up to more than 512 MB.
 from __future__ import annotations
 
 from sharegroup.broker.configuration.limit import Limit
-from sharegroup.broker.configuration.state_limits import GROUPS, SESSIONS, TOPICS
+from sharegroup.broker.configuration.state_limits import (
+    GROUPS,
+    SESSIONS,
+    TOPICS,
+    TRANSACTIONS,
+)
 
 MEMORY_BYTES_MAX = 512_000_000
 """The sum of the defaults of all memory budgets; resident memory stays below idle plus this."""
@@ -347,6 +352,7 @@ SUBJECTS: tuple[tuple[str, tuple[Limit, ...]], ...] = (
     ("Records", RECORDS),
     ("Sessions", SESSIONS),
     ("Groups", GROUPS),
+    ("Transactions", TRANSACTIONS),
     ("Topics and settings", TOPICS),
     ("Files", FILES),
     ("Metrics", METRICS),

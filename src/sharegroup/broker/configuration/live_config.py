@@ -19,6 +19,7 @@ from sharegroup.broker.configuration.config import (
     LogConfig,
     ServerConfig,
     ShareGroupConfig,
+    TransactionConfig,
 )
 from sharegroup.broker.configuration.config_values import entries, parse_value
 from sharegroup.broker.configuration.group_config import check_share_groups
@@ -62,8 +63,13 @@ class LiveConfig:
 
     @property
     def coordinator(self) -> CoordinatorConfig:
-        """The effective settings of the two internal topics."""
+        """The effective settings of the two internal topics of groups."""
         return self._current.coordinator
+
+    @property
+    def transactions(self) -> TransactionConfig:
+        """The effective settings of transactions and of their internal topic."""
+        return self._current.transactions
 
     @property
     def own(self) -> Mapping[str, str]:

@@ -94,7 +94,7 @@ class ServerConfig:
     )
     queued_request_bytes_max: int = key(
         "queued.max.request.bytes",
-        125_829_120,
+        100_663_296,
         "Maximum size of the requests of all connections that are being received or wait for "
         "their responses; -1: no limit. If more is needed, connections that make no progress are "
         "closed.",

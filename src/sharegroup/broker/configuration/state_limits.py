@@ -182,6 +182,42 @@ GROUPS: tuple[Limit, ...] = (
     ),
 )
 
+TRANSACTIONS: tuple[Limit, ...] = (
+    Limit(
+        setting="sharegroup.transactions.bytes.max",
+        unit="bytes",
+        bounds="all transactional ids, with the partitions of their transactions",
+        answer="ids that have been idle for longest are forgotten; COORDINATOR_NOT_AVAILABLE if "
+        "too few are idle",
+        metric="sharegroup_transactions_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="core.transactions.sizes:ID_CHARACTERS_MAX",
+        unit="characters",
+        bounds="transactional id",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="core.transactions.sizes:PARTITIONS_MAX",
+        unit="partitions",
+        bounds="partitions of one transaction",
+        answer="POLICY_VIOLATION",
+    ),
+    Limit(
+        setting="transaction.max.timeout.ms",
+        unit="ms",
+        bounds="time-out of a transaction; a transaction that takes longer is aborted",
+        answer="INVALID_TRANSACTION_TIMEOUT",
+    ),
+    Limit(
+        setting="broker.transactions.transaction_coordinator:WAIT_MS_MAX",
+        unit="ms",
+        bounds="wait of a request for the markers of the previous transaction",
+        answer="CONCURRENT_TRANSACTIONS",
+    ),
+)
+
 TOPICS: tuple[Limit, ...] = (
     Limit(
         setting="sharegroup.group.settings.bytes.max",

@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.coordinator_log import NO_PRODUCER, BatchProducer, Marker
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_group_records import decode, encode
@@ -45,6 +46,7 @@ from sharegroup.core.consumer_group.member import (
     SyncRequest,
 )
 from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
+from sharegroup.core.consumer_group.pending_offsets import OpenTransaction
 from sharegroup.core.consumer_group.records import OffsetCommit, OffsetTombstone, Records
 from sharegroup.errors import (
     InconsistentGroupProtocol,
@@ -207,8 +209,14 @@ class ConsumerGroupCoordinator:
 
     # Offsets
 
-    def commit(self, committer: Committer, offsets: tuple[OffsetCommit, ...]) -> Awaitable[None]:
-        """Commit offsets of a group."""
+    def commit(
+        self,
+        committer: Committer,
+        offsets: tuple[OffsetCommit, ...],
+        *,
+        producer: BatchProducer = NO_PRODUCER,
+    ) -> Awaitable[None]:
+        """Commit offsets of a group; with a producer, when its transaction is committed."""
         group_id = committer.group_id
         self._begin(group_id)
         self._log.check_type(group_id, GroupType.CLASSIC)
@@ -225,7 +233,31 @@ class ConsumerGroupCoordinator:
                 f"at most {COMMIT_BYTES_MAX} are allowed"
             )
         with as_a_coordinator():
-            return _Durable(self._write(group_id, offsets), None)
+            if producer is NO_PRODUCER:
+                return _Durable(self._write(group_id, offsets), None)
+            return _Durable(self._write_pending(group_id, offsets, producer), None)
+
+    def _write_pending(
+        self, group_id: GroupId, offsets: tuple[OffsetCommit, ...], producer: BatchProducer
+    ) -> Ticket:
+        records = [encode(offset) for offset in offsets]
+        ticket = self._log.append(group_id, records, producer=producer)
+        transaction = OpenTransaction(self._log.partition_of(group_id), producer.producer_id)
+        for offset in offsets:
+            self._groups.replay_pending(transaction, offset)
+        return ticket
+
+    def end_transaction(self, partition: int, marker: Marker) -> Ticket:
+        """Write a marker to a partition of the topic, and make its offsets valid or drop them."""
+        self._log.forget_what_failed()
+        ticket = self._log.append_marker(partition, marker)
+        transaction = OpenTransaction(partition, marker.producer_id)
+        self._groups.end_transaction(transaction, is_commit=marker.is_commit)
+        return ticket
+
+    def is_unstable(self, group_id: GroupId, topic: TopicName, partition: int) -> bool:
+        """Return whether an open transaction may still change a committed offset (KIP-447)."""
+        return self._groups.is_unstable(group_id, topic, partition)
 
     @property
     def offsets_bytes(self) -> int:
@@ -350,6 +382,16 @@ class ConsumerGroupCoordinator:
             if record is not None:
                 groups.replay(record)
 
+        def replay_pending(
+            partition: int, producer_id: int, key: bytes, value: bytes | None
+        ) -> None:
+            record = decode(key, value)
+            if isinstance(record, OffsetCommit | OffsetTombstone):
+                groups.replay_pending(OpenTransaction(partition, producer_id), record)
+
+        def end_transaction(partition: int, producer_id: int, is_commit: bool) -> None:
+            groups.end_transaction(OpenTransaction(partition, producer_id), is_commit=is_commit)
+
         def finish() -> None:
             self._groups = groups
             groups.start(now=self._now(), limits=self._limits())
@@ -357,7 +399,7 @@ class ConsumerGroupCoordinator:
             for call in list(self._waiting):
                 self._answer(call, error, None)
 
-        return Reading(replay, finish)
+        return Reading(replay, finish, replay_pending, end_transaction)
 
     # The clock
 

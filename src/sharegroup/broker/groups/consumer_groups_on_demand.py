@@ -88,8 +88,21 @@ class ConsumerGroupsOnDemand:
                 begun.append(self._make().begin_reading())
             begun[0].replay(key, value)
 
+        def replay_pending(
+            partition: int, producer_id: int, key: bytes, value: bytes | None
+        ) -> None:
+            if not begun:
+                begun.append(self._make().begin_reading())
+            assert begun[0].replay_pending is not None
+            begun[0].replay_pending(partition, producer_id, key, value)
+
+        def end_transaction(partition: int, producer_id: int, is_commit: bool) -> None:
+            for reading in begun:
+                assert reading.end_transaction is not None
+                reading.end_transaction(partition, producer_id, is_commit)
+
         def finish() -> None:
             for reading in begun:
                 reading.finish()
 
-        return Reading(replay, finish)
+        return Reading(replay, finish, replay_pending, end_transaction)

@@ -19,12 +19,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from sharegroup.broker.cluster.coordinator_log import CoordinatorLog, KeyAndValue
+from sharegroup.broker.cluster.coordinator_log import (
+    NO_PRODUCER,
+    BatchProducer,
+    CoordinatorLog,
+    KeyAndValue,
+    Marker,
+)
 from sharegroup.core.share_group.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
 from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.protocol_enums import GroupType
 from sharegroup.storage.sync.tickets import Ticket
+from sharegroup.wire.small_batches import TransactionalBatch
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +43,15 @@ class Reading(NamedTuple):
     """One coordinator's callbacks for a reading of the whole log.
 
     ``replay`` takes each record of the coordinator's types.  ``finish`` is called when all records
-    were read.  Until then the coordinator keeps its previous state.
+    were read.  Until then the coordinator keeps its previous state.  ``replay_pending`` takes a
+    record of a transaction, after the topic's partition and the producer id.  ``end_transaction``
+    takes partition, producer id, and whether the transaction was committed.
     """
 
     replay: Callable[[bytes, bytes | None], None]
     finish: Callable[[], None]
+    replay_pending: Callable[[int, int, bytes, bytes | None], None] | None = None
+    end_transaction: Callable[[int, int, bool], None] | None = None
 
 
 class RegisteredCoordinator(NamedTuple):
@@ -97,7 +108,7 @@ class GroupLog:
 
         Raise InvalidGroupId for an id that no new group may have, if there is no such group.
         """
-        self._check_id(group_id)
+        self.check_id(group_id)
         found = self.type_of(group_id)
         if found not in (None, group_type):
             raise GroupIdNotFound(
@@ -115,16 +126,40 @@ class GroupLog:
             reading = coordinator.begin()
             readings.append(reading)
             by_type.update(dict.fromkeys(coordinator.record_types, reading))
-        for _, key, value in self._log.records():
+
+        def transactional(partition: int, batch: TransactionalBatch) -> None:
+            for _, key, value in batch.records:
+                found = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
+                if found is not None and found.replay_pending is not None:
+                    found.replay_pending(partition, batch.producer_id, key, value)
+            for reading in readings:
+                if batch.marker is not None and reading.end_transaction is not None:
+                    reading.end_transaction(partition, batch.producer_id, batch.marker.is_commit)
+
+        for _, key, value in self._log.records(transactional):
             found = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
             if found is not None:
                 found.replay(key, value)
         for reading in readings:
             reading.finish()
 
-    def append(self, group_id: GroupId, records: Sequence[KeyAndValue]) -> Ticket:
-        """Append records of one group as one batch."""
-        return self._log.append(self._partition(group_id), records)
+    def append(
+        self,
+        group_id: GroupId,
+        records: Sequence[KeyAndValue],
+        *,
+        producer: BatchProducer = NO_PRODUCER,
+    ) -> Ticket:
+        """Append records of one group as one batch, which may belong to a transaction."""
+        return self._log.append(self._partition(group_id), records, producer=producer)
+
+    def append_marker(self, partition: int, marker: Marker) -> Ticket:
+        """Append the end of a transaction to a partition of the topic."""
+        return self._log.append_marker(partition, marker)
+
+    def partition_of(self, group_id: GroupId) -> int:
+        """Return the partition of the topic that holds a group."""
+        return self._partition(group_id)
 
     def last(self, group_id: GroupId) -> Ticket | None:
         """Return the last append to the group's partition; all earlier ones are durable with it."""
@@ -137,7 +172,7 @@ class GroupLog:
 
         Raise InvalidGroupId for an id that no new group may have, if there is no such group.
         """
-        self._check_id(group_id)
+        self.check_id(group_id)
         self._log.check_writable(self._partition(group_id))
 
     def forget_what_failed(self, group_id: GroupId | None = None) -> None:
@@ -154,7 +189,8 @@ class GroupLog:
             log.error("event=groups_reloaded reason='a group write failed'")
             self.load()
 
-    def _check_id(self, group_id: GroupId) -> None:
+    def check_id(self, group_id: GroupId) -> None:
+        """Raise InvalidGroupId for an id that no new group may have, if there is no such group."""
         if self._is_overlong(group_id):
             check_new_group(group_id)
 

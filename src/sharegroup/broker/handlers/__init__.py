@@ -23,12 +23,3 @@ def count_ms(duration: dt.timedelta) -> int:
 
 NO_THROTTLE = milliseconds(0)
 """The throttle time of every response, because this broker has no quotas."""
-
-TRANSACTIONS = "transactions"
-"""The feature's name in the broker's log."""
-
-NO_TRANSACTIONS = (
-    "this broker does not support transactions; remove transactional.id from the producer's "
-    "settings"
-)
-"""The error text for a request with a transactional id."""

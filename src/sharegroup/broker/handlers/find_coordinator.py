@@ -1,8 +1,4 @@
-"""FindCoordinator (10): names this broker as the coordinator of every group.
-
-Transactions are not served. A transactional id is refused with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because after almost every other error librdkafka repeats the
-request without end.
+"""FindCoordinator (10): names this broker as the coordinator of every group and transactional id.
 
 The share coordinator is named only if the broker serves its requests over the network (ADR 0010).
 """
@@ -19,10 +15,10 @@ from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinator
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE, NO_TRANSACTIONS, TRANSACTIONS
+from sharegroup.broker.handler_contract import RequestContext, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
+from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.convert import downgrade, upgrade
 
@@ -41,25 +37,8 @@ TOPIC_ID_AND_PARTITION = re.compile(r"[A-Za-z0-9_-]{22}:-?[0-9]{1,10}")
 
 def handle(
     parts: Parts, context: RequestContext, request: FindCoordinatorRequest
-) -> Steps[FindCoordinatorResponse] | Later[FindCoordinatorResponse]:
-    """Name this broker for each key; a refused transactional id is counted."""
-    if request.key_type == TRANSACTION and request.coordinator_keys:
-        return Later(_refuse_transactions(parts, context, request))
-    return _answer(parts, context, request)
-
-
-async def _refuse_transactions(
-    parts: Parts, context: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
-    """Count and refuse a request; it is not counted in steps, because they may be begun twice."""
-    name = request.coordinator_keys[0]
-    parts.unserved.refused(TRANSACTIONS, client_id=context.client_id, name=name)
-    return await parts.slices.finish(_answer(parts, context, request))
-
-
-def _answer(
-    parts: Parts, context: RequestContext, request: FindCoordinatorRequest
 ) -> Steps[FindCoordinatorResponse]:
+    """Name this broker for each key."""
     coordinators = []
     for index, key in enumerate(request.coordinator_keys):
         coordinators.append(_coordinator(parts, context, request.key_type, key))
@@ -112,10 +91,10 @@ def _coordinator(parts: Parts, context: RequestContext, key_type: int, key: str)
 
 
 def _check(key_type: int, key: str) -> None:
-    if key_type == TRANSACTION:
-        raise TransactionalIdAuthorizationFailed(NO_TRANSACTIONS)
-    if key_type != GROUP:
-        raise InvalidRequest(f"coordinator key type {key_type} of {key!r} is not served, only 0")
+    if key_type not in (GROUP, TRANSACTION):
+        raise InvalidRequest(
+            f"coordinator key type {key_type} of {key!r} is not served, only 0 and 1"
+        )
 
 
 def _check_share(context: RequestContext, key: str) -> None:

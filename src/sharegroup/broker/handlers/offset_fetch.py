@@ -2,14 +2,15 @@
 
 A request has one group up to version 7, and any number from version 8 on.  Topics have ids from
 version 10 on.  An offset that was never committed is -1 without an error.  So are all offsets of a
-group that does not exist or is a share group.  No offset is unstable, because there are no
-transactions.
+group that does not exist or is a share group.  A request may ask for stable offsets only: then an
+offset that an open transaction may still change is UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -53,12 +54,18 @@ class GroupAndTopics(NamedTuple):
     topics: tuple[OffsetFetchRequestTopic, ...] | None
 
 
+def _is_stable(partition: int) -> bool:
+    return False
+
+
 class TopicOffsets(NamedTuple):
     """A topic of the response, with its name or its id, as in the request."""
 
     topic: str | UUID | None
     partitions: Iterable[tuple[int, OffsetAndMetadata | None]]
     error: KafkaError | None = None
+    is_unstable: Callable[[int], bool] = _is_stable
+    """Whether an open transaction may change the offset of a partition, if that was asked."""
 
 
 def handle(
@@ -120,7 +127,20 @@ class _CommittedOffsets:
             rows = _every(committed, catalog, by_id=self._version >= TOPIC_ID_VERSION)
         else:
             rows = (_of_topic(topic, committed, catalog) for topic in asked.topics)
+        if getattr(self._request, "require_stable", False):
+            rows = map(partial(self._with_unstable, asked.group_id), rows)
         return (yield from _group(self._request, asked, rows))
+
+    def _with_unstable(self, group_id: GroupId, row: TopicOffsets) -> TopicOffsets:
+        catalog, coordinator = self._parts.topics.catalog, self._parts.consumer_group_coordinator
+        if isinstance(row.topic, UUID):
+            topic = catalog.by_id(TopicId(row.topic))
+            if topic is None:
+                return row
+            name = topic.name
+        else:
+            name = TopicName(row.topic or "")
+        return row._replace(is_unstable=partial(coordinator.is_unstable, group_id, name))
 
 
 def _every(committed: OffsetsOfGroup, catalog: Catalog, *, by_id: bool) -> Iterator[TopicOffsets]:
@@ -203,6 +223,9 @@ def _topic(request: OffsetFetchRequest, row: TopicOffsets) -> Steps[Any]:
     by_id = request.__version__ >= TOPIC_ID_VERSION
     partitions = []
     for index, found in row.partitions:
+        if row.is_unstable(index):
+            partitions.append(_unstable(messages, index))
+            continue
         partitions.append(
             messages.OffsetFetchResponsePartitions(
                 partition_index=i32(index),
@@ -216,6 +239,16 @@ def _topic(request: OffsetFetchRequest, row: TopicOffsets) -> Steps[Any]:
             yield
     return messages.OffsetFetchResponseTopics(
         **{"topic_id" if by_id else "name": row.topic}, partitions=tuple(partitions)
+    )
+
+
+def _unstable(messages: Any, index: int) -> Any:
+    return messages.OffsetFetchResponsePartitions(
+        partition_index=i32(index),
+        committed_offset=i64(-1),
+        committed_leader_epoch=i32(-1),
+        metadata="",
+        error_code=ErrorCode.unstable_offset_commit,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -29,14 +30,15 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.parts import Parts
+from sharegroup.core.transactions.records import TransactionPartition
 from sharegroup.errors import (
     InvalidRecord,
-    InvalidRequest,
     InvalidRequiredAcks,
     InvalidTimestamp,
     InvalidTopic,
     KafkaError,
     MessageTooLarge,
+    TransactionalIdAuthorizationFailed,
 )
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.steps import STEP_MASK, Steps
@@ -44,9 +46,11 @@ from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.batches import (
+    HEADER_BYTES,
     NO_TIMESTAMP,
     BatchHeader,
     Writable,
+    parse_header,
     stamp_append_time,
     validate,
 )
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
         ProduceResponse,
         TopicProduceData,
     )
+    from sharegroup.broker.transactions.produced import ProducedTransaction
 
 LOG_START_VERSION = 5
 ERROR_MESSAGE_VERSION = 8
@@ -94,23 +99,148 @@ def handle(
     With acks=0 nothing is awaited, and there is no reply.
     """
     _check_request(request)
+    if request.transactional_id is not None:
+        transaction = _transaction(parts, context, request)
+        if transaction is not None:
+            return _handle_transaction(parts, context, request, transaction)
+    return _answer(context, request, *_append_all(parts, request, None))
+
+
+def _append_all(
+    parts: Parts, request: ProduceRequest, transaction: ProducedTransaction | None
+) -> tuple[Results, bool]:
+    """Append all batches; return the results, and whether all of them are durable or refused."""
     results: Results = []
     are_done = True
     for topic in request.topic_data:
         partitions: list[tuple[int, Result | WaitingAppend]] = []
         for data in topic.partition_data:
-            result = _append(parts, topic, data)
+            result = _append(parts, topic, data, transaction)
             partitions.append((data.index, result))
             if type(result) is Appended:
                 are_done = are_done and result.ticket.done
             elif isinstance(result, asyncio.Task):
                 are_done = False
         results.append((topic, partitions))
+    return results, are_done
+
+
+def _answer(
+    context: RequestContext,
+    request: ProduceRequest,
+    results: Results,
+    are_done: bool,
+    entered: Ticket | None = None,
+) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
+    """Answer when the batches are durable, and ``entered``, the place in a transaction."""
     if request.acks == 0:
         return _without_reply(results)
-    if are_done:
+    if are_done and (entered is None or entered.done):
         return _response(context.api_version, results)
-    return Later(_when_durable(context.api_version, results))
+    return Later(_when_durable(context.api_version, results, entered))
+
+
+# Transactions
+
+
+def _transaction(
+    parts: Parts, context: RequestContext, request: ProduceRequest
+) -> ProducedTransaction | None:
+    """Return the transaction of a request; None if no batch is part of one."""
+    # Imported at first use, because brokers without transactions start faster without them.
+    from sharegroup.broker.transactions.produced import produced_transaction
+
+    assert request.transactional_id is not None
+    return produced_transaction(
+        request.transactional_id, _headers(parts, request), api_version=context.api_version
+    )
+
+
+def _headers(
+    parts: Parts, request: ProduceRequest
+) -> Iterator[tuple[TransactionPartition, BatchHeader]]:
+    """Yield the partition and the header of each batch that may be appended."""
+    for topic in request.topic_data:
+        if hasattr(topic, "name"):
+            name = TopicName(topic.name)
+        else:
+            found = parts.topics.catalog.by_id(TopicId(topic.topic_id or ZERO_ID))
+            if found is None:
+                continue  # `_append` says so.
+            name = found.name
+        for data in topic.partition_data:
+            batch: Any = data.records
+            if batch is not None and len(batch) >= HEADER_BYTES:
+                yield TransactionPartition(name, data.index), parse_header(batch)
+
+
+def _handle_transaction(
+    parts: Parts,
+    context: RequestContext,
+    request: ProduceRequest,
+    transaction: ProducedTransaction,
+) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
+    """Append batches of a transaction, at once or when the previous transaction is complete."""
+    coordinator = parts.transactions.coordinator()
+
+    def append() -> tuple[Ticket | None, tuple[Results, bool]]:
+        entered = transaction.enter(coordinator)
+        return entered, _append_all(parts, request, transaction)
+
+    appending = coordinator.when_settled(transaction.transactional_id, append)
+    if not appending.done():
+        return Later(_answer_later(context, request, transaction, appending))
+    try:
+        entered, (results, are_done) = appending.result()
+    except KafkaError as error:
+        raise transaction.translated(error) from error
+    return _answer(context, request, results, are_done, entered)
+
+
+async def _answer_later(
+    context: RequestContext,
+    request: ProduceRequest,
+    transaction: ProducedTransaction,
+    appending: asyncio.Future[tuple[Ticket | None, tuple[Results, bool]]],
+) -> ProduceResponse | Encoded:
+    try:
+        entered, (results, are_done) = await appending
+    except KafkaError as error:
+        raise transaction.translated(error) from error
+    answer = _answer(context, request, results, are_done, entered)
+    return await answer.response if isinstance(answer, Later) else answer
+
+
+async def _append_wide_transaction(
+    parts: Parts,
+    context: RequestContext,
+    request: ProduceRequest,
+    transaction: ProducedTransaction,
+) -> Encoded | Wide[ProduceResponse]:
+    """Append many batches of a transaction in pieces, while it goes on."""
+    coordinator = parts.transactions.coordinator()
+    results: Results = []
+    appends = 0
+    try:
+        entered = await coordinator.when_settled(
+            transaction.transactional_id, lambda: transaction.enter(coordinator)
+        )
+        for topic in request.topic_data:
+            partitions: list[tuple[int, Result | WaitingAppend]] = []
+            results.append((topic, partitions))
+            for data in topic.partition_data:
+                partitions.append((data.index, _append(parts, topic, data, transaction)))
+                appends += 1
+                if appends & WIDE_MASK == WIDE_MASK:
+                    await parts.slices.turn()
+                    transaction.verify(coordinator)
+        if entered is not None:
+            await entered
+    except KafkaError as error:
+        raise transaction.translated(error) from error
+    if request.acks == 0:
+        return await _without_reply_later(results)
+    return await _when_all_durable(parts, context.api_version, results)
 
 
 def handle_wide(
@@ -124,13 +254,17 @@ def handle_wide(
         if request.acks == 0:
             raise
         refused = error.with_traceback(None)
+    if request.transactional_id is not None and refused is None:
+        transaction = _transaction(parts, context, request)
+        if transaction is not None:
+            return Later(_append_wide_transaction(parts, context, request, transaction))
     results: Results = []
     appends = 0
     for topic in request.topic_data:
         partitions: list[tuple[int, Result | WaitingAppend]] = []
         results.append((topic, partitions))
         for data in topic.partition_data:
-            partitions.append((data.index, refused or _append(parts, topic, data)))
+            partitions.append((data.index, refused or _append(parts, topic, data, None)))
             appends += 1
             if appends & WIDE_MASK == WIDE_MASK:
                 yield
@@ -142,10 +276,6 @@ def handle_wide(
 def _check_request(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
-    if request.transactional_id is not None:
-        raise InvalidRequest(
-            f"transactional id {request.transactional_id!r}: transactions are not supported"
-        )
 
 
 def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
@@ -161,7 +291,10 @@ def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
 
 
 def _append(
-    parts: Parts, topic: TopicProduceData, data: PartitionProduceData
+    parts: Parts,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    transaction: ProducedTransaction | None,
 ) -> Result | WaitingAppend:
     try:
         if hasattr(topic, "name"):
@@ -174,8 +307,15 @@ def _append(
         batch: Any = data.records  # Dispatch has it decoded as a `Writable`, which kio cannot say.
         now_ms = parts.clock.wall_ms()
         header = _check(batch, settings, f"{found.name}-{data.index}", now_ms)
+        if header.is_transactional:
+            if transaction is None:
+                raise TransactionalIdAuthorizationFailed(
+                    f"{found.name}-{data.index}: a transactional batch in a request without a "
+                    "transactional id"
+                )
+            transaction.check_first(header, log.producers)
         if settings.compaction is not None or parts.key_checks.last:
-            later = _check_keys(parts, log, batch, header, settings)
+            later = _check_keys(parts, log, batch, header, settings, transaction)
             if later is not None:
                 return later
         return _written(log, batch, settings, now_ms)
@@ -206,8 +346,6 @@ def _check(batch: Writable | None, settings: LogSettings, where: str, now_ms: in
     if len(headers) != 1:
         raise InvalidRecord(f"{where}: expected one record batch, found {len(headers)}")
     header = headers[0]
-    if header.is_transactional:
-        raise InvalidRecord(f"{where}: transactions are not supported")
     if not settings.append_time:
         # Only the timestamps in the header are checked, not those of each record.
         first, largest = header.first_timestamp, header.max_timestamp
@@ -222,7 +360,12 @@ def _check(batch: Writable | None, settings: LogSettings, where: str, now_ms: in
 
 
 def _check_keys(
-    parts: Parts, log: PartitionLog, batch: Writable, header: BatchHeader, settings: LogSettings
+    parts: Parts,
+    log: PartitionLog,
+    batch: Writable,
+    header: BatchHeader,
+    settings: LogSettings,
+    transaction: ProducedTransaction | None,
 ) -> WaitingAppend | None:
     """Check that all records have keys, because compaction would remove records without a key.
 
@@ -237,12 +380,13 @@ def _check_keys(
             if any(record.key is None for record in records):
                 raise InvalidRecord("cleanup.policy=compact does not allow records without a key")
             return None
-    return parts.key_checks.append_later(
-        log.key,
-        batch,
-        header,
-        lambda: _written(log, batch, settings, parts.clock.wall_ms()),
-    )
+
+    def append() -> Appended:
+        if transaction is not None:
+            transaction.verify(parts.transactions.coordinator())  # It may have ended meanwhile.
+        return _written(log, batch, settings, parts.clock.wall_ms())
+
+    return parts.key_checks.append_later(log.key, batch, header, append)
 
 
 def _without_reply(results: Results) -> Encoded | Later[Encoded]:
@@ -270,8 +414,12 @@ async def _appended(results: Results) -> None:
                 partitions[position] = (index, await result)
 
 
-async def _when_durable(version: int, results: Results) -> ProduceResponse:
+async def _when_durable(
+    version: int, results: Results, entered: Ticket | None = None
+) -> ProduceResponse:
     await _appended(results)
+    if entered is not None:
+        await entered
     for _, partitions in results:
         for position, (index, result) in enumerate(partitions):
             if isinstance(result, Appended):

@@ -8,34 +8,8 @@ and percentages are ratios.  Metrics that begin with ``sharegroup_`` are ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
-
-class MetricType(StrEnum):
-    """The type of a metric, as the text format names it."""
-
-    COUNTER = "counter"
-    """A sum that only grows, and begins anew at a restart."""
-    GAUGE = "gauge"
-    """A current value."""
-    HISTOGRAM = "histogram"
-    """The number of values up to each of several bounds."""
-    SUMMARY = "summary"
-    """The number of values and their sum."""
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric; ``kafkas`` are the names of the MBean attributes that it corresponds to."""
-
-    name: str
-    kind: MetricType
-    unit: str
-    text: str
-    labels: tuple[str, ...] = ()
-    kafkas: tuple[str, ...] = ()
-
+from sharegroup.broker.metrics.family import Family, MetricType
+from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 
 _TOPIC = ("topic",)
 _GROUP = ("group",)
@@ -464,7 +438,8 @@ PROCESS: tuple[Family, ...] = (
 )  # fmt: skip
 
 FAMILIES = (
-    *REQUESTS, *TOPICS, *SHARE_GROUPS, *EACH_SHARE_PARTITION, *SESSIONS, *COORDINATORS, *PROCESS
+    *REQUESTS, *TOPICS, *SHARE_GROUPS, *EACH_SHARE_PARTITION, *SESSIONS, *COORDINATORS,
+    *TRANSACTIONS, *PROCESS,
 )  # fmt: skip
 """All metrics, in the order of the output."""
 

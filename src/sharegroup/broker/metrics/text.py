@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Iterator
 
 from sharegroup.broker.distribution import Distribution
-from sharegroup.broker.metrics.families import Family, MetricType
+from sharegroup.broker.metrics.family import Family, MetricType
 
 Total = tuple[int, float]
 """The number and the sum of the values of a summary."""

@@ -25,7 +25,8 @@ from sharegroup.broker.byte_budgets import ByteBudget
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.descriptors import limit, open_count
 from sharegroup.broker.metrics import families as names
-from sharegroup.broker.metrics.families import Family
+from sharegroup.broker.metrics import transaction_families as transaction_names
+from sharegroup.broker.metrics.family import Family
 from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.text import Value, head, label_pairs, lines
 from sharegroup.broker.parts import Parts
@@ -250,6 +251,23 @@ class Metrics:
         yield names.DELAYED_EXPIRED, (), counters.waits_expired
         yield names.WAITING, (), len(self._parts.waiting)
 
+    def _transactions(self) -> Iterator[Sample]:
+        coordinator = self._parts.transactions.existing
+        if coordinator is None:
+            return
+        states = Counter(known.state for known in coordinator.transactions)
+        for state, count in states.items():
+            yield transaction_names.TRANSACTIONAL_IDS, (state.label,), count
+        yield transaction_names.TRANSACTIONS_BYTES, (), coordinator.transactions.size_bytes
+        for outcome, count in (
+            ("committed", coordinator.ended[True]),
+            ("aborted", coordinator.ended[False]),
+            ("timed_out", coordinator.aborted_by_timeout),
+        ):
+            yield transaction_names.TRANSACTIONS_ENDED, (outcome,), count
+        markers = self._parts.transactions.markers.written
+        yield transaction_names.TRANSACTION_MARKERS, (), markers
+
     def _coordinators(self) -> Iterator[Sample]:
         shares = Counter(group.state for group in self._parts.share_group_coordinator.list_groups())
         classic = Counter(
@@ -269,6 +287,7 @@ class Metrics:
         yield names.GROUP_SETTINGS_BYTES, (), settings_bytes
         yield names.SHARE_PARTITIONS_INITIALIZED, (), share_groups.partition_count
         yield names.REBALANCES, (), self._parts.share_group_coordinator.rebalance_count
+        yield from self._transactions()
         coordinator = self._parts.share_coordinator
         yield names.STATE_LOAD, (), coordinator.load_ms / 1000
         yield names.STATE_WRITES, (), coordinator.write_count

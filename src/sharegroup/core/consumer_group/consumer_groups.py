@@ -35,6 +35,7 @@ from sharegroup.core.consumer_group.member import (
 )
 from sharegroup.core.consumer_group.members import Totals
 from sharegroup.core.consumer_group.offsets import CommittedOffsets, OffsetsOfGroup
+from sharegroup.core.consumer_group.pending_offsets import OpenTransaction, PendingOffsets
 from sharegroup.core.consumer_group.records import (
     ConsumerGroupRecord,
     GroupMetadata,
@@ -110,7 +111,15 @@ class Committer:
 class ConsumerGroups:
     """All consumer groups of the broker: their members and their committed offsets."""
 
-    __slots__ = ("_groups", "_offsets", "_sizes", "_subscription", "_timers", "_totals")
+    __slots__ = (
+        "_groups",
+        "_offsets",
+        "_pending",
+        "_sizes",
+        "_subscription",
+        "_timers",
+        "_totals",
+    )
 
     def __init__(
         self, subscription: Subscription, *, sizes: ConsumerGroupSizeLimits = DEFAULT_SIZE_LIMITS
@@ -119,6 +128,7 @@ class ConsumerGroups:
         self._sizes = sizes
         self._groups: dict[GroupId, ConsumerGroup] = {}
         self._offsets = CommittedOffsets()
+        self._pending = PendingOffsets()
         self._timers = Timers()
         self._totals = Totals(sizes)
 
@@ -227,8 +237,8 @@ class ConsumerGroups:
 
     @property
     def offsets_bytes(self) -> int:
-        """Estimated memory of all committed offsets."""
-        return self._offsets.size_bytes
+        """Estimated memory of all committed offsets, and of those in open transactions."""
+        return self._offsets.size_bytes + self._pending.size_bytes
 
     def check_commit(
         self, committer: Committer, offsets: Iterable[OffsetCommit], *, bytes_max: int, now: Now
@@ -243,11 +253,17 @@ class ConsumerGroups:
             raise _not_found(committer.group_id)
         elif len(self._groups) >= self._sizes.groups_max:
             raise self._too_many_groups(committer.group_id)
-        self._offsets.check_room(committer.group_id, offsets, bytes_max=bytes_max)
+        self._offsets.check_room(
+            committer.group_id, offsets, bytes_max=bytes_max - self._pending.size_bytes
+        )
 
     def offsets(self, group_id: GroupId) -> OffsetsOfGroup:
         """Return the group's committed offsets."""
         return self._offsets.of_group(group_id)
+
+    def is_unstable(self, group_id: GroupId, topic: TopicName, partition: int) -> bool:
+        """Return whether an open transaction may still change a committed offset (KIP-447)."""
+        return self._pending.is_open(group_id, topic, partition)
 
     def delete_offsets(
         self, group_id: GroupId, partitions: Mapping[TopicName, Iterable[int]]
@@ -279,13 +295,17 @@ class ConsumerGroups:
         The records of a group come in pieces, so others may change the group between two of them.
         """
         for group_id in tuple(self._groups):
-            partitions = tuple(self._offsets.of_group(group_id).get(name, ()))
+            partitions = (
+                *self._offsets.of_group(group_id).get(name, ()),
+                *(index for topic, index in self._pending.of_group(group_id) if topic == name),
+            )
             for first in range(0, len(partitions), STEP_ELEMENTS):
                 committed = self._offsets.of_group(group_id).get(name, {})
                 tombstones = tuple(
                     OffsetTombstone(group_id, name, partition)
                     for partition in partitions[first : first + STEP_ELEMENTS]
-                    if partition in committed and committed[partition].topic_id in (None, topic_id)
+                    if partition not in committed
+                    or committed[partition].topic_id in (None, topic_id)
                 )
                 if tombstones:
                     yield group_id, tombstones
@@ -311,6 +331,8 @@ class ConsumerGroups:
         is_old = self._is_old(group, now.wall_ms, retention_ms)
         records = self._offsets.tombstones(group_id, is_old)
         kept = sum(map(len, self._offsets.of_group(group_id).values())) - len(records)
+        if self._pending.has_open(group_id):
+            return ()
         if kept or group.state is not State.EMPTY or group.members.expects_any:
             return records
         return (*records, GroupTombstone(group_id))
@@ -351,7 +373,11 @@ class ConsumerGroups:
         group = self._existing(group_id)
         if group.state is not State.EMPTY:
             raise _not_empty(group)
-        return (*self._offsets.tombstones(group_id), GroupTombstone(group_id))
+        pending = (
+            OffsetTombstone(group_id, topic, partition)
+            for topic, partition in self._pending.of_group(group_id)
+        )
+        return (*self._offsets.tombstones(group_id), *pending, GroupTombstone(group_id))
 
     # The records
 
@@ -363,9 +389,11 @@ class ConsumerGroups:
         """
         match record:
             case OffsetCommit():
+                self._pending.supersede(record.group_id, record.topic, record.partition)
                 self._offsets.put(record)
                 self._group(record.group_id).was_recorded = True
             case OffsetTombstone():
+                self._pending.supersede(record.group_id, record.topic, record.partition)
                 self._offsets.remove(record)
             case GroupMetadata():
                 self._drop(record.group_id)
@@ -374,6 +402,24 @@ class ConsumerGroups:
                 )
             case GroupTombstone():
                 self._drop(record.group_id)
+
+    def replay_pending(
+        self, transaction: OpenTransaction, record: OffsetCommit | OffsetTombstone
+    ) -> None:
+        """Apply a record of a transaction, which counts when the transaction is committed."""
+        if isinstance(record, OffsetCommit):
+            self._pending.put(transaction, record)
+            self._group(record.group_id).was_recorded = True
+
+    def end_transaction(self, transaction: OpenTransaction, *, is_commit: bool) -> None:
+        """Apply a marker: make the transaction's offsets valid, or drop them."""
+        for order, commit in self._pending.end(transaction):
+            if is_commit:
+                self._pending.supersede(
+                    commit.group_id, commit.topic, commit.partition, before=order
+                )
+                self._offsets.put(commit)
+                self._group(commit.group_id).was_recorded = True
 
     def start(self, *, now: Now, limits: ConsumerGroupLimits) -> None:
         """Begin all sessions anew after the log was read."""

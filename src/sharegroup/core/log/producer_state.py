@@ -46,7 +46,13 @@ BATCHES_REMEMBERED = 5
 SEQUENCE_COUNT = 2**31
 """The number of sequences: they go from 0 to this, excluded, and begin again at 0."""
 
+NO_SEQUENCE = -1
+"""The sequence of batches that a coordinator writes for a producer: they are in no order."""
+
 NO_COORDINATOR_EPOCH = -1
+EPOCH_LAST = 2**15 - 1
+STRICT_MARKERS = 2
+"""The transaction version from which on a marker has a higher epoch than its batches (KIP-890)."""
 
 
 class ProducedBatch(NamedTuple):
@@ -153,7 +159,9 @@ class ProducerStates:
             raise InvalidProducerEpoch(
                 f"producer {producer_id} has epoch {entry.epoch} here, the batch has {epoch}"
             )
-        if epoch > entry.epoch:
+        if base_sequence == NO_SEQUENCE:
+            pass
+        elif epoch > entry.epoch:
             if base_sequence != 0:
                 raise OutOfOrderSequenceNumber(
                     f"producer {producer_id}: epoch {epoch} is new (known: {entry.epoch}) and "
@@ -177,12 +185,35 @@ class ProducerStates:
             )
         return None
 
-    def check_marker(self, producer_id: int, *, epoch: int, coordinator_epoch: int) -> None:
-        """Raise if this marker may not end the producer's transaction."""
+    def knows(self, producer_id: int) -> bool:
+        """Return whether the partition has state of this producer."""
+        return producer_id in self._entries
+
+    def has_open(self, producer_id: int) -> bool:
+        """Return whether the producer has an open transaction in this partition."""
+        return producer_id in self._open
+
+    def open_transactions(self) -> Iterator[tuple[int, ProducerEntry]]:
+        """Iterate over the producers with an open transaction."""
+        for producer_id in self._open:
+            yield producer_id, self._entries[producer_id]
+
+    def check_marker(
+        self, producer_id: int, *, epoch: int, coordinator_epoch: int, version: int = 0
+    ) -> None:
+        """Raise if this marker may not end the producer's transaction.
+
+        ``version`` is the transaction version.  From `STRICT_MARKERS` on the epoch of the marker
+        is higher than that of the transaction's batches, so a late marker ends no later
+        transaction.  A marker that was written before may be repeated.
+        """
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        if epoch < entry.epoch:
+        is_late = epoch < entry.epoch
+        if version >= STRICT_MARKERS and epoch == entry.epoch:
+            is_late = entry.transaction_start is not None and epoch != EPOCH_LAST
+        if is_late:
             raise InvalidProducerEpoch(
                 f"producer {producer_id} has epoch {entry.epoch} here, the marker has {epoch}"
             )
@@ -207,9 +238,11 @@ class ProducerStates:
         start = None if before is None else before.transaction_start
         if start is None and is_transactional:
             start = batch.base_offset
+        if batch.base_sequence != NO_SEQUENCE:
+            earlier = (*earlier, batch)[-BATCHES_REMEMBERED:]
         entry = ProducerEntry(
             epoch,
-            (*earlier, batch)[-BATCHES_REMEMBERED:],
+            earlier,
             now_ms,
             NO_COORDINATOR_EPOCH if before is None else before.coordinator_epoch,
             start,

@@ -181,17 +181,18 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, batch: Writable, *, now_ms: int) -> Ticket:
+    def append(self, batch: Writable, *, now_ms: int, marker_version: int = 0) -> Ticket:
         """Write one validated record batch; its offsets are written into ``batch``.
 
-        ``now_ms`` is wall-clock time, for the expiry of producers.  A batch that an idempotent
+        ``now_ms`` is wall-clock time, for the expiry of producers.  ``marker_version`` is the
+        transaction version of a marker (`ProducerStates.check_marker`).  A batch that an idempotent
         producer sends again is not written: the ticket has the offsets of the first append.
         """
         header = header_of(batch)
         if header.producer_id == NO_PRODUCER_ID:
             return self._write(batch, header, None, now_ms=now_ms)
         marker = marker_of(header, batch)
-        repeated = self._check_producer(header, marker)
+        repeated = self._check_producer(header, marker, marker_version)
         if repeated is not None:
             return self._duplicate_ticket(repeated)
         return self._write(batch, header, marker, now_ms=now_ms)
@@ -201,10 +202,10 @@ class PartitionLog:
         self._fence.check()
 
     def _check_producer(
-        self, header: PlacedBatch, marker: TransactionMarker | None
+        self, header: PlacedBatch, marker: TransactionMarker | None, marker_version: int
     ) -> ProducedBatch | None:
         try:
-            return check_batch(self._producers, header, marker)
+            return check_batch(self._producers, header, marker, marker_version=marker_version)
         except KafkaError as error:
             raise type(error)(f"{self}: {error}") from error
 

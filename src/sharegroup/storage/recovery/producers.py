@@ -24,9 +24,15 @@ def marker_of(header: PlacedBatch, batch: Buffer) -> TransactionMarker | None:
 
 
 def check_batch(
-    states: ProducerStates, header: PlacedBatch, marker: TransactionMarker | None
+    states: ProducerStates,
+    header: PlacedBatch,
+    marker: TransactionMarker | None,
+    *,
+    marker_version: int = 0,
 ) -> ProducedBatch | None:
     """Check a batch against its producer's state before it is written.
+
+    ``marker_version`` is the transaction version of a marker.
 
     Returns the earlier batch that this batch repeats, or None if it may be written. Raises the
     error of `ProducerStates.check` or `ProducerStates.check_marker` if the batch is refused.
@@ -36,6 +42,7 @@ def check_batch(
             header.producer_id,
             epoch=header.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
+            version=marker_version,
         )
     if header.is_control:
         return None

@@ -1,0 +1,50 @@
+"""AddOffsetsToTxn (25): adds the offsets of a group to a transaction.
+
+Producers with ``transaction.version`` 2 do not send it: TxnOffsetCommit adds the group.
+"""
+
+from __future__ import annotations
+
+from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
+from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
+from sharegroup.errors import KafkaError
+from sharegroup.ids import GroupId
+
+PRODUCER_FENCED_VERSION = 2
+"""The first version whose clients know PRODUCER_FENCED."""
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> Later[AddOffsetsToTxnResponse]:
+    return Later(_add(parts, context, request))
+
+
+async def _add(
+    parts: Parts, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    coordinator = parts.transactions.coordinator()
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    group_id = GroupId(request.group_id)
+    try:
+        parts.groups.check_id(group_id)
+        await coordinator.add(
+            request.transactional_id,
+            producer,
+            (coordinator.partition_of_group(group_id),),
+            client_version=0,
+        )
+    except KafkaError as error:
+        knows_fenced = context.api_version >= PRODUCER_FENCED_VERSION
+        raise for_older_client(error, knows_fenced=knows_fenced) from error
+    return AddOffsetsToTxnResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none)
+
+
+def refuse(request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(throttle_time=NO_THROTTLE, error_code=error_code(error))

@@ -1,0 +1,212 @@
+"""AddPartitionsToTxn (24): adds partitions to a transaction, or verifies that it has them.
+
+Clients send one transaction, up to version 3.  Brokers send any number from version 4 on, and may
+ask only for verification.  If one partition is refused, no partition of its transaction is added.
+Producers with ``transaction.version`` 2 do not send it: Produce adds the partitions (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.add_partitions_to_txn.v5.request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kio.schema.add_partitions_to_txn.v5.response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
+from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartition
+from sharegroup.errors import (
+    KafkaError,
+    OperationNotAttempted,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from sharegroup.ids import TopicName
+from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.wire.apis import response_module
+from sharegroup.wire.convert import downgrade, upgrade
+
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import OlderAddPartitionsToTxnRequest
+
+API_KEY = 24
+PRODUCER_FENCED_VERSION = 2
+"""The first version whose clients know PRODUCER_FENCED."""
+
+TRANSACTIONS_VERSION = 4
+"""The first version whose requests have any number of transactions."""
+
+ABORTABLE_VERSION = 5
+"""The first version that knows TRANSACTION_ABORTABLE."""
+
+Refused = Mapping[TransactionPartition, KafkaError]
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Later[AddPartitionsToTxnResponse]:
+    return Later(_add_all(parts, context, request))
+
+
+async def _add_all(
+    parts: Parts, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    results = []
+    for transaction in request.transactions:
+        await parts.slices.turn()
+        asked, refused = await parts.slices.finish(_checked(parts, transaction))
+        failure: KafkaError | None = None
+        if refused:
+            failure = OperationNotAttempted("another partition of the transaction was refused")
+        else:
+            failure = await _add(parts, context, transaction, asked)
+        results.append(await parts.slices.finish(_result(transaction, refused, failure)))
+    return AddPartitionsToTxnResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        results_by_transaction=tuple(results),
+    )
+
+
+async def _add(
+    parts: Parts,
+    context: RequestContext,
+    transaction: AddPartitionsToTxnTransaction,
+    partitions: tuple[TransactionPartition, ...],
+) -> KafkaError | None:
+    version = context.api_version
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    coordinator = parts.transactions.coordinator()
+    try:
+        if transaction.verify_only:
+            await coordinator.when_settled(
+                transaction.transactional_id,
+                lambda: coordinator.verify(
+                    transaction.transactional_id,
+                    producer,
+                    partitions,
+                    is_abortable=version >= ABORTABLE_VERSION,
+                ),
+            )
+        else:
+            await coordinator.add(
+                transaction.transactional_id,
+                producer,
+                partitions,
+                client_version=EPOCH_BUMPS if version >= TRANSACTIONS_VERSION else 0,
+            )
+    except KafkaError as error:
+        return for_older_client(error, knows_fenced=version >= PRODUCER_FENCED_VERSION)
+    return None
+
+
+def _checked(
+    parts: Parts, transaction: AddPartitionsToTxnTransaction
+) -> Steps[tuple[tuple[TransactionPartition, ...], Refused]]:
+    """Return the partitions of a transaction, and those that do not exist or are not allowed."""
+    asked: list[TransactionPartition] = []
+    refused: dict[TransactionPartition, KafkaError] = {}
+    for topic in transaction.topics:
+        name = TopicName(topic.name)
+        found = parts.topics.catalog.find(name)
+        for index in topic.partitions:
+            partition = TransactionPartition(name, index)
+            asked.append(partition)
+            if len(asked) & STEP_MASK == 0:
+                yield
+            if found is None or not 0 <= index < found.partition_count:
+                text = f"there is no partition {name}-{index}"
+                refused[partition] = UnknownTopicOrPartition(text)
+            elif found.is_internal:
+                refused[partition] = TopicAuthorizationFailed(f"{name!r} is internal")
+    return tuple(asked), refused
+
+
+def _result(
+    transaction: AddPartitionsToTxnTransaction, refused: Refused, failure: KafkaError | None
+) -> Steps[AddPartitionsToTxnResult]:
+    """Return the result of a transaction; ``failure`` is that of partitions not in ``refused``."""
+    topics = []
+    count = 0
+    default = ErrorCode.none if failure is None else error_code(failure)
+    for topic in transaction.topics:
+        results = []
+        for index in topic.partitions:
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
+            error = refused.get(TransactionPartition(TopicName(topic.name), index))
+            results.append(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=default if error is None else error_code(error),
+                )
+            )
+        topics.append(
+            AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=tuple(results))
+        )
+    return AddPartitionsToTxnResult(
+        transactional_id=transaction.transactional_id, topic_results=tuple(topics)
+    )
+
+
+def refuse(
+    request: AddPartitionsToTxnRequest, error: KafkaError
+) -> Steps[AddPartitionsToTxnResponse]:
+    results: list[AddPartitionsToTxnResult] = []
+    for transaction in request.transactions:
+        result = yield from _result(transaction, {}, error)
+        results.append(result)
+    return AddPartitionsToTxnResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error_code(error),
+        results_by_transaction=tuple(results),
+    )
+
+
+def from_older(
+    request: OlderAddPartitionsToTxnRequest, newest: type[AddPartitionsToTxnRequest]
+) -> AddPartitionsToTxnRequest:
+    """Convert a request to the newest version; before version 4 it has one transaction."""
+    if request.__version__ >= TRANSACTIONS_VERSION:
+        return upgrade(request, newest)
+    older: Any = request
+    topics = tuple(upgrade(topic, AddPartitionsToTxnTopic) for topic in older.v3_and_below_topics)
+    return newest(
+        transactions=(
+            AddPartitionsToTxnTransaction(
+                transactional_id=older.v3_and_below_transactional_id,
+                producer_id=older.v3_and_below_producer_id,
+                producer_epoch=older.v3_and_below_producer_epoch,
+                topics=topics,
+            ),
+        )
+    )
+
+
+def to_older(response: AddPartitionsToTxnResponse, wanted: type[Any]) -> Any:
+    """Convert a response to an older version; before version 4 it has one transaction."""
+    if wanted.__version__ >= TRANSACTIONS_VERSION:
+        return downgrade(response, wanted)
+    (result,) = response.results_by_transaction
+    topic_class = response_module(API_KEY, wanted.__version__).AddPartitionsToTxnTopicResult
+    return wanted(
+        throttle_time=response.throttle_time,
+        results_by_topic_v3_and_below=tuple(
+            downgrade(topic, topic_class) for topic in result.topic_results
+        ),
+    )

@@ -1,0 +1,218 @@
+"""TxnOffsetCommit (28): commits offsets of a consumer group when a transaction is committed.
+
+From version 5 on it also adds the group to the transaction (KIP-890).  Before, the producer has
+added it with AddOffsetsToTxn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+from kio.schema.txn_offset_commit.v5.request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+)
+from kio.schema.txn_offset_commit.v5.response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from sharegroup.broker.cluster.coordinator_log import BatchProducer
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
+from sharegroup.core.consumer_group.consumer_groups import Committer
+from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
+from sharegroup.core.transactions.records import EPOCH_BUMPS
+from sharegroup.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    KafkaError,
+    OffsetMetadataTooLarge,
+    StaleMemberEpoch,
+    UnknownTopicOrPartition,
+)
+from sharegroup.ids import GroupId, MemberId, TopicName
+from sharegroup.steps import STEP_MASK, Steps
+
+ABORTABLE_VERSION = 4
+"""The first version that knows TRANSACTION_ABORTABLE."""
+
+ADDING_VERSION = 5
+"""The first version that adds the group to the transaction."""
+
+PIECE_OFFSETS = 128
+"""Offsets that are written as one batch."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The offsets of a request that can be committed, and the errors of the others."""
+
+    offsets: list[OffsetCommit] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """The position in the request of each of ``offsets``; see ``refused``."""
+    refused: dict[tuple[int, int], KafkaError] = field(default_factory=dict)
+    """Errors by position in the request: index of the topic, index of the partition in it."""
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+) -> Later[TxnOffsetCommitResponse]:
+    return Later(_commit(parts, context, request))
+
+
+async def _commit(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    plan = await parts.slices.finish(_plan(parts, request))
+    if plan.offsets:
+        try:
+            await _enter(parts, context, request)
+            await _write(parts, context, request, plan)
+        except KafkaError as error:
+            refusal = _translated(error)
+            plan.refused.update(
+                (place, refusal) for place in plan.places if place not in plan.refused
+            )
+    return await parts.slices.finish(_response(request, plan.refused))
+
+
+async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+    """Add the group to the transaction, if the version does that."""
+    parts.groups.check_id(GroupId(request.group_id))
+    if context.api_version < ADDING_VERSION:
+        return
+    coordinator = parts.transactions.coordinator()
+    await coordinator.add(
+        request.transactional_id,
+        _producer(request),
+        (coordinator.partition_of_group(GroupId(request.group_id)),),
+        client_version=EPOCH_BUMPS,
+    )
+
+
+async def _write(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, plan: _Plan
+) -> None:
+    """Write the offsets in pieces; each is checked, because the transaction may end meanwhile."""
+    transactions, groups = parts.transactions.coordinator(), parts.consumer_group_coordinator
+    producer = _producer(request)
+    partitions = (transactions.partition_of_group(GroupId(request.group_id)),)
+    committer = Committer(
+        GroupId(request.group_id),
+        MemberId(request.member_id),
+        request.group_instance_id,
+        request.generation_id,
+    )
+    durable = []
+    for begin in range(0, len(plan.offsets), PIECE_OFFSETS):
+        if begin:
+            await parts.slices.turn()
+        transactions.verify(
+            request.transactional_id,
+            producer,
+            partitions,
+            is_abortable=context.api_version >= ABORTABLE_VERSION,
+        )
+        piece = tuple(plan.offsets[begin : begin + PIECE_OFFSETS])
+        durable.append(groups.commit(committer, piece, producer=BatchProducer(*producer)))
+    for written in durable:
+        await written
+
+
+def _producer(request: TxnOffsetCommitRequest) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+
+
+def _translated(error: KafkaError) -> KafkaError:
+    """Return the error of this API: before version 6 it has none for a group that is unknown."""
+    if isinstance(error, GroupIdNotFound | StaleMemberEpoch):
+        return IllegalGeneration(str(error))
+    return error
+
+
+def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> Steps[TxnOffsetCommitResponse]:
+    refused = {
+        (place, index): error
+        for place, topic in enumerate(request.topics)
+        for index in range(len(topic.partitions))
+    }
+    return _response(request, refused)
+
+
+def _plan(parts: Parts, request: TxnOffsetCommitRequest) -> Steps[_Plan]:
+    plan = _Plan()
+    now_ms = parts.clock.wall_ms()
+    count = 0
+    for place, wanted in enumerate(request.topics):
+        for index, partition in enumerate(wanted.partitions):
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
+            try:
+                commit = _offset(parts, request, TopicName(wanted.name), partition, now_ms)
+            except KafkaError as error:
+                plan.refused[place, index] = error.with_traceback(None)
+            else:
+                plan.places.append((place, index))
+                plan.offsets.append(commit)
+    return plan
+
+
+def _offset(
+    parts: Parts,
+    request: TxnOffsetCommitRequest,
+    name: TopicName,
+    partition: TxnOffsetCommitRequestPartition,
+    now_ms: int,
+) -> OffsetCommit:
+    topic = parts.topics.catalog.topic(name)
+    index = partition.partition_index
+    if not 0 <= index < topic.partition_count:
+        raise UnknownTopicOrPartition(
+            f"topic {name!r} has partitions 0 to {topic.partition_count - 1}, not {index}"
+        )
+    note = partition.committed_metadata or ""
+    note_bytes_max = parts.config.consumer_group.offset_metadata_bytes_max
+    if len(note) > note_bytes_max:
+        raise OffsetMetadataTooLarge(
+            f"group {request.group_id!r}, {name}-{index}: metadata of {len(note)} is longer than "
+            f"{note_bytes_max}"
+        )
+    committed = OffsetAndMetadata(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        note,
+        now_ms,
+        None,
+        topic.topic_id,
+    )
+    return OffsetCommit(GroupId(request.group_id), name, index, committed)
+
+
+def _response(
+    request: TxnOffsetCommitRequest, refused: dict[tuple[int, int], KafkaError]
+) -> Steps[TxnOffsetCommitResponse]:
+    topics = []
+    count = 0
+    for place, wanted in enumerate(request.topics):
+        partitions = []
+        asked: Iterable[TxnOffsetCommitRequestPartition] = wanted.partitions
+        for index, partition in enumerate(asked):
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
+            error = refused.get((place, index))
+            partitions.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=ErrorCode.none if error is None else error_code(error),
+                )
+            )
+        topics.append(TxnOffsetCommitResponseTopic(name=wanted.name, partitions=tuple(partitions)))
+    return TxnOffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))

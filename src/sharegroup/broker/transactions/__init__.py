@@ -1,0 +1,1 @@
+"""The transaction coordinator: transactional ids, their transactions and the markers of these."""

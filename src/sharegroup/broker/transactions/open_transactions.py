@@ -1,0 +1,60 @@
+"""Finds open transactions in logs that the transaction coordinator does not know.
+
+The first batch of a transaction in a partition and the record of the coordinator are written
+together, and answered when both are durable.  A crash may keep the batch alone.  Then the partition
+is added to the transaction again: its producer repeats the batch, which is recognised, and goes on,
+or the transaction times out.  Otherwise it would stay open, and readers of committed records would
+wait for it without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.core.transactions.records import (
+    TransactionMetadata,
+    TransactionPartition,
+    TransactionState,
+)
+from sharegroup.core.transactions.transactions import Transactions
+
+
+class UnknownOpenTransaction(NamedTuple):
+    """A partition with an open transaction of a known producer that does not have the partition."""
+
+    known: TransactionMetadata
+    partition: TransactionPartition
+    epoch: int
+    """The epoch of the transaction's batches."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the producer may still go on with the transaction."""
+        return self.epoch == self.known.producer_epoch and not self.known.state.is_prepared
+
+
+def unknown_open_transactions(
+    topics: Topics, transactions: Transactions
+) -> Iterator[UnknownOpenTransaction]:
+    """Yield the open transactions that the coordinator does not know.
+
+    Producers that no transactional id has are left alone: an administrator decides about them
+    (``kafka-transactions.sh abort``).
+    """
+    by_producer = {known.producer_id: known for known in transactions}
+    if not by_producer:
+        return
+    for topic in topics.catalog.topics():
+        for log_ in topics.opened(topic):
+            partition = TransactionPartition(topic.name, log_.key.partition)
+            for producer_id, entry in log_.producers.open_transactions():
+                known = by_producer.get(producer_id)
+                if known is not None and not _has(known, partition):
+                    yield UnknownOpenTransaction(known, partition, entry.epoch)
+
+
+def _has(known: TransactionMetadata, partition: TransactionPartition) -> bool:
+    is_open = known.state is TransactionState.ONGOING or known.state.is_prepared
+    return is_open and partition in known.partitions

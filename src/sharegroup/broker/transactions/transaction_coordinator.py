@@ -1,0 +1,612 @@
+"""The transaction coordinator: transactional ids and their transactions, kept durable.
+
+It runs `core.transactions.Transactions` over the topic ``__transaction_state``, in the pattern of
+ADR 0005: decide, append, and answer when the records are durable.
+
+The end of a transaction takes three writes, one after the other (ADR 0029)::
+
+    PREPARE durable ──▶ the producer is answered
+         └──▶ markers durable in all partitions ──▶ COMPLETE appended ──▶ waiting requests go on
+
+A crash between two of them leaves a decided transaction, which `load` completes.  Until the markers
+are durable, requests for the transactional id wait (`when_settled`) in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sharegroup.broker.clock import Alarm, Clock, sleep_ms
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, TRANSACTION_STATE
+from sharegroup.broker.cluster.coordinator_log import CoordinatorLog, Marker
+from sharegroup.broker.cluster.features import FinalizedFeatures
+from sharegroup.broker.cluster.producer_ids import ProducerIds
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.groups.group_log import GroupLog
+from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
+from sharegroup.broker.transactions.open_transactions import (
+    UnknownOpenTransaction,
+    unknown_open_transactions,
+)
+from sharegroup.broker.transactions.transaction_markers import TransactionMarkers
+from sharegroup.broker.transactions.transaction_records import decode, encode
+from sharegroup.core.transactions.records import (
+    TransactionMetadata,
+    TransactionPartition,
+    TransactionRecord,
+    TransactionState,
+)
+from sharegroup.core.transactions.transactions import Now, Transactions
+from sharegroup.errors import (
+    ConcurrentTransactions,
+    InvalidTransactionTimeout,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+)
+from sharegroup.ids import GroupId, TopicIdPartition, TopicName, transaction_state_partition
+from sharegroup.storage.sync.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WAIT_MS_MAX = 5_000
+"""How long a request waits for the markers of the previous transaction of its transactional id."""
+
+RETRY_MS = 1_000
+"""Milliseconds until markers that could not be written are tried again."""
+
+MARKERS_AT_ONCE = 64
+"""Markers that are appended before other requests get their turn."""
+
+EXPIRED_AT_ONCE = 64
+"""Transactional ids that are forgotten before other requests get their turn."""
+
+
+class DurableResult(Generic[T]):
+    """An awaitable result that is available when a ticket is durable.
+
+    A failed write is NotCoordinator, so that the client asks again.
+    """
+
+    __slots__ = ("_result", "_ticket")
+
+    def __init__(self, ticket: Ticket | None, result: T) -> None:
+        self._ticket = ticket
+        self._result = result
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._ticket is not None:
+            try:
+                yield from self._ticket.__await__()
+            except KafkaStorageError as error:
+                raise NotCoordinator(str(error)) from error
+        return self._result
+
+
+class _Waiting(NamedTuple):
+    """A request that waits for the end of a transaction, and the future of its result."""
+
+    action: Callable[[], Any]
+    result: asyncio.Future[Any]
+
+
+class TransactionCoordinator:
+    """Serves the requests of transactional producers and completes their transactions."""
+
+    __slots__ = (
+        "_alarm",
+        "_clock",
+        "_completing",
+        "_config",
+        "_features",
+        "_groups",
+        "_is_stopped",
+        "_log",
+        "_markers",
+        "_producer_ids",
+        "_tasks",
+        "_topics",
+        "_transactions",
+        "_waiting",
+        "aborted_by_timeout",
+        "ended",
+    )
+
+    def __init__(
+        self,
+        log_: CoordinatorLog,
+        topics: Topics,
+        clock: Clock,
+        config: LiveConfig,
+        *,
+        features: FinalizedFeatures,
+        groups: GroupLog,
+        markers: TransactionMarkers,
+        producer_ids: ProducerIds,
+    ) -> None:
+        self._log = log_
+        self._topics = topics
+        self._clock = clock
+        self._config = config
+        self._features = features
+        self._groups = groups
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._transactions = Transactions()
+        self._alarm = Alarm(clock, self._time_out)
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._completing: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+        self.ended = {True: 0, False: 0}
+        """The number of decided transactions, by whether they were committed."""
+        self.aborted_by_timeout = 0
+        """The number of transactions that were aborted because they timed out."""
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactional ids, for descriptions; only this class changes them."""
+        return self._transactions
+
+    def load(self) -> None:
+        """Read the topic, then complete the transactions that were decided before a crash."""
+        self._reload()
+        self._complete_all()
+
+    def stop(self) -> None:
+        """Stop the timers, and fail the requests that wait."""
+        self._is_stopped = True
+        self._alarm.cancel()
+        for task in (*self._completing.values(), *self._tasks):
+            task.cancel()
+        for queue in self._waiting.values():
+            for waiting in queue:
+                waiting.result.cancel()
+
+    # Producers
+
+    async def init_producer(
+        self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> ProducerIdAndEpoch:
+        """Give a transactional id to a producer; an open transaction of the id is aborted first.
+
+        ``expected`` is the identity with which a producer continues after an error.
+        """
+        self._transactions.check_new(transactional_id)
+        longest_ms = self._config.transactions.timeout_ms_max
+        if not 0 < timeout_ms <= longest_ms:
+            raise InvalidTransactionTimeout(
+                f"transactional id {transactional_id!r}: a time-out of {timeout_ms} ms is not "
+                f"between 1 and transaction.max.timeout.ms={longest_ms}"
+            )
+        await self._abort(transactional_id, expected=expected)
+        fresh = await self._producer_id_for(transactional_id, None)
+
+        def init() -> Awaitable[ProducerIdAndEpoch]:
+            record = self._transactions.init(
+                transactional_id,
+                expected=expected,
+                fresh_producer_id=fresh,
+                timeout_ms=timeout_ms,
+                now=self._now(),
+            )
+            ticket = self._write(record)
+            return DurableResult(
+                ticket, ProducerIdAndEpoch(record.producer_id, record.producer_epoch)
+            )
+
+        durable = await self.when_settled(transactional_id, init)
+        identity = await durable
+        log.info(
+            "event=producer_initialised transactional_id=%r producer=%d epoch=%d",
+            transactional_id,
+            *identity,
+        )
+        return identity
+
+    async def _abort(self, transactional_id: str, *, expected: ProducerIdAndEpoch | None) -> None:
+        """Fence the producer of an open transaction, which aborts it; return when it is settled."""
+        version = self._features.transaction_version
+        fresh = await self._producer_id_for(transactional_id, version)
+
+        def fence() -> Awaitable[None]:
+            known = self._transactions.find(transactional_id)
+            if known is not None and known.state is TransactionState.ONGOING:
+                self._transactions.check_continues(known, expected)
+            record = self._transactions.fence(
+                transactional_id, version=version, fresh_producer_id=fresh, now=self._now()
+            )
+            return DurableResult(None if record is None else self._decide(record), None)
+
+        await (await self.when_settled(transactional_id, fence))
+        await self.when_settled(transactional_id, lambda: None)
+
+    async def _producer_id_for(self, transactional_id: str, version: int | None) -> int | None:
+        if self._transactions.needs_producer_id(transactional_id, version=version):
+            return await self._producer_ids.take()
+        return None
+
+    # Transactions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TransactionPartition],
+        *,
+        client_version: int,
+    ) -> Ticket | None:
+        """Add partitions to a transaction; the ticket says when that is durable, if it is not."""
+        self._begin()
+        record = self._transactions.add_partitions(
+            transactional_id,
+            producer_id=producer.producer_id,
+            epoch=producer.epoch,
+            partitions=partitions,
+            client_version=client_version,
+            now=self._now(),
+        )
+        if record is None:
+            return self._last_write(transactional_id)
+        ticket = self._write(record)
+        self._set_alarm()
+        return ticket
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TransactionPartition],
+        *,
+        client_version: int,
+    ) -> None:
+        """Add partitions to a transaction, when the previous one is complete, durably."""
+        ticket = await self.when_settled(
+            transactional_id,
+            lambda: self.add_partitions(
+                transactional_id, producer, partitions, client_version=client_version
+            ),
+        )
+        await DurableResult(ticket, None)
+
+    def partition_of_group(self, group_id: GroupId) -> TransactionPartition:
+        """Return the partition that stores the group's offsets."""
+        return TransactionPartition(CONSUMER_OFFSETS, self._groups.partition_of(group_id))
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TransactionPartition],
+        *,
+        is_abortable: bool,
+    ) -> None:
+        """Raise unless the partitions take part in the producer's transaction."""
+        self._begin()
+        self._transactions.verify(
+            transactional_id,
+            producer_id=producer.producer_id,
+            epoch=producer.epoch,
+            partitions=partitions,
+            is_abortable=is_abortable,
+        )
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        *,
+        is_commit: bool,
+        client_version: int,
+    ) -> ProducerIdAndEpoch:
+        """Commit or abort a transaction; return the identity with which the producer goes on."""
+        fresh = await self._producer_id_for(transactional_id, client_version)
+
+        def end() -> Awaitable[ProducerIdAndEpoch]:
+            self._begin()
+            found = self._transactions.end(
+                transactional_id,
+                producer_id=producer.producer_id,
+                epoch=producer.epoch,
+                is_commit=is_commit,
+                client_version=client_version,
+                fresh_producer_id=fresh,
+                now=self._now(),
+            )
+            if found.record is None:
+                ticket = self._last_write(transactional_id)
+            else:
+                ticket = self._decide(found.record)
+            identity = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
+            return DurableResult(ticket, identity)
+
+        return await (await self.when_settled(transactional_id, end))
+
+    # Waiting for the end of a transaction
+
+    def is_settled(self, transactional_id: str) -> bool:
+        """Return whether no decided transaction of the id waits for its markers."""
+        if transactional_id in self._waiting:
+            return False
+        known = self._transactions.find(transactional_id)
+        return known is None or not known.state.is_prepared
+
+    def when_settled(self, transactional_id: str, action: Callable[[], T]) -> asyncio.Future[T]:
+        """Call ``action`` at once, or when the id's decided transaction is complete, in order.
+
+        The future has its result or its exception; ConcurrentTransactions after `WAIT_MS_MAX`.
+        """
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(action, result)
+        if self.is_settled(transactional_id):
+            _run(waiting)
+            return result
+        queue = self._waiting.setdefault(transactional_id, deque())
+        queue.append(waiting)
+        self._clock.call_at_ms(
+            self._clock.now_ms() + WAIT_MS_MAX,
+            lambda: self._give_up(transactional_id, waiting),
+        )
+        return result
+
+    def _give_up(self, transactional_id: str, waiting: _Waiting) -> None:
+        queue = self._waiting.get(transactional_id)
+        if queue is None or waiting not in queue:
+            return
+        queue.remove(waiting)
+        if not queue:
+            del self._waiting[transactional_id]
+        if not waiting.result.done():
+            waiting.result.set_exception(
+                ConcurrentTransactions(
+                    f"transactional id {transactional_id!r}: the markers of the previous "
+                    f"transaction could not be written for {WAIT_MS_MAX} ms; try again"
+                )
+            )
+
+    def _settled(self, transactional_id: str) -> None:
+        """Run the requests that waited, until one of them decides the next transaction."""
+        queue = self._waiting.get(transactional_id)
+        while queue:
+            known = self._transactions.find(transactional_id)
+            if known is not None and known.state.is_prepared:
+                return
+            _run(queue.popleft())
+        self._waiting.pop(transactional_id, None)
+
+    # Completion
+
+    def _decide(self, record: TransactionMetadata) -> Ticket:
+        """Write a decision, and complete the transaction when it is durable."""
+        ticket = self._write(record)
+        self.ended[record.is_commit] += 1
+        self._set_alarm()
+        self._complete_later(record.transactional_id, ticket)
+        return ticket
+
+    def _complete_all(self) -> None:
+        for unknown in tuple(unknown_open_transactions(self._topics, self._transactions)):
+            self._take_in(unknown)
+        for transactional_id in self._transactions.prepared_ids:
+            self._complete_later(transactional_id, None)
+        for transactional_id in tuple(self._waiting):
+            self._settled(transactional_id)
+        self._set_alarm()
+
+    def _take_in(self, unknown: UnknownOpenTransaction) -> None:
+        """Add a partition to the transaction that is open in it, or abort it there."""
+        known, partition = unknown.known, unknown.partition
+        log.warning(
+            "event=open_transaction_found transactional_id=%r topic=%s partition=%d producer=%d "
+            "epoch=%d action=%s",
+            known.transactional_id,
+            *partition,
+            known.producer_id,
+            unknown.epoch,
+            "added" if unknown.is_current else "aborted",
+        )
+        identity = ProducerIdAndEpoch(known.producer_id, unknown.epoch)
+        if unknown.is_current:
+            self.add_partitions(
+                known.transactional_id, identity, (partition,), client_version=known.client_version
+            )
+            return
+        epoch = known.producer_epoch
+        marker = Marker(known.producer_id, epoch, False, self._epoch_of(known), 0)
+        self._markers.append_all((partition,), marker)
+
+    def _complete_later(self, transactional_id: str, decision: Ticket | None) -> None:
+        """Complete a transaction when the ticket of its decision is durable."""
+        if self._is_stopped or transactional_id in self._completing:
+            return
+        task = asyncio.get_running_loop().create_task(self._complete(transactional_id, decision))
+        self._completing[transactional_id] = task
+
+    async def _complete(self, transactional_id: str, decision: Ticket | None) -> None:
+        """Write the markers of a decided transaction and complete it; try until that succeeds."""
+        try:
+            while (known := self._decided(transactional_id)) is not None:
+                try:
+                    if decision is not None:
+                        # No marker may be durable while the decision is not.
+                        await decision
+                    await self._write_markers(known)
+                    self._begin()
+                    record = self._transactions.complete(transactional_id, now=self._now())
+                    if record is not None:
+                        self._write(record)
+                except KafkaError as error:
+                    log.warning(
+                        "event=transaction_not_completed transactional_id=%r error=%r",
+                        transactional_id,
+                        str(error),
+                    )
+                    await sleep_ms(self._clock, RETRY_MS)
+                    self._begin()
+                    decision = None
+        finally:
+            del self._completing[transactional_id]
+        self._settled(transactional_id)
+
+    def _decided(self, transactional_id: str) -> TransactionMetadata | None:
+        known = self._transactions.find(transactional_id)
+        return known if known is not None and known.state.is_prepared else None
+
+    async def _write_markers(self, decided: TransactionMetadata) -> None:
+        marker = Marker(
+            decided.producer_id,
+            decided.producer_epoch,
+            decided.is_commit,
+            self._epoch_of(decided),
+            decided.client_version,
+        )
+        partitions = sorted(decided.partitions)
+        tickets: list[Ticket] = []
+        for first in range(0, len(partitions), MARKERS_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)
+            tickets += self._markers.append_all(partitions[first : first + MARKERS_AT_ONCE], marker)
+        for ticket in tickets:
+            await ticket
+
+    def _epoch_of(self, known: TransactionMetadata) -> int:
+        """Return the coordinator's epoch, which is the leader epoch of the id's partition."""
+        topic = self._topics.catalog.topic(TRANSACTION_STATE)
+        partition = self._partition(known.transactional_id)
+        return self._topics.leader_epoch(TopicIdPartition(topic.topic_id, partition))
+
+    # Time
+
+    def _now(self) -> Now:
+        return Now(self._clock.now_ms(), self._clock.wall_ms())
+
+    def _set_alarm(self) -> None:
+        due_ms = self._transactions.next_timeout_ms()
+        if due_ms is not None and not self._is_stopped:
+            self._alarm.set(due_ms)
+
+    def _time_out(self) -> None:
+        for transactional_id in self._transactions.timed_out(now=self._now()):
+            task = asyncio.get_running_loop().create_task(self._abort_late(transactional_id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _abort_late(self, transactional_id: str) -> None:
+        """Abort a transaction whose time-out has passed."""
+        version = self._features.transaction_version
+        try:
+            fresh = await self._producer_id_for(transactional_id, version)
+            self._begin()
+            if transactional_id not in self._transactions.timed_out(now=self._now()):
+                return
+            record = self._transactions.fence(
+                transactional_id, version=version, fresh_producer_id=fresh, now=self._now()
+            )
+            if record is not None:
+                self._decide(record)
+                self.aborted_by_timeout += 1
+                log.info(
+                    "event=transaction_timed_out transactional_id=%r timeout_ms=%d partitions=%d",
+                    transactional_id,
+                    record.timeout_ms,
+                    len(record.partitions),
+                )
+        except KafkaError as error:
+            log.warning(
+                "event=timeout_not_written transactional_id=%r error=%r",
+                transactional_id,
+                str(error),
+            )
+            self._alarm.set(self._clock.now_ms() + RETRY_MS)
+
+    async def forget_expired(self) -> None:
+        """Forget the transactional ids that were idle for too long."""
+        wall_ms = self._clock.wall_ms() - self._config.transactions.id_expiration_ms
+        try:
+            self._begin()
+            while expired := self._transactions.expired(
+                since_wall_ms=wall_ms, count_max=EXPIRED_AT_ONCE
+            ):
+                self._write_all(expired)
+                log.info("event=transactional_ids_expired count=%d", len(expired))
+                await asyncio.sleep(0)
+        except KafkaError as error:
+            log.warning("event=transactional_ids_not_expired error=%r", str(error))
+
+    # The log
+
+    def _begin(self) -> None:
+        """Read the topic again if records that were replayed were lost in a failed write."""
+        if self._log.was_cut_anywhere():
+            log.error("event=transactions_reloaded reason='a write of a transaction failed'")
+            self._reload()
+            self._complete_all()
+
+    def _reload(self) -> None:
+        transactions = Transactions()
+        now = self._now()
+        for _, key, value in self._log.records():
+            record = decode(key, value)
+            if record is not None:
+                transactions.replay(record, now=now)
+        self._transactions = transactions
+
+    def _write(self, record: TransactionMetadata) -> Ticket:
+        forgotten = self._transactions.forgotten_for(
+            record, bytes_max=self._config.transactions.bytes_max
+        )
+        if forgotten:
+            log.info("event=transactional_ids_forgotten count=%d", len(forgotten))
+            self._write_all(forgotten)
+        return self._append(self._partition(record.transactional_id), (record,))
+
+    def _write_all(self, records: Iterable[TransactionRecord]) -> None:
+        by_partition: dict[int, list[TransactionRecord]] = {}
+        for record in records:
+            partition = self._partition(record.transactional_id)
+            by_partition.setdefault(partition, []).append(record)
+        for partition, of_partition in by_partition.items():
+            self._append(partition, of_partition)
+
+    def _append(self, partition: int, records: Iterable[TransactionRecord]) -> Ticket:
+        records = tuple(records)
+        version = self._features.transaction_version
+        try:
+            ticket = self._log.append(
+                partition, [encode(record, version=version) for record in records]
+            )
+        except KafkaStorageError as error:
+            raise NotCoordinator(str(error)) from error
+        now = self._now()
+        for record in records:
+            self._transactions.replay(record, now=now)
+        return ticket
+
+    def _last_write(self, transactional_id: str) -> Ticket | None:
+        return self._log.last(self._partition(transactional_id))
+
+    def _partition(self, transactional_id: str) -> int:
+        return transaction_state_partition(transactional_id, self._log.partition_count)
+
+
+def transaction_partitions(
+    topic: TopicName, indexes: Iterable[int]
+) -> tuple[TransactionPartition, ...]:
+    """Return the partitions of one topic as those of a transaction."""
+    return tuple(TransactionPartition(topic, index) for index in indexes)
+
+
+def _run(waiting: _Waiting) -> None:
+    if waiting.result.done():
+        return
+    try:
+        waiting.result.set_result(waiting.action())
+    except KafkaError as error:
+        waiting.result.set_exception(error)

@@ -1,0 +1,78 @@
+"""Writes the markers of a decided transaction to the logs of its partitions.
+
+A marker in ``__consumer_offsets`` also makes the offsets of the transaction valid, so the
+coordinator of consumer groups writes it.  A partition whose topic was deleted needs no marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from sharegroup.broker.clock import Clock
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
+from sharegroup.broker.cluster.coordinator_log import Marker
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
+from sharegroup.core.transactions.records import TransactionPartition
+from sharegroup.errors import (
+    InvalidProducerEpoch,
+    TransactionCoordinatorFenced,
+    UnknownTopicOrPartition,
+)
+from sharegroup.storage.sync.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+
+class TransactionMarkers:
+    """Appends markers to logs."""
+
+    __slots__ = ("_clock", "_consumer_groups", "_topics", "written")
+
+    def __init__(
+        self, topics: Topics, clock: Clock, consumer_groups: ConsumerGroupsOnDemand
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._consumer_groups = consumer_groups
+        self.written = 0
+        """The number of markers that were appended."""
+
+    def append(self, partition: TransactionPartition, marker: Marker) -> Ticket:
+        """Append a marker to the log of a partition.
+
+        Raises UnknownTopicOrPartition, KafkaStorageError, or the error of
+        `ProducerStates.check_marker`.
+        """
+        topic, log_ = self._topics.named(partition.topic, partition.partition)
+        if topic.name == CONSUMER_OFFSETS:
+            ticket = self._consumer_groups.coordinator().end_transaction(
+                partition.partition, marker
+            )
+        else:
+            now_ms = self._clock.wall_ms()
+            batch = marker.encoded(timestamp_ms=now_ms)
+            ticket = log_.append(batch, now_ms=now_ms, marker_version=marker.version)
+        self.written += 1
+        return ticket
+
+    def append_all(
+        self, partitions: Iterable[TransactionPartition], marker: Marker
+    ) -> list[Ticket]:
+        """Append a marker to each log that still needs it; raise KafkaStorageError."""
+        tickets = []
+        for partition in partitions:
+            try:
+                tickets.append(self.append(partition, marker))
+            except UnknownTopicOrPartition:
+                continue  # The topic was deleted, and its records with it.
+            except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
+                # A later transaction or an administrator has ended this one in the partition.
+                log.warning(
+                    "event=marker_refused topic=%s partition=%d producer=%d error=%r",
+                    *partition,
+                    marker.producer_id,
+                    str(error),
+                )
+        return tickets

@@ -1,0 +1,1 @@
+"""Transactions of producers: the decisions of the transaction coordinator (KIP-98, KIP-890)."""

@@ -1,0 +1,353 @@
+"""All transactional ids: the transaction coordinator's decisions (KIP-98, KIP-890).
+
+A command checks a request and returns the record to write; `replay` alone changes the state.
+While the markers of a decided transaction are written, nearly every command raises
+ConcurrentTransactions.
+
+The memory of all ids has a limit.  At the limit the ids that were idle for longest are forgotten,
+as if they had expired.  An id with a transaction under way is never forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.transactions import transitions
+from sharegroup.core.transactions.records import (
+    EPOCH_BUMPS,
+    TransactionMetadata,
+    TransactionPartition,
+    TransactionRecord,
+    TransactionState,
+    TransactionTombstone,
+    is_used_up,
+)
+from sharegroup.core.transactions.sizes import ID_CHARACTERS_MAX, PARTITIONS_MAX, size_bytes
+from sharegroup.errors import (
+    CoordinatorNotAvailable,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    PolicyViolation,
+    TransactionalIdNotFound,
+)
+
+
+class Now(NamedTuple):
+    """The time of a command: monotonic milliseconds, and milliseconds since 1970."""
+
+    ms: int
+    wall_ms: int
+
+
+class TransactionEnd(NamedTuple):
+    """The result of EndTxn: a decision to write, or None for a repeated request.
+
+    The producer goes on with the producer id and the epoch.
+    """
+
+    record: TransactionMetadata | None
+    producer_id: int
+    producer_epoch: int
+
+
+class Transactions:
+    """The transactional ids of the broker, with their producers and transactions."""
+
+    __slots__ = ("_deadlines", "_known", "_prepared", "size_bytes")
+
+    def __init__(self) -> None:
+        self._known: dict[str, TransactionMetadata] = {}
+        """By transactional id; the one that was updated last comes last."""
+        self._prepared: dict[str, None] = {}
+        self._deadlines: Deadlines[tuple[str]] = Deadlines()
+        self.size_bytes = 0
+        """Estimated memory of all transactional ids."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[TransactionMetadata]:
+        return iter(self._known.values())
+
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
+        """Return the state of a transactional id, or None if there is no such id."""
+        return self._known.get(transactional_id)
+
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """Return the state of a transactional id; raise TransactionalIdNotFound."""
+        _check_id(transactional_id)
+        known = self._known.get(transactional_id)
+        if known is None:
+            raise TransactionalIdNotFound(
+                f"transactional id {transactional_id!r} does not exist, or has expired"
+            )
+        return known
+
+    @property
+    def prepared_ids(self) -> tuple[str, ...]:
+        """The ids whose transaction is decided and not complete."""
+        return tuple(self._prepared)
+
+    @property
+    def ongoing_count(self) -> int:
+        """The number of transactions that are not decided."""
+        return len(self._deadlines)
+
+    # Commands
+
+    def needs_producer_id(self, transactional_id: str, *, version: int | None) -> bool:
+        """Return whether the next command needs a new producer id.
+
+        ``version`` is the transaction version with which a transaction would end; None is for
+        InitProducerId.
+        """
+        known = self._known.get(transactional_id)
+        if known is None:
+            return version is None
+        return known.has_used_up_epochs and version in (None, EPOCH_BUMPS)
+
+    def init(
+        self,
+        transactional_id: str,
+        *,
+        expected: tuple[int, int] | None,
+        fresh_producer_id: int | None,
+        timeout_ms: int,
+        now: Now,
+    ) -> TransactionMetadata:
+        """Give a transactional id to a producer; its transaction under way was aborted before."""
+        known = self._known.get(transactional_id)
+        if known is None:
+            self.check_new(transactional_id)
+            assert fresh_producer_id is not None, "the caller asked `needs_producer_id`"
+            return transitions.created(
+                transactional_id,
+                producer_id=fresh_producer_id,
+                timeout_ms=timeout_ms,
+                now_ms=now.wall_ms,
+            )
+        return transitions.next_epoch(
+            known,
+            expected=expected,
+            fresh_producer_id=fresh_producer_id,
+            timeout_ms=timeout_ms,
+            now_ms=now.wall_ms,
+        )
+
+    def check_continues(self, known: TransactionMetadata, expected: tuple[int, int] | None) -> None:
+        """Raise ProducerFenced if this producer may not abort the open transaction and go on."""
+        transitions.check_expected(known, expected)
+
+    def check_new(self, transactional_id: str) -> None:
+        """Raise InvalidRequest for a transactional id that no new producer may have."""
+        _check_id(transactional_id)
+        if len(transactional_id) > ID_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"a transactional id has at most {ID_CHARACTERS_MAX} characters, not "
+                f"{len(transactional_id)}"
+            )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        *,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TransactionPartition],
+        client_version: int,
+        now: Now,
+    ) -> TransactionMetadata | None:
+        """Add partitions to a transaction; None if it has them already."""
+        known = self._of_producer(transactional_id, producer_id, epoch)
+        record = transitions.with_partitions(
+            known, partitions, client_version=client_version, now_ms=now.wall_ms
+        )
+        if record is not None and len(record.partitions) > PARTITIONS_MAX:
+            raise PolicyViolation(
+                f"transactional id {transactional_id!r}: a transaction has at most "
+                f"{PARTITIONS_MAX} partitions, this one would have {len(record.partitions)}"
+            )
+        return record
+
+    def verify(
+        self,
+        transactional_id: str,
+        *,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TransactionPartition],
+        is_abortable: bool,
+    ) -> None:
+        """Raise unless the partitions take part in the producer's transaction."""
+        known = self._of_producer(transactional_id, producer_id, epoch)
+        transitions.check_member(known, partitions, is_abortable=is_abortable)
+
+    def end(
+        self,
+        transactional_id: str,
+        *,
+        producer_id: int,
+        epoch: int,
+        is_commit: bool,
+        client_version: int,
+        fresh_producer_id: int | None,
+        now: Now,
+    ) -> TransactionEnd:
+        """Decide a transaction."""
+        known = self._existing(transactional_id)
+        transitions.check_settled(known)
+        bumps = client_version >= EPOCH_BUMPS
+        if bumps and _is_repeated(known, producer_id, epoch):
+            if is_commit is not known.is_commit:
+                raise transitions.wrong_state(known, is_commit=is_commit)
+            return TransactionEnd(None, known.producer_id, known.producer_epoch)
+        transitions.check_producer(known, producer_id, epoch)
+        if known.state is not TransactionState.ONGOING:
+            if not bumps and known.state is not TransactionState.EMPTY:
+                if is_commit is known.is_commit:
+                    return TransactionEnd(None, known.producer_id, known.producer_epoch)
+            elif bumps and not is_commit:
+                return self._decided(known, is_commit, client_version, fresh_producer_id, now)
+            raise transitions.wrong_state(known, is_commit=is_commit)
+        return self._decided(known, is_commit, client_version, fresh_producer_id, now)
+
+    def _decided(
+        self,
+        known: TransactionMetadata,
+        is_commit: bool,
+        client_version: int,
+        fresh_producer_id: int | None,
+        now: Now,
+    ) -> TransactionEnd:
+        record = transitions.prepared(
+            known,
+            is_commit=is_commit,
+            client_version=client_version,
+            fresh_producer_id=fresh_producer_id,
+            now_ms=now.wall_ms,
+        )
+        return TransactionEnd(record, *transitions.answered_producer(record))
+
+    def fence(
+        self, transactional_id: str, *, version: int, fresh_producer_id: int | None, now: Now
+    ) -> TransactionMetadata | None:
+        """Abort an open transaction and fence its producer; None if there is none."""
+        known = self._known.get(transactional_id)
+        if known is None or known.state is not TransactionState.ONGOING:
+            return None
+        return transitions.fence(
+            known, version=version, fresh_producer_id=fresh_producer_id, now_ms=now.wall_ms
+        )
+
+    def complete(self, transactional_id: str, *, now: Now) -> TransactionMetadata | None:
+        """Complete a decided transaction whose markers are durable; None if it is not decided."""
+        if transactional_id not in self._prepared:
+            return None
+        return transitions.completed(self._known[transactional_id], now_ms=now.wall_ms)
+
+    # Time and room
+
+    def next_timeout_ms(self) -> int | None:
+        """Return the monotonic time at which the first open transaction times out, or None."""
+        return self._deadlines.next_ms()
+
+    def timed_out(self, *, now: Now) -> tuple[str, ...]:
+        """Return the ids whose transactions have timed out."""
+        return tuple(key[0] for key in self._deadlines.passed(now.ms))
+
+    def expired(self, *, since_wall_ms: int, count_max: int) -> tuple[TransactionTombstone, ...]:
+        """Return tombstones for ids that have been idle since that time, the oldest first."""
+        expired: list[TransactionTombstone] = []
+        for known in self._known.values():
+            if known.updated_ms > since_wall_ms or len(expired) == count_max:
+                break
+            if known.state.is_idle:
+                expired.append(TransactionTombstone(known.transactional_id))
+        return tuple(expired)
+
+    def forgotten_for(
+        self, record: TransactionMetadata, *, bytes_max: int
+    ) -> tuple[TransactionTombstone, ...]:
+        """Return tombstones for idle ids that make room for a record.
+
+        Raises CoordinatorNotAvailable if there is no room for it, because too many transactions are
+        under way.
+        """
+        known = self._known.get(record.transactional_id)
+        excess = self.size_bytes + size_bytes(record) - (0 if known is None else size_bytes(known))
+        excess -= bytes_max
+        forgotten: list[TransactionTombstone] = []
+        if excess <= 0:
+            return ()
+        for oldest in self._known.values():
+            if oldest.state.is_idle and oldest is not known:
+                forgotten.append(TransactionTombstone(oldest.transactional_id))
+                excess -= size_bytes(oldest)
+                if excess <= 0:
+                    return tuple(forgotten)
+        raise CoordinatorNotAvailable(
+            f"transactional id {record.transactional_id!r}: the {len(self._known)} transactional "
+            f"ids take {self.size_bytes} of {bytes_max} bytes, and too few are idle; try later"
+        )
+
+    # Replay
+
+    def replay(self, record: TransactionRecord, *, now: Now) -> None:
+        """Apply a record."""
+        before = self._known.pop(record.transactional_id, None)
+        if before is not None:
+            self.size_bytes -= size_bytes(before)
+        if isinstance(record, TransactionTombstone):
+            self._deadlines.cancel((record.transactional_id,))
+            self._prepared.pop(record.transactional_id, None)
+            return
+        self._known[record.transactional_id] = record
+        self.size_bytes += size_bytes(record)
+        if record.state.is_prepared:
+            self._prepared[record.transactional_id] = None
+        else:
+            self._prepared.pop(record.transactional_id, None)
+        if record.state is not TransactionState.ONGOING:
+            self._deadlines.cancel((record.transactional_id,))
+        elif before is None or before.state is not TransactionState.ONGOING:
+            remaining_ms = record.started_ms + record.timeout_ms - now.wall_ms
+            self._deadlines.set(
+                (record.transactional_id,), due_ms=now.ms + min(remaining_ms, record.timeout_ms)
+            )
+
+    def _existing(self, transactional_id: str) -> TransactionMetadata:
+        _check_id(transactional_id)
+        known = self._known.get(transactional_id)
+        if known is None:
+            raise InvalidProducerIdMapping(
+                f"transactional id {transactional_id!r} does not exist, or has expired; "
+                "initialise the producer again"
+            )
+        return known
+
+    def _of_producer(
+        self, transactional_id: str, producer_id: int, epoch: int
+    ) -> TransactionMetadata:
+        known = self._existing(transactional_id)
+        transitions.check_producer(known, producer_id, epoch)
+        return known
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+
+
+def _is_repeated(known: TransactionMetadata, producer_id: int, epoch: int) -> bool:
+    """Return whether this producer ended the last transaction, and repeats the request."""
+    if known.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
+        return False
+    if known.producer_id == producer_id:
+        return epoch == known.producer_epoch - 1
+    return (
+        known.previous_producer_id == producer_id
+        and is_used_up(epoch)
+        and (known.producer_epoch == 0)
+    )
