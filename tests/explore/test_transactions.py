@@ -217,9 +217,8 @@ def test_every_state_of_a_transactional_id() -> None:
             for step in steps(situation):
                 check_never(before, step)
                 after = step.after.known
-                if before is not None and after is not None and before != after:
-                    if step.event != "restart":
-                        seen.add((before.state, after.state))
+                if before is not None and after is not None and step.event != "restart":
+                    seen |= {(before.state, after.state)} if before != after else set()
                 key = step.after.key()
                 if key not in found:
                     found.add(key)

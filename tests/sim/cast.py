@@ -14,6 +14,7 @@ from tests.sim.consumers import Consumer
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
 from tests.sim.messages import ACCEPT, REJECT, RELEASE
+from tests.sim.pipelines import PARTITIONS, Feeder, Pipelines, Worker
 from tests.sim.producers import Producer
 from tests.sim.real_clients import OwnConsumer, OwnProducer
 from tests.sim.share_members import EVERY_KIND, KEEP, Habits, ShareMember
@@ -42,6 +43,9 @@ class Cast:
     consumers: list[ShareMember | OwnConsumer] = field(default_factory=list)
     """Those that must receive something once the faults are over (V2)."""
 
+    pipelines: Pipelines | None = None
+    """Read, process, write in transactions, if the plan has it."""
+
     def chance(self, name: str) -> random.Random:
         """The same for a name and a seed."""
         return random.Random(f"{name} {self.plan.seed}")
@@ -52,6 +56,8 @@ class Cast:
         self._add_consumers()
         if self.plan.own_clients:
             self._add_own_clients(checker)
+        if self.plan.pipelines:
+            self._add_pipelines(checker)
         if "transactions" in self.plan.jobs:
             chance = self.chance("transactor")
             transactor = Transactor(self.board, machine, loop, checker.logs, chance)
@@ -86,6 +92,17 @@ class Cast:
                 self.consumers.append(member)
                 self.lives[name] = member.run()
 
+    def _add_pipelines(self, checker: Checker) -> None:
+        self.pipelines = Pipelines(self.board, checker.logs)
+        self.lives["feeder"] = Feeder(self.pipelines, self.chance("feeder")).run()
+        for index in range(PARTITIONS):
+            for twin in "ab":
+                name = f"worker-{index}{twin}"
+                chance = self.chance(name)
+                is_old = chance.random() < 0.4
+                worker = Worker(name, index, self.pipelines, chance, is_old)
+                self.lives[name] = worker.run()
+
     def _add_own_clients(self, checker: Checker) -> None:
         for group in self.board.groups:
             name = f"{group}-own"
@@ -104,6 +121,8 @@ def settings_of(plan: Plan) -> dict[str, str]:
         "log.segment.bytes": str(plan.segment_bytes),
         "offsets.topic.num.partitions": "2",
         "offsets.topic.segment.bytes": "4096",
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.segment.bytes": "4096",
         "share.coordinator.state.topic.num.partitions": "2",
         "share.coordinator.state.topic.segment.bytes": "4096",
         "share.coordinator.snapshot.update.records.per.snapshot": str(plan.updates_per_snapshot),

@@ -35,6 +35,13 @@ class Outcome(Enum):
     ABORTED = "aborted"
 
 
+class Epoch(NamedTuple):
+    """A producer in one of its epochs, each of which begins with sequence 0."""
+
+    producer_id: int
+    epoch: int
+
+
 class Told(NamedTuple):
     """What anybody had been told of a log when a request arrived: its answer may not be older.
 
@@ -57,10 +64,10 @@ class LogView:
     """The other way round; values are never used twice."""
     sent: dict[bytes, bool] = field(default_factory=dict)
     """Every value that arrived, and whether it may be in the log twice."""
-    batches: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Base offset of an idempotent producer's confirmed batch, by producer id and sequence."""
-    sequences: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """Producer id and sequence of a value."""
+    batches: dict[tuple[Epoch, int], int] = field(default_factory=dict)
+    """Base offset of an idempotent producer's confirmed batch, by its epoch and sequence."""
+    sequences: dict[bytes, tuple[Epoch, int]] = field(default_factory=dict)
+    """Producer's epoch and sequence of a value."""
     confirmed: dict[int, bytes] = field(default_factory=dict)
     outcomes: dict[bytes, Outcome] = field(default_factory=dict)
     """Of values that were written in transactions."""
@@ -109,12 +116,14 @@ class LogChecks:
             value = bytes(record.value or b"")
             view.sent[value] = not idempotent and value in view.sent
             if idempotent:
-                view.sequences[value] = (header.producer_id, header.base_sequence + index)
+                epoch = Epoch(header.producer_id, header.producer_epoch)
+                view.sequences[value] = (epoch, header.base_sequence + index)
 
     def produce_confirmed(self, partition: Partition, records: bytes, base_offset: int) -> None:
         view, header = self.view(partition), parse_header(records)
         if header.producer_id != NO_PRODUCER_ID:
-            batch = (header.producer_id, header.base_sequence)
+            epoch = Epoch(header.producer_id, header.producer_epoch)
+            batch = (epoch, header.base_sequence)
             first = view.batches.setdefault(batch, base_offset)
             if first != base_offset:
                 self._report(f"L3: {partition} batch {batch} was at {first}, now at {base_offset}")
@@ -170,7 +179,7 @@ class LogChecks:
                 f"{answer.last_stable_offset}"
             )
         view.last_stable_offset = max(view.last_stable_offset, answer.last_stable_offset)
-        for offset, value in _committed(answer):
+        for offset, value in committed_values(answer):
             if offset >= answer.last_stable_offset:
                 self._report(f"L4: {partition}-{offset} is behind the last stable offset")
             self.check_committed(partition, offset, value)
@@ -211,18 +220,18 @@ class LogChecks:
     def _check_order(
         self, partition: Partition, view: LogView, values: Mapping[int, bytes]
     ) -> None:
-        last: dict[int, int] = {}
+        last: dict[Epoch, int] = {}
         for offset in sorted(values):
             found = view.sequences.get(values[offset])
             if found is None:
                 continue
-            producer_id, sequence = found
-            if sequence != last.get(producer_id, sequence - 1) + 1:
+            epoch, sequence = found
+            if sequence != last.get(epoch, sequence - 1) + 1:
                 self._report(
-                    f"L3: {partition}-{offset} has sequence {sequence} of producer {producer_id} "
-                    f"after {last[producer_id]}"
+                    f"L3: {partition}-{offset} has sequence {sequence} of producer {epoch} "
+                    f"after {last[epoch]}"
                 )
-            last[producer_id] = sequence
+            last[epoch] = sequence
 
     def _seen(self, partition: Partition, view: LogView, offset: int, value: bytes) -> None:
         known = view.records.setdefault(offset, value)
@@ -233,7 +242,7 @@ class LogChecks:
             self._report(f"L3: {partition} has {value[:20]!r} at {at} and at {offset}")
 
 
-def _committed(answer: Any) -> Iterator[tuple[int, bytes]]:
+def committed_values(answer: Any) -> Iterator[tuple[int, bytes]]:
     """What a client makes of batches and the list of aborted transactions."""
     aborted = sorted(
         (transaction.first_offset, transaction.producer_id)

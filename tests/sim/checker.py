@@ -107,16 +107,25 @@ class Checker:
 
     # Logs
 
+    def _produced(self, message: Any) -> Iterator[tuple[Partition, Any]]:
+        """The partitions of a request; before version 13 it has the names of topics."""
+        for topic in message.topic_data:
+            for partition in topic.partition_data:
+                yield Partition(self._id_of(topic), partition.index), partition
+
+    def _id_of(self, topic: Any) -> Any:
+        return topic.topic_id if hasattr(topic, "topic_id") else self._ids_of(str(topic.name))[-1]
+
     def _Produce_asked(self, exchange: Exchange) -> None:  # noqa: N802  Named after the API.
-        for partition, produced in _produced(exchange.request):
+        for partition, produced in self._produced(exchange.request):
             self.logs.produce_asked(partition, produced.records)
 
     def _Produce_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        records = {where: produced.records for where, produced in _produced(exchange.request)}
+        records = {where: produced.records for where, produced in self._produced(exchange.request)}
         for topic in exchange.answer.responses:
             for response in topic.partition_responses:
                 if int(response.error_code) == 0:
-                    where = Partition(topic.topic_id, response.index)
+                    where = Partition(self._id_of(topic), response.index)
                     self.logs.produce_confirmed(where, records[where], response.base_offset)
 
     def _Fetch_asked(self, exchange: Exchange) -> None:  # noqa: N802
@@ -349,12 +358,6 @@ class Checker:
                 f"S9: {named} came with epoch {request.member_epoch} and was served"
             )
         epochs[request.member_id] = max(told, answer.member_epoch)
-
-
-def _produced(request: Any) -> Iterator[tuple[Partition, Any]]:
-    for topic in request.topic_data:
-        for partition in topic.partition_data:
-            yield Partition(topic.topic_id, partition.index), partition
 
 
 def _fetch_offsets(request: Any) -> dict[Partition, int]:

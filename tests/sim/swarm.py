@@ -71,6 +71,8 @@ class Plan:
     segment_bytes: int
     durability: str
     reads_committed: bool
+    pipelines: bool
+    """Whether workers read, process and write in transactions."""
 
     def __str__(self) -> str:
         return (
@@ -79,6 +81,7 @@ class Plan:
             f"durability={self.durability} "
             f"topics={self.topics} groups={self.groups} members={self.members} "
             f"consumers={self.consumers} own_clients={self.own_clients} "
+            f"pipelines={self.pipelines} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
 
@@ -112,6 +115,8 @@ def plan_of(seed: int) -> Plan:
         segment_bytes=chance.choice((1_024, 4_096, 1 << 20)),
         durability=durability,
         reads_committed=chance.random() < 0.5,
+        # Of a chance of its own: the rest of a seed's plan stays as it was before there were any.
+        pipelines=random.Random(f"pipelines {seed}").random() < 0.4,
     )
 
 

@@ -37,6 +37,7 @@ from tests.sim.messages import (
     make_produce,
 )
 from tests.sim.network import Network
+from tests.sim.pipelines import TIMEOUT
 from tests.sim.swarm import Plan
 from tests.sim.wiretap import Wiretap
 
@@ -198,7 +199,18 @@ class World:
 
     async def _is_drained(self) -> bool:
         offsets = await self._offsets()
-        return bool(offsets) and all(lag == 0 for _, lag in offsets.values())
+        if not offsets or any(lag for _, lag in offsets.values()):
+            return False
+        pipelines = self._cast.pipelines
+        if pipelines is None:
+            return True
+        client = Client("observer")
+        try:
+            return await pipelines.is_drained(client)
+        except NoAnswer:
+            return False
+        finally:
+            client.close()
 
     async def _offsets(self) -> Offsets:
         client = Client("describer")
@@ -229,16 +241,28 @@ class World:
         for process in self._processes:
             self.loop.end(process)
             self.network.process_ended(process, silently=False)
-        await asyncio.sleep(1)
+        await self._check_pipelines()
         before = await self._offsets()
         await self.machine.stop()
         assert await self.machine.start(), "the broker does not start after it was stopped in order"
         after = await self._offsets()
         if before != after:
             raise Broken(f"S8: a restart made {after} of {before}")
+        await self._check_pipelines()
         await self._check_logs()
         if self.checker.problems:
             raise Broken("; ".join(self.checker.problems[:3]))
+
+    async def _check_pipelines(self) -> None:
+        """E1; a transaction that a worker left open times out first."""
+        pipelines = self._cast.pipelines
+        if pipelines is None:
+            await asyncio.sleep(1)
+            return
+        await asyncio.sleep(2 * TIMEOUT.total_seconds())
+        client = Client("auditor")
+        self.checker.problems += await pipelines.check(client)
+        client.close()
 
     async def _check_logs(self) -> None:
         for topic in self.board.topics.values():

@@ -36,6 +36,7 @@ SETTINGS: Mapping[str, str] = {
     "group.share.max.share.sessions": str(SESSIONS_MAX),
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "log.cleaner.backoff.ms": "100",
     "log.retention.check.interval.ms": "200",
     "share.coordinator.snapshot.update.records.per.snapshot": str(UPDATES_PER_SNAPSHOT),

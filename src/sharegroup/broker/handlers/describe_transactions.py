@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import cast
 
 from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 from kio.schema.describe_transactions.v0.response import (
@@ -21,6 +22,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.core.transactions.records import TransactionMetadata, TransactionPartition
 from sharegroup.errors import KafkaError
 from sharegroup.steps import STEP_MASK, Steps, of_each
+from sharegroup.wire.schema import EPOCH
 
 
 def handle(
@@ -85,5 +87,5 @@ def _failed(transactional_id: TransactionalId, error: KafkaError) -> Transaction
 
 
 def _time(wall_ms: int) -> TZAware:
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return TZAware.truncate(epoch + dt.timedelta(milliseconds=wall_ms))
+    # kio's type accepts neither milliseconds nor -1, which stands for no transaction.
+    return cast("TZAware", EPOCH + dt.timedelta(milliseconds=wall_ms))

@@ -31,8 +31,10 @@ from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
     GroupIdNotFound,
     IllegalGeneration,
+    InvalidProducerEpoch,
     KafkaError,
     OffsetMetadataTooLarge,
+    ProducerFenced,
     StaleMemberEpoch,
     UnknownTopicOrPartition,
 )
@@ -133,6 +135,8 @@ def _translated(error: KafkaError) -> KafkaError:
     """Return the error of this API: before version 6 it has none for a group that is unknown."""
     if isinstance(error, GroupIdNotFound | StaleMemberEpoch):
         return IllegalGeneration(str(error))
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(str(error))  # As for Produce: the transaction is to be aborted.
     return error
 
 

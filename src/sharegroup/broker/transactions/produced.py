@@ -16,11 +16,13 @@ from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartiti
 from sharegroup.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
+    InvalidProducerEpoch,
     InvalidProducerIdMapping,
     KafkaError,
     NotCoordinator,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
+    ProducerFenced,
 )
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches import BatchHeader
@@ -82,8 +84,11 @@ class ProducedTransaction:
     def translated(self, error: KafkaError) -> KafkaError:
         """Return the error that the producer knows.
 
-        Producers repeat a request after NOT_ENOUGH_REPLICAS without asking for new metadata.
+        Producers repeat a request after NOT_ENOUGH_REPLICAS without asking for new metadata, and
+        abort the transaction after INVALID_PRODUCER_EPOCH.
         """
+        if isinstance(error, ProducerFenced):
+            return InvalidProducerEpoch(str(error))
         is_concurrent = isinstance(error, ConcurrentTransactions) and not self.adds
         if isinstance(error, NotCoordinator | CoordinatorNotAvailable) or is_concurrent:
             return NotEnoughReplicas(f"the transaction cannot be verified: {error}")

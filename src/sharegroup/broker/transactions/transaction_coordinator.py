@@ -101,6 +101,7 @@ class TransactionCoordinator:
     """Serves the requests of transactional producers and completes their transactions."""
 
     __slots__ = (
+        "_agrees_with_logs",
         "_alarm",
         "_clock",
         "_completing",
@@ -145,6 +146,8 @@ class TransactionCoordinator:
         self._completing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
+        self._agrees_with_logs = True
+        """Whether no log has an open transaction that its transactional id does not know."""
         self.ended = {True: 0, False: 0}
         """The number of decided transactions, by whether they were committed."""
         self.aborted_by_timeout = 0
@@ -158,7 +161,7 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Read the topic, then complete the transactions that were decided before a crash."""
         self._reload()
-        self._complete_all()
+        self._go_on()
 
     def stop(self) -> None:
         """Stop the timers, and fail the requests that wait."""
@@ -190,6 +193,7 @@ class TransactionCoordinator:
         fresh = await self._producer_id_for(transactional_id, None)
 
         def init() -> Awaitable[ProducerIdAndEpoch]:
+            self._begin()
             record = self._transactions.init(
                 transactional_id,
                 expected=expected,
@@ -217,6 +221,7 @@ class TransactionCoordinator:
         fresh = await self._producer_id_for(transactional_id, version)
 
         def fence() -> Awaitable[None]:
+            self._begin()
             known = self._transactions.find(transactional_id)
             if known is not None and known.state is TransactionState.ONGOING:
                 self._transactions.check_continues(known, expected)
@@ -391,9 +396,15 @@ class TransactionCoordinator:
         self._complete_later(record.transactional_id, ticket)
         return ticket
 
-    def _complete_all(self) -> None:
+    def _go_on(self) -> None:
+        """Complete what was decided, after the topic was read.
+
+        Before, open transactions that are in logs alone are taken in.  If that cannot be written,
+        the next request tries again: the next transaction of their producer must not begin before.
+        """
         for unknown in tuple(unknown_open_transactions(self._topics, self._transactions)):
             self._take_in(unknown)
+        self._agrees_with_logs = True
         for transactional_id in self._transactions.prepared_ids:
             self._complete_later(transactional_id, None)
         for transactional_id in tuple(self._waiting):
@@ -412,11 +423,17 @@ class TransactionCoordinator:
             unknown.epoch,
             "added" if unknown.is_current else "aborted",
         )
-        identity = ProducerIdAndEpoch(known.producer_id, unknown.epoch)
         if unknown.is_current:
-            self.add_partitions(
-                known.transactional_id, identity, (partition,), client_version=known.client_version
+            record = self._transactions.add_partitions(
+                known.transactional_id,
+                producer_id=known.producer_id,
+                epoch=unknown.epoch,
+                partitions=(partition,),
+                client_version=known.client_version,
+                now=self._now(),
             )
+            if record is not None:
+                self._write(record)
             return
         epoch = known.producer_epoch
         marker = Marker(known.producer_id, epoch, False, self._epoch_of(known), 0)
@@ -547,7 +564,8 @@ class TransactionCoordinator:
         if self._log.was_cut_anywhere():
             log.error("event=transactions_reloaded reason='a write of a transaction failed'")
             self._reload()
-            self._complete_all()
+        if not self._agrees_with_logs:
+            self._go_on()
 
     def _reload(self) -> None:
         transactions = Transactions()
@@ -557,6 +575,7 @@ class TransactionCoordinator:
             if record is not None:
                 transactions.replay(record, now=now)
         self._transactions = transactions
+        self._agrees_with_logs = False
 
     def _write(self, record: TransactionMetadata) -> Ticket:
         forgotten = self._transactions.forgotten_for(

@@ -159,6 +159,11 @@ class ProducerStates:
             raise InvalidProducerEpoch(
                 f"producer {producer_id} has epoch {entry.epoch} here, the batch has {epoch}"
             )
+        if epoch > entry.epoch and entry.transaction_start is not None:
+            raise InvalidTransactionState(
+                f"producer {producer_id} has a transaction of epoch {entry.epoch} open since "
+                f"offset {entry.transaction_start}; a batch of epoch {epoch} would be part of it"
+            )
         if base_sequence == NO_SEQUENCE:
             pass
         elif epoch > entry.epoch:
