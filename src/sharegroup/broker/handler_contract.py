@@ -33,6 +33,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.steps import Steps
 from sharegroup.wire.convert import downgrade, upgrade
 from sharegroup.wire.encoder import Chunk
+from sharegroup.wire.error_codes import wire_error_code
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -119,4 +120,4 @@ HandlerOf = Callable[[int], AnyHandler]
 
 def error_code(error: KafkaError) -> ErrorCode:
     """Return the error code of this error on the wire."""
-    return ErrorCode(error.code)
+    return wire_error_code(error.code)

@@ -21,19 +21,26 @@ if TYPE_CHECKING:
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnResponse,
     )
+    from kio.schema.add_raft_voter.v1 import AddRaftVoterRequest, AddRaftVoterResponse
     from kio.schema.alter_configs.v2 import AlterConfigsRequest, AlterConfigsResponse
+    from kio.schema.alter_partition_reassignments.v1 import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+    )
+    from kio.schema.alter_replica_log_dirs.v2 import (
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponse,
+    )
     from kio.schema.alter_share_group_offsets.v0 import (
         AlterShareGroupOffsetsRequest,
         AlterShareGroupOffsetsResponse,
     )
-    from kio.schema.api_versions.v4 import ApiVersionsRequest, ApiVersionsResponse
     from kio.schema.consumer_group_heartbeat.v1 import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
     )
     from kio.schema.create_partitions.v3 import CreatePartitionsRequest, CreatePartitionsResponse
     from kio.schema.create_topics.v7 import CreateTopicsRequest, CreateTopicsResponse
-    from kio.schema.delete_groups.v2 import DeleteGroupsRequest, DeleteGroupsResponse
     from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
     from kio.schema.delete_share_group_offsets.v0 import (
         DeleteShareGroupOffsetsRequest,
@@ -52,14 +59,20 @@ if TYPE_CHECKING:
         DescribeProducersRequest,
         DescribeProducersResponse,
     )
+    from kio.schema.describe_quorum.v2 import DescribeQuorumRequest, DescribeQuorumResponse
     from kio.schema.describe_share_group_offsets.v1 import (
         DescribeShareGroupOffsetsRequest,
         DescribeShareGroupOffsetsResponse,
+    )
+    from kio.schema.describe_topic_partitions.v0 import (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
     )
     from kio.schema.describe_transactions.v0 import (
         DescribeTransactionsRequest,
         DescribeTransactionsResponse,
     )
+    from kio.schema.elect_leaders.v2 import ElectLeadersRequest, ElectLeadersResponse
     from kio.schema.end_txn.v5 import EndTxnRequest, EndTxnResponse
     from kio.schema.find_coordinator.v6 import FindCoordinatorRequest, FindCoordinatorResponse
     from kio.schema.heartbeat.v4 import HeartbeatRequest, HeartbeatResponse
@@ -80,12 +93,20 @@ if TYPE_CHECKING:
     )
     from kio.schema.list_groups.v5 import ListGroupsRequest, ListGroupsResponse
     from kio.schema.list_offsets.v11 import ListOffsetsRequest, ListOffsetsResponse
+    from kio.schema.list_partition_reassignments.v0 import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+    )
     from kio.schema.list_transactions.v2 import (
         ListTransactionsRequest,
         ListTransactionsResponse,
     )
     from kio.schema.metadata.v13 import MetadataRequest, MetadataResponse
     from kio.schema.offset_delete.v0 import OffsetDeleteRequest, OffsetDeleteResponse
+    from kio.schema.offset_for_leader_epoch.v4 import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+    )
     from kio.schema.read_share_group_state.v0 import (
         ReadShareGroupStateRequest,
         ReadShareGroupStateResponse,
@@ -94,6 +115,7 @@ if TYPE_CHECKING:
         ReadShareGroupStateSummaryRequest,
         ReadShareGroupStateSummaryResponse,
     )
+    from kio.schema.remove_raft_voter.v0 import RemoveRaftVoterRequest, RemoveRaftVoterResponse
     from kio.schema.share_acknowledge.v2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
     from kio.schema.share_group_describe.v1 import (
         ShareGroupDescribeRequest,
@@ -105,6 +127,7 @@ if TYPE_CHECKING:
     )
     from kio.schema.sync_group.v5 import SyncGroupRequest, SyncGroupResponse
     from kio.schema.txn_offset_commit.v5 import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+    from kio.schema.unregister_broker.v0 import UnregisterBrokerRequest, UnregisterBrokerResponse
     from kio.schema.write_share_group_state.v1 import (
         WriteShareGroupStateRequest,
         WriteShareGroupStateResponse,
@@ -124,6 +147,12 @@ if TYPE_CHECKING:
         ShareFetchResponse,
         UpdateFeaturesRequest,
         UpdateFeaturesResponse,
+    )
+    from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest, ApiVersionsResponse
+    from sharegroup.wire.messages.delete_groups_v3 import DeleteGroupsRequest, DeleteGroupsResponse
+    from sharegroup.wire.messages.unregister_controller_v0 import (
+        UnregisterControllerRequest,
+        UnregisterControllerResponse,
     )
 
 
@@ -298,6 +327,14 @@ def _txn_offset_commit() -> ApiHandler[TxnOffsetCommitRequest, TxnOffsetCommitRe
     return ApiHandler(txn_offset_commit.handle, txn_offset_commit.refuse)
 
 
+def _offset_for_leader_epoch() -> ApiHandler[
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+]:
+    from sharegroup.broker.handlers import offset_for_leader_epoch
+
+    return ApiHandler(offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse)
+
+
 def _describe_configs() -> ApiHandler[DescribeConfigsRequest, DescribeConfigsResponse]:
     from sharegroup.broker.handlers import describe_configs
 
@@ -308,6 +345,14 @@ def _alter_configs() -> ApiHandler[AlterConfigsRequest, AlterConfigsResponse]:
     from sharegroup.broker.handlers import alter_configs
 
     return ApiHandler(alter_configs.handle, alter_configs.refuse)
+
+
+def _alter_replica_log_dirs() -> ApiHandler[
+    AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+]:
+    from sharegroup.broker.handlers import alter_replica_log_dirs
+
+    return ApiHandler(alter_replica_log_dirs.handle, alter_replica_log_dirs.refuse)
 
 
 def _describe_log_dirs() -> ApiHandler[DescribeLogDirsRequest, DescribeLogDirsResponse]:
@@ -328,6 +373,12 @@ def _delete_groups() -> ApiHandler[DeleteGroupsRequest, DeleteGroupsResponse]:
     return ApiHandler(delete_groups.handle, delete_groups.refuse)
 
 
+def _elect_leaders() -> ApiHandler[ElectLeadersRequest, ElectLeadersResponse]:
+    from sharegroup.broker.handlers import elect_leaders
+
+    return ApiHandler(elect_leaders.handle, elect_leaders.refuse)
+
+
 def _incremental_alter_configs() -> ApiHandler[
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 ]:
@@ -336,12 +387,34 @@ def _incremental_alter_configs() -> ApiHandler[
     return ApiHandler(incremental_alter_configs.handle, incremental_alter_configs.refuse)
 
 
+def _alter_partition_reassignments() -> ApiHandler[
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+]:
+    from sharegroup.broker.handlers import alter_partition_reassignments
+
+    return ApiHandler(alter_partition_reassignments.handle, alter_partition_reassignments.refuse)
+
+
+def _list_partition_reassignments() -> ApiHandler[
+    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+]:
+    from sharegroup.broker.handlers import list_partition_reassignments
+
+    return ApiHandler(list_partition_reassignments.handle, list_partition_reassignments.refuse)
+
+
 def _offset_delete() -> ApiHandler[OffsetDeleteRequest, OffsetDeleteResponse]:
     from sharegroup.broker.handlers import offset_delete
 
     return ApiHandler(
         offset_delete.handle, offset_delete.refuse, handle_wide=offset_delete.handle_wide
     )
+
+
+def _describe_quorum() -> ApiHandler[DescribeQuorumRequest, DescribeQuorumResponse]:
+    from sharegroup.broker.handlers import describe_quorum
+
+    return ApiHandler(describe_quorum.handle, describe_quorum.refuse)
 
 
 def _update_features() -> ApiHandler[UpdateFeaturesRequest, UpdateFeaturesResponse]:
@@ -376,6 +449,12 @@ def _list_transactions() -> ApiHandler[ListTransactionsRequest, ListTransactions
     return ApiHandler(list_transactions.handle, list_transactions.refuse)
 
 
+def _unregister_broker() -> ApiHandler[UnregisterBrokerRequest, UnregisterBrokerResponse]:
+    from sharegroup.broker.handlers import unregister_broker
+
+    return ApiHandler(unregister_broker.handle, unregister_broker.refuse)
+
+
 def _consumer_group_heartbeat() -> ApiHandler[
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 ]:
@@ -388,6 +467,14 @@ def _list_config_resources() -> ApiHandler[ListConfigResourcesRequest, ListConfi
     from sharegroup.broker.handlers import list_config_resources
 
     return ApiHandler(list_config_resources.handle, list_config_resources.refuse)
+
+
+def _describe_topic_partitions() -> ApiHandler[
+    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+]:
+    from sharegroup.broker.handlers import describe_topic_partitions
+
+    return ApiHandler(describe_topic_partitions.handle, describe_topic_partitions.refuse)
 
 
 def _share_group_heartbeat() -> ApiHandler[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]:
@@ -418,6 +505,18 @@ def _share_acknowledge() -> ApiHandler[ShareAcknowledgeRequest, ShareAcknowledge
         share_acknowledge.refuse,
         handle_wide=share_acknowledge.handle_wide,
     )
+
+
+def _add_raft_voter() -> ApiHandler[AddRaftVoterRequest, AddRaftVoterResponse]:
+    from sharegroup.broker.handlers import add_raft_voter
+
+    return ApiHandler(add_raft_voter.handle, add_raft_voter.refuse)
+
+
+def _remove_raft_voter() -> ApiHandler[RemoveRaftVoterRequest, RemoveRaftVoterResponse]:
+    from sharegroup.broker.handlers import remove_raft_voter
+
+    return ApiHandler(remove_raft_voter.handle, remove_raft_voter.refuse)
 
 
 def _initialize_share_group_state() -> ApiHandler[
@@ -504,6 +603,14 @@ def _delete_share_group_offsets() -> ApiHandler[
     return ApiHandler(delete_share_group_offsets.handle, delete_share_group_offsets.refuse)
 
 
+def _unregister_controller() -> ApiHandler[
+    UnregisterControllerRequest, UnregisterControllerResponse
+]:
+    from sharegroup.broker.handlers import unregister_controller
+
+    return ApiHandler(unregister_controller.handle, unregister_controller.refuse)
+
+
 HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     0: _produce,
     1: _fetch,
@@ -523,6 +630,7 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     20: _delete_topics,
     21: _delete_records,
     22: _init_producer_id,
+    23: _offset_for_leader_epoch,
     24: _add_partitions_to_txn,
     25: _add_offsets_to_txn,
     26: _end_txn,
@@ -530,22 +638,31 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     28: _txn_offset_commit,
     32: _describe_configs,
     33: _alter_configs,
+    34: _alter_replica_log_dirs,
     35: _describe_log_dirs,
     37: _create_partitions,
     42: _delete_groups,
+    43: _elect_leaders,
     44: _incremental_alter_configs,
+    45: _alter_partition_reassignments,
+    46: _list_partition_reassignments,
     47: _offset_delete,
+    55: _describe_quorum,
     57: _update_features,
     60: _describe_cluster,
     61: _describe_producers,
+    64: _unregister_broker,
     65: _describe_transactions,
     66: _list_transactions,
     68: _consumer_group_heartbeat,
     74: _list_config_resources,
+    75: _describe_topic_partitions,
     76: _share_group_heartbeat,
     77: _share_group_describe,
     78: _share_fetch,
     79: _share_acknowledge,
+    80: _add_raft_voter,
+    81: _remove_raft_voter,
     83: _initialize_share_group_state,
     84: _read_share_group_state,
     85: _write_share_group_state,
@@ -554,5 +671,6 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     90: _describe_share_group_offsets,
     91: _alter_share_group_offsets,
     92: _delete_share_group_offsets,
+    94: _unregister_controller,
 }
 """By API key: imports the module of a handler, and returns its functions."""

@@ -14,11 +14,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from kio.schema.errors import ErrorCode
-
 from sharegroup.broker.distribution import Distribution
 from sharegroup.errors import KafkaError
 from sharegroup.wire.encoder import Chunk
+from sharegroup.wire.error_codes import code_name
 
 HOLD_SECONDS = 0.05
 """A request that holds the event loop for longer, without a pause, is counted and logged."""
@@ -63,7 +62,7 @@ class ApiCounters:
 
     def refused(self, error: KafkaError) -> None:
         """Count a request whose only answer is this error."""
-        name = ErrorCode(error.code).name.upper()
+        name = code_name(type(error))
         self.errors[name] = self.errors.get(name, 0) + 1
 
 

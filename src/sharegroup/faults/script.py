@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from kio.schema.errors import ErrorCode
-
 from sharegroup.broker.clock import Clock
 from sharegroup.errors import BY_CODE, KafkaError
 from sharegroup.faults.message_topics import names_topic
 from sharegroup.wire.apis import APIS, Api
+from sharegroup.wire.error_codes import code_name
 
 EXEMPT_CLIENT_ID = "sharegroup-testing"
 
@@ -33,8 +32,6 @@ FAULTS_MAX = 1_000
 """Maximum number of faults of one script; more are a loop in a test that never removes them."""
 
 EVERY_API = "*"
-
-_KAFKAS_NAMES = {int(code.value): code.name.upper() for code in ErrorCode}
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,19 +356,6 @@ def error_named(name: str) -> type[KafkaError]:
             return error
     known = ", ".join(sorted(code_name(error) for error in BY_CODE.values()))
     raise ValueError(f"there is no error {name!r}; expected one of: {known}")
-
-
-def code_name(error: type[KafkaError]) -> str:
-    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER.
-
-    Kafka 4.4 has codes that kio does not know; their names are those of our classes.
-    """
-    if error.code in _KAFKAS_NAMES:
-        return _KAFKAS_NAMES[error.code]
-    return "".join(
-        f"_{letter}" if letter.isupper() and index else letter.upper()
-        for index, letter in enumerate(error.__name__)
-    )
 
 
 def _text(action: FaultAction) -> str:

@@ -1,6 +1,7 @@
-"""The requests on the wire: key, name, versions, and kio's class for each.
+"""The requests on the wire: key, name, versions, and the class for each.
 
-The tables are written out; a test compares them with kio's index. The module of a message is
+The tables are written out; a test compares them with kio's index.  Almost all classes are kio's;
+`DECLARED_HERE` names the versions that it does not have. The module of a message is
 imported when its version is first used. All modules together take a second to import, and a broker
 that serves one kind of client needs about twenty.
 
@@ -68,12 +69,13 @@ APIS: dict[int, Api] = {
         Api(14, "SyncGroup", 0, 5, flexible=4),
         Api(15, "DescribeGroups", 0, 6, flexible=5),
         Api(16, "ListGroups", 0, 5, flexible=3),
-        Api(18, "ApiVersions", 0, 4, flexible=3),
+        Api(18, "ApiVersions", 0, 5, flexible=3),
         Api(19, "CreateTopics", 2, 7, flexible=5),
         Api(20, "DeleteTopics", 1, 6, flexible=4),
         Api(21, "DeleteRecords", 0, 2, flexible=2),
         # Version 6 (two-phase commit) is unstable in Kafka 4.4, and not advertised there.
         Api(22, "InitProducerId", 0, 5, flexible=2),
+        Api(23, "OffsetForLeaderEpoch", 2, 4, flexible=4),
         Api(24, "AddPartitionsToTxn", 0, 5, flexible=3),
         Api(25, "AddOffsetsToTxn", 0, 4, flexible=3),
         Api(26, "EndTxn", 0, 5, flexible=3),
@@ -81,22 +83,31 @@ APIS: dict[int, Api] = {
         Api(28, "TxnOffsetCommit", 0, 5, flexible=3),
         Api(32, "DescribeConfigs", 1, 4, flexible=4),
         Api(33, "AlterConfigs", 0, 2, flexible=2),
+        Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2),
         Api(35, "DescribeLogDirs", 1, 5, flexible=2),
         Api(37, "CreatePartitions", 0, 3, flexible=2),
-        Api(42, "DeleteGroups", 0, 2, flexible=2),
+        Api(42, "DeleteGroups", 0, 3, flexible=2),
+        Api(43, "ElectLeaders", 0, 2, flexible=2),
         Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1),
+        Api(45, "AlterPartitionReassignments", 0, 1, flexible=0),
+        Api(46, "ListPartitionReassignments", 0, 0, flexible=0),
         Api(47, "OffsetDelete", 0, 0, flexible=1),
+        Api(55, "DescribeQuorum", 0, 2, flexible=0),
         Api(57, "UpdateFeatures", 0, 2, flexible=0),
         Api(60, "DescribeCluster", 0, 2, flexible=0),
         Api(61, "DescribeProducers", 0, 0, flexible=0),
+        Api(64, "UnregisterBroker", 0, 0, flexible=0),
         Api(65, "DescribeTransactions", 0, 0, flexible=0),
         Api(66, "ListTransactions", 0, 2, flexible=0),
         Api(68, "ConsumerGroupHeartbeat", 0, 1, flexible=0),
         Api(74, "ListConfigResources", 0, 1, flexible=0),
+        Api(75, "DescribeTopicPartitions", 0, 0, flexible=0),
         Api(76, "ShareGroupHeartbeat", 1, 1, flexible=1),
         Api(77, "ShareGroupDescribe", 1, 1, flexible=1),
         Api(78, "ShareFetch", 1, 2, flexible=1),
         Api(79, "ShareAcknowledge", 1, 2, flexible=1),
+        Api(80, "AddRaftVoter", 0, 1, flexible=0),
+        Api(81, "RemoveRaftVoter", 0, 0, flexible=0),
         Api(83, "InitializeShareGroupState", 0, 0, flexible=0, between_brokers=True),
         Api(84, "ReadShareGroupState", 0, 0, flexible=0, between_brokers=True),
         Api(85, "WriteShareGroupState", 0, 1, flexible=0, between_brokers=True),
@@ -105,6 +116,7 @@ APIS: dict[int, Api] = {
         Api(90, "DescribeShareGroupOffsets", 0, 1, flexible=0),
         Api(91, "AlterShareGroupOffsets", 0, 0, flexible=0),
         Api(92, "DeleteShareGroupOffsets", 0, 0, flexible=0),
+        Api(94, "UnregisterController", 0, 0, flexible=0),
     )
 }
 
@@ -124,6 +136,9 @@ PEER_APIS: dict[int, Api] = {
 }
 """APIs of Apache Kafka that only the client uses, or in fewer versions than are served."""
 
+DECLARED_HERE = frozenset({(18, 5), (42, 3), (94, 0)})
+"""The versions, by API key, that kio does not have; `wire.messages` declares them."""
+
 
 def api_of(key: int) -> Api:
     """Return an API of either table; KeyError if it is in neither."""
@@ -137,13 +152,13 @@ def spoken_api(key: int) -> Api:
 
 @cache
 def request_class(key: int, version: int) -> type[Any]:
-    """Return kio's dataclass for this request; (key, version) must be in the table."""
+    """Return the dataclass for this request; (key, version) must be in the table."""
     return _message_class(key, version, "Request")
 
 
 @cache
 def response_class(key: int, version: int) -> type[Any]:
-    """Return kio's dataclass for this response; (key, version) must be in the table."""
+    """Return the dataclass for this response; (key, version) must be in the table."""
     return _message_class(key, version, "Response")
 
 
@@ -177,4 +192,6 @@ def _message_class(key: int, version: int, direction: str) -> type[Any]:
 def _message_module(key: int, version: int, direction: str) -> Any:
     api = api_of(key)
     assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not in the tables"
+    if (key, version) in DECLARED_HERE:
+        return import_module(f"sharegroup.wire.messages.{api.snake_name}_v{version}")
     return import_module(f"kio.schema.{api.snake_name}.v{version}.{direction.lower()}")

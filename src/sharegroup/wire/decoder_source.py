@@ -38,9 +38,8 @@ from struct import Struct, unpack_from
 from typing import Any
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
 from sharegroup.steps import STEP_MASK
+from sharegroup.wire.error_codes import ERROR_CODES
 from sharegroup.wire.schema import (
     EPOCH,
     FIXED_FORMATS,
@@ -59,7 +58,6 @@ In a tuple they take a pointer each, and no time.
 
 _ZERO_UUID = bytes(16)
 _VARINT_BYTES_MAX = 5
-_ERROR_CODES: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}
 
 
 class Malformed(Exception):
@@ -108,7 +106,7 @@ class _Source:
             "new": mutable_twin(cls),
             "EPOCH": EPOCH,
             "ZERO_UUID": UUID(int=0),
-            "error_codes": _ERROR_CODES.get,
+            "error_codes": ERROR_CODES.get,
             "milliseconds": _milliseconds,
             "skip_tags": skip_tags,
             "timedelta": timedelta,

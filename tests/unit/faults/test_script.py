@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import BY_CODE
-from sharegroup.faults.script import code_name, error_named
+from sharegroup.faults.script import error_named
+from sharegroup.wire.error_codes import code_name
 
 
 @pytest.mark.parametrize(

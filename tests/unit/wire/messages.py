@@ -64,6 +64,8 @@ def _random_element(field: MessageField, dice: random.Random) -> Any:
         half = 2 ** (BITS[kind] - 1)
         return dice.choice((0, 1, -1, half - 1, -half, dice.randrange(-half, half)))
     match kind:
+        case "uint16":
+            return dice.choice((0, 1, 2**16 - 1))
         case "bool":
             return dice.random() < 0.5
         case "string":
@@ -113,6 +115,7 @@ def _elements(field: MessageField) -> st.SearchStrategy[Any]:
     milliseconds = st.integers(-(2**31), 2**31 - 1).map(lambda ms: timedelta(milliseconds=ms))
     return {
         "bool": st.booleans(),
+        "uint16": st.integers(0, 2**16 - 1),
         "string": st.text(max_size=200),
         "bytes": st.binary(max_size=300),
         "records": st.binary(max_size=300),

@@ -122,6 +122,11 @@ class Topics:
         """The records that are read from the logs in advance."""
         return self._directory.read_ahead
 
+    @property
+    def event_count(self) -> int:
+        """The number of events in the catalog's journal."""
+        return self._journal.payload_count
+
     def on_visible(self, callback: Callable[[TopicIdPartition], None]) -> None:
         """Call ``callback`` whenever a partition has new visible records."""
         self._visible = callback

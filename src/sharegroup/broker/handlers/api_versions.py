@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from kio.schema.api_versions.v4.request import ApiVersionsRequest
-from kio.schema.api_versions.v4.response import (
-    ApiVersion,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
+import re
+
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16, i64
 
@@ -16,14 +11,29 @@ from sharegroup.broker.cluster.features import FEATURES
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError
+from sharegroup.errors import InvalidRequest, KafkaError, RebootstrapRequired
 from sharegroup.wire.apis import APIS, Api
+from sharegroup.wire.messages.api_versions_v5 import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 VERSION_WITH_LEVEL_0 = 4
 """The first version whose clients can read a range of levels from 0 (KAFKA-17492).
 
 In older versions the response leaves out features with such a range.
 """
+
+VERSION_WITH_SOFTWARE = 3
+"""The first version in which a client names its software (KIP-511)."""
+
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""A valid name, and a valid version, of a client's software."""
+
+UNKNOWN_NODE = -1
 
 
 def handle(
@@ -33,6 +43,9 @@ def handle(
 
     The APIs between brokers are listed only if `share_state_apis` is set (ADR 0010).
     """
+    if context.api_version >= VERSION_WITH_SOFTWARE:
+        _check_software(request)
+    _check_target(parts, request)
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
         api_keys=tuple(
@@ -63,6 +76,31 @@ def refuse(request: ApiVersionsRequest | None, error: KafkaError) -> ApiVersions
     return ApiVersionsResponse(
         error_code=error_code(error), api_keys=(_entry(APIS[18]),), throttle_time=NO_THROTTLE
     )
+
+
+def _check_software(request: ApiVersionsRequest) -> None:
+    for text in (request.client_software_name, request.client_software_version):
+        if SOFTWARE.fullmatch(text) is None:
+            raise InvalidRequest(
+                f"{text[:100]!r} cannot be the name or version of a client's software; letters, "
+                "digits, '-' and '.' are allowed, with a letter or digit at both ends"
+            )
+
+
+def _check_target(parts: Parts, request: ApiVersionsRequest) -> None:
+    """Raise an error unless this is the broker that the client expects here (KIP-1242)."""
+    cluster_id, node_id = request.cluster_id, request.node_id
+    if (cluster_id is None) != (node_id == UNKNOWN_NODE):
+        raise InvalidRequest(
+            f"cluster id {cluster_id!r} and node id {node_id}: both are given, or neither"
+        )
+    if cluster_id is None:
+        return
+    own = parts.topics.catalog.cluster_id, parts.node.node_id
+    if (cluster_id, node_id) != own:
+        raise RebootstrapRequired(
+            f"this is node {own[1]} of cluster {own[0]!r}, not node {node_id} of {cluster_id!r}"
+        )
 
 
 def _entry(api: Api) -> ApiVersion:

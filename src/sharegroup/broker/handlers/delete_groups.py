@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 
-from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
-from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
@@ -15,6 +13,11 @@ from sharegroup.broker.parts import Parts
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import GroupType
+from sharegroup.wire.messages.delete_groups_v3 import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +31,16 @@ def handle(
 async def _delete_all(parts: Parts, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = []
     for group_id in dict.fromkeys(request.groups_names):  # As in Kafka, one result per group.
-        code = ErrorCode.none
+        code, text = ErrorCode.none, None
         await parts.slices.turn()
         try:
             await _delete(parts, GroupId(group_id))
         except KafkaError as error:
-            code = error_code(error)
-            # The response has no field for the text, so it is logged.
+            code, text = error_code(error), str(error)
+            # Before version 3 the response has no field for the text, so it is logged.
             if not isinstance(error, GroupIdNotFound):
-                log.info("event=group_not_deleted group=%r reason=%r", group_id, str(error))
-        results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+                log.info("event=group_not_deleted group=%r reason=%r", group_id, text)
+        results.append(DeletableGroupResult(group_id=group_id, error_code=code, error_message=text))
     return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
@@ -51,7 +54,9 @@ def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsRespo
     return DeleteGroupsResponse(
         throttle_time=NO_THROTTLE,
         results=tuple(
-            DeletableGroupResult(group_id=group_id, error_code=error_code(error))
+            DeletableGroupResult(
+                group_id=group_id, error_code=error_code(error), error_message=str(error)
+            )
             for group_id in request.groups_names
         ),
     )

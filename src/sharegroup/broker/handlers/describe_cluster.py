@@ -12,12 +12,17 @@ from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.operations import NOT_ASKED, ON_CLUSTER
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
+
+BROKERS, CONTROLLERS = 1, 2
+"""The types of endpoints that a client may ask for (KIP-919)."""
 
 
 def handle(
     parts: Parts, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        raise _wrong_endpoint(request.endpoint_type)
     node = parts.node
     broker = DescribeClusterBroker(
         broker_id=BrokerId(node.node_id), host=node.host, port=i32(node.port), is_fenced=False
@@ -42,4 +47,14 @@ def refuse(request: DescribeClusterRequest, error: KafkaError) -> DescribeCluste
         error_message=str(error),
         cluster_id="",
         brokers=(),
+    )
+
+
+def _wrong_endpoint(endpoint_type: int) -> KafkaError:
+    if endpoint_type == CONTROLLERS:
+        return MismatchedEndpointType(
+            "this listener is for clients of brokers; the controller has no listener of its own"
+        )
+    return UnsupportedEndpointType(
+        f"endpoint type {endpoint_type} is not known; expected 1 for brokers"
     )

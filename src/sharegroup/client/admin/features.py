@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 from kio.static.primitive import i8, i16
 
@@ -17,6 +16,7 @@ from sharegroup.client.admin.types import FeatureRange, Features, FeatureUpdate
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import refused
 from sharegroup.errors import NONE, KafkaError
+from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest
 
 UNKNOWN_EPOCH = -1
 

@@ -14,7 +14,6 @@ from kio.schema.alter_share_group_offsets.v0.request import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_share_group_offsets.v0.request import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
@@ -52,6 +51,7 @@ from sharegroup.errors import (
     UnknownServerError,
 )
 from sharegroup.protocol_enums import GroupType
+from sharegroup.wire.messages.delete_groups_v3 import DeleteGroupsRequest
 
 Result = TypeVar("Result")
 
