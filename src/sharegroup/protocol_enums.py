@@ -86,10 +86,11 @@ _GROUP_TYPES = {str(group_type): group_type for group_type in GroupType}
 
 
 class ResourceType(IntEnum):
-    """The type of a resource that has configs (KIP-133, KIP-848); others are not supported."""
+    """The type of a resource that has configs (KIP-133, KIP-714, KIP-848)."""
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
     GROUP = 32
 
 

@@ -27,6 +27,7 @@ from sharegroup.broker.configuration.config_values import entries, value_text
 from sharegroup.broker.configuration.limit import Limit
 from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
 from sharegroup.broker.metrics.families import (
+    CLIENTS,
     COORDINATORS,
     EACH_SHARE_PARTITION,
     NOT_HERE,
@@ -256,6 +257,17 @@ as JSON: state, delivery count, member and remaining lock time of each. The para
 and `left_out` is the number of share partitions without an entry. The command
 `sharegroup groups inspect --metrics URL` draws them.
 
+Clients push their own metrics, if a resource of type `client-metrics` asks for them (KIP-714):
+
+    kafka-client-metrics.sh --bootstrap-server localhost:9092 --alter \\
+        --name all --metrics '*' --interval 10000
+
+The last value of each follows the broker's own metrics: that of
+`org.apache.kafka.producer.record.send.total` as `kafka_client_producer_record_send_total`, with the
+labels `client_instance_id` and `client_id` and those of the metric. `sharegroup_client_info`
+describes the client. Values of a client that has been silent for three intervals, and for at least
+a minute, are removed.
+
 To be told of, say, before anybody notices:
 
 {ALERTS}
@@ -390,6 +402,7 @@ def metrics() -> Iterator[str]:
         ("Coordinators", COORDINATORS),
         ("Transactions", TRANSACTIONS),
         ("The process", PROCESS),
+        ("Clients", CLIENTS),
     ):
         yield f"## {title}\n"
         yield "| metric | kind | unit | labels | what | Kafka's |"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker import jobs, share_requests
 from sharegroup.broker.admission import Admission, parse_overrides
+from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock, SystemClock, sleep_ms
 from sharegroup.broker.cluster.catalog import (
     CATALOG_FILE,
@@ -247,6 +248,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         requests=RequestCounters(),
         unserved=UnservedFeatures(clock),
         transactions=groups.transactions,
+        client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics),
     )
     share.share_partitions.batch_checks.jobs = parts.record_jobs
     share.dead_letters.jobs = parts.record_jobs
@@ -393,6 +395,7 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.late_requests.drop(connection_id)
     parts.slices.drop(connection_id)
     parts.record_jobs.drop(connection_id)
+    parts.client_telemetry.connection_closed(connection_id)
     parts.waiting.give_up(OfConnection(connection_id))
     parts.fetch_sessions.release_connection(connection_id)
     parts.consumer_groups.connection_closed(connection_id)

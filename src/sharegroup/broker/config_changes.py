@@ -13,10 +13,16 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from sharegroup.broker.cluster.catalog import Event, settings_bytes
+from sharegroup.broker.configuration.client_metrics_config import (
+    NAME_CHARACTERS_MAX,
+    SUBSCRIPTIONS_MAX,
+    parse_client_metrics,
+)
 from sharegroup.broker.configuration.live_config import check_dynamic
 from sharegroup.broker.configuration.setting_changes import (
     SettingChange,
     changed_broker,
+    changed_client_metrics,
     changed_group,
     changed_topic,
 )
@@ -89,6 +95,8 @@ async def _alter(
         event, in_effect = _of_topic(parts, TopicName(name), changes_of)
     elif resource_type == ResourceType.GROUP:
         event, in_effect = _of_group(parts, GroupId(name), changes_of)
+    elif resource_type == ResourceType.CLIENT_METRICS:
+        event, in_effect = _of_client_metrics(parts, name, changes_of)
     elif resource_type == ResourceType.BROKER:
         event, in_effect = _of_broker(parts, name, changes_of)
     else:
@@ -157,6 +165,33 @@ def _check_room(
             f"group {group_id!r}: the settings of all groups would take {total} bytes, at most "
             f"{bytes_max} are allowed; delete the settings of groups that no longer exist"
         )
+
+
+def _of_client_metrics(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
+    """Return the steps that change a client metrics resource (KIP-714)."""
+    if not name or len(name) > NAME_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"a client metrics resource needs a name of 1 to {NAME_CHARACTERS_MAX} characters, "
+            f"not {len(name)}"
+        )
+    resources = parts.topics.catalog.client_metrics
+
+    def event() -> Event:
+        own_settings = resources().get(name, {})
+        outcome = changed_client_metrics(own_settings, changes_of(own_settings))
+        parse_client_metrics(name, outcome)
+        if outcome and not own_settings and len(resources()) >= SUBSCRIPTIONS_MAX:
+            raise PolicyViolation(
+                f"{name!r}: there are {SUBSCRIPTIONS_MAX} client metrics resources, which is the "
+                "limit; delete one of them"
+            )
+        return {"event": "client_metrics", "name": name, "settings": outcome}
+
+    def in_effect() -> None:
+        parts.client_telemetry.settings_changed()
+        log.info("event=client_metrics name=%r settings=%s", name, resources().get(name, {}))
+
+    return event, in_effect
 
 
 def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:

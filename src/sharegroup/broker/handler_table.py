@@ -75,6 +75,10 @@ if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2 import ElectLeadersRequest, ElectLeadersResponse
     from kio.schema.end_txn.v5 import EndTxnRequest, EndTxnResponse
     from kio.schema.find_coordinator.v6 import FindCoordinatorRequest, FindCoordinatorResponse
+    from kio.schema.get_telemetry_subscriptions.v0 import (
+        GetTelemetrySubscriptionsRequest,
+        GetTelemetrySubscriptionsResponse,
+    )
     from kio.schema.heartbeat.v4 import HeartbeatRequest, HeartbeatResponse
     from kio.schema.incremental_alter_configs.v1 import (
         IncrementalAlterConfigsRequest,
@@ -107,6 +111,7 @@ if TYPE_CHECKING:
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
     )
+    from kio.schema.push_telemetry.v0 import PushTelemetryRequest, PushTelemetryResponse
     from kio.schema.read_share_group_state.v0 import (
         ReadShareGroupStateRequest,
         ReadShareGroupStateResponse,
@@ -463,6 +468,20 @@ def _consumer_group_heartbeat() -> ApiHandler[
     return ApiHandler(consumer_group_heartbeat.handle, consumer_group_heartbeat.refuse)
 
 
+def _get_telemetry_subscriptions() -> ApiHandler[
+    GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
+]:
+    from sharegroup.broker.handlers import get_telemetry_subscriptions
+
+    return ApiHandler(get_telemetry_subscriptions.handle, get_telemetry_subscriptions.refuse)
+
+
+def _push_telemetry() -> ApiHandler[PushTelemetryRequest, PushTelemetryResponse]:
+    from sharegroup.broker.handlers import push_telemetry
+
+    return ApiHandler(push_telemetry.handle, push_telemetry.refuse)
+
+
 def _list_config_resources() -> ApiHandler[ListConfigResourcesRequest, ListConfigResourcesResponse]:
     from sharegroup.broker.handlers import list_config_resources
 
@@ -655,6 +674,8 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     65: _describe_transactions,
     66: _list_transactions,
     68: _consumer_group_heartbeat,
+    71: _get_telemetry_subscriptions,
+    72: _push_telemetry,
     74: _list_config_resources,
     75: _describe_topic_partitions,
     76: _share_group_heartbeat,

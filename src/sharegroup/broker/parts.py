@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.features import FinalizedFeatures
 from sharegroup.broker.cluster.producer_ids import ProducerIds
@@ -66,6 +67,7 @@ class Parts:
     requests: RequestCounters
     unserved: UnservedFeatures
     transactions: TransactionsOnDemand
+    client_telemetry: ClientTelemetry
     slices: Slices = field(init=False)
     record_jobs: RecordJobs = field(init=False)
     key_checks: KeyChecks = field(init=False)

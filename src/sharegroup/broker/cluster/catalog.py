@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
@@ -22,6 +22,7 @@ from sharegroup.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPa
 from sharegroup.ids import GroupId, TopicId, TopicName
 
 Event = dict[str, Any]
+Name = TypeVar("Name", bound=str)
 
 CATALOG_FILE = "catalog.journal"
 
@@ -62,6 +63,7 @@ class Catalog:
 
     __slots__ = (
         "_broker",
+        "_client_metrics",
         "_deleted",
         "_groups",
         "_ids",
@@ -84,6 +86,7 @@ class Catalog:
         self._groups: dict[GroupId, dict[str, str]] = {}
         self.group_settings_bytes = 0
         """The approximate memory of the settings of all groups in bytes."""
+        self._client_metrics: dict[str, dict[str, str]] = {}
         self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # True: for all brokers.
 
     def topic(self, name: TopicName) -> Topic:
@@ -123,7 +126,8 @@ class Catalog:
     @property
     def events_needed(self) -> int:
         """The approximate number of events that `events` yields."""
-        return 3 + len(self._topics) + len(self._deleted) + len(self._groups) + len(self._broker)
+        named = len(self._topics) + len(self._deleted) + len(self._groups)
+        return 3 + named + len(self._client_metrics) + len(self._broker)
 
     @property
     def partition_count(self) -> int:
@@ -141,6 +145,10 @@ class Catalog:
     def group_config(self, group_id: GroupId) -> GroupConfig:
         """Return the parsed settings of a group; None means that the broker's value is used."""
         return parse_part(GroupConfig, self.group_settings(group_id))
+
+    def client_metrics(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of the client metrics resources by name."""
+        return self._client_metrics
 
     def broker_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return the settings made at run time: those of this broker, and those of all brokers.
@@ -191,6 +199,8 @@ class Catalog:
             }
         for group_id, settings in self._groups.items():
             yield {"event": "group_settings", "group": group_id, "settings": settings}
+        for name, settings in self._client_metrics.items():
+            yield {"event": "client_metrics", "name": name, "settings": settings}
         for default, settings in self._broker.items():
             if settings:
                 yield {"event": "broker_settings", "settings": settings, "default": default}
@@ -221,11 +231,11 @@ class Catalog:
                 self._put(_changed(topic, topic.partition_count, event["settings"]))
             case "group_settings":
                 group_id, settings = event["group"], event["settings"]
-                previous = self._groups.pop(group_id, {})
+                previous = _replace_settings(self._groups, group_id, settings)
                 self.group_settings_bytes -= settings_bytes(group_id, previous)
                 self.group_settings_bytes += settings_bytes(group_id, settings)
-                if settings:
-                    self._groups[group_id] = settings
+            case "client_metrics":
+                _replace_settings(self._client_metrics, event["name"], event["settings"])
             case "broker_settings":
                 self._broker[event.get("default", False)] = event["settings"]
             case other:
@@ -237,6 +247,16 @@ class Catalog:
     def _put(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._ids[topic.topic_id] = topic.name
+
+
+def _replace_settings(
+    every: dict[Name, dict[str, str]], name: Name, settings: dict[str, str]
+) -> dict[str, str]:
+    """Replace the settings of one resource, or remove empty ones; return the previous ones."""
+    previous = every.pop(name, {})
+    if settings:
+        every[name] = settings
+    return previous
 
 
 def settings_bytes(group_id: GroupId, settings: Mapping[str, str]) -> int:

@@ -117,6 +117,14 @@ class ServerConfig:
         kind=ConfigType.LONG,
         low=1_048_576,
     )
+    telemetry_bytes_max: int = key(
+        "telemetry.max.bytes",
+        1_048_576,
+        "Maximum size of the metrics that a client pushes at once (KIP-714), compressed and "
+        "decompressed.",
+        low=1,
+        high=8_388_608,
+    )
     metrics_port: int = key(
         "sharegroup.metrics.port",
         -1,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
+from sharegroup.broker.configuration.client_metrics_config import ClientMetricsConfig
 from sharegroup.broker.configuration.config import GroupConfig, ShareGroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import (
     ConfigType,
@@ -60,6 +61,13 @@ def changed_group(
     outcome = _changed(own, changes, _kinds(GroupConfig), {})
     check_group(outcome, config.share_group)
     return outcome
+
+
+def changed_client_metrics(
+    own: Mapping[str, str], changes: tuple[SettingChange, ...]
+) -> dict[str, str]:
+    """Return the settings of a client metrics resource after ``changes``."""
+    return _changed(own, changes, _kinds(ClientMetricsConfig), {})
 
 
 def changed_broker(

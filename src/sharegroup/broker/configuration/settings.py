@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
+from sharegroup.broker.configuration.client_metrics_config import ClientMetricsConfig
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import (
     ConfigType,
@@ -55,6 +56,23 @@ def describe_topic(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setti
 def describe_group(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:
     """Yield the settings of a group with these own settings."""
     yield from _describe(GroupConfig, config, own, ConfigSource.GROUP)
+
+
+def describe_client_metrics(own: Mapping[str, str]) -> Iterator[Setting]:
+    """Yield the settings of a client metrics resource, which need not exist."""
+    for entry in entries(ClientMetricsConfig):
+        name = entry.metadata["name"]
+        synonyms: Synonyms = ()
+        if name in own:
+            synonyms = ((name, shown(entry, own[name]), ConfigSource.CLIENT_METRICS),)
+        yield Setting(
+            name=name,
+            value=synonyms[0][1] if synonyms else value_text(entry.default),
+            source=synonyms[0][2] if synonyms else ConfigSource.DEFAULT,
+            kind=kind_of(entry),
+            text=entry.metadata["text"],
+            synonyms=synonyms,
+        )
 
 
 def describe_broker(config: LiveConfig) -> Iterator[Setting]:

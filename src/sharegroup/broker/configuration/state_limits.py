@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sharegroup.broker.configuration.limit import Limit
+from sharegroup.core.client_telemetry import client_instances
 from sharegroup.core.log import producer_room
 from sharegroup.core.sessions import fetch_session, share_session
 
@@ -266,5 +267,68 @@ TOPICS: tuple[Limit, ...] = (
         unit="topics",
         bounds="topics that one Metadata request creates automatically",
         answer="UNKNOWN_TOPIC_OR_PARTITION; the next request creates the next ones",
+    ),
+)
+
+CLIENT_METRICS: tuple[Limit, ...] = (
+    Limit(
+        setting="core.client_telemetry.pushed_values:TOTAL_BYTES_MAX",
+        unit="bytes",
+        bounds="values that all clients pushed",
+        answer="no error: the values of the clients that have been silent for longest are removed",
+        metric="sharegroup_client_metrics_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="core.client_telemetry.pushed_values:INSTANCE_BYTES_MAX",
+        unit="bytes",
+        bounds="values that one client pushed",
+        answer="no error: further values are not kept",
+        metric="sharegroup_client_metrics_values_dropped_total",
+    ),
+    Limit(
+        setting="core.client_telemetry.client_instances:INSTANCES_MAX",
+        unit="clients",
+        bounds="clients that asked which metrics to push",
+        answer="no error: the client that has been silent for longest is forgotten",
+        metric="kafka_server_client_metrics_instances",
+        memory_each=client_instances.INSTANCE_BYTES,
+    ),
+    Limit(
+        setting="telemetry.max.bytes",
+        unit="bytes",
+        bounds="metrics of one push, compressed and decompressed",
+        answer="TELEMETRY_TOO_LARGE; INVALID_RECORD if they are decompressed",
+    ),
+    Limit(
+        setting="wire.otlp_metrics:VALUES_MAX",
+        unit="values",
+        bounds="values of one push",
+        answer="no error: further values are not kept",
+        metric="sharegroup_client_metrics_values_dropped_total",
+    ),
+    Limit(
+        setting="wire.otlp_metrics:FIELDS_MAX",
+        unit="fields",
+        bounds="fields of the protobuf message of one push",
+        answer="INVALID_RECORD",
+    ),
+    Limit(
+        setting="broker.configuration.client_metrics_config:SUBSCRIPTIONS_MAX",
+        unit="resources",
+        bounds="resources of type `client-metrics`",
+        answer="POLICY_VIOLATION",
+    ),
+    Limit(
+        setting="broker.configuration.client_metrics_config:CHARACTERS_MAX",
+        unit="characters",
+        bounds="values of all settings of one such resource",
+        answer="INVALID_CONFIG",
+    ),
+    Limit(
+        setting="broker.metrics.client_values:NAMES_MAX",
+        unit="metrics",
+        bounds="different metrics of clients in one response for Prometheus",
+        answer="no error: further ones are not shown",
     ),
 )

@@ -35,24 +35,24 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 UNKNOWN_NODE = -1
 
+TELEMETRY_APIS = (71, 72)
+
 
 def handle(
     parts: Parts, context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
-    """List the APIs and features, without those that this client or this broker cannot use.
-
-    The APIs between brokers are listed only if `share_state_apis` is set (ADR 0010).
-    """
+    """List the APIs and features, without those that this client or this broker cannot use."""
     if context.api_version >= VERSION_WITH_SOFTWARE:
         _check_software(request)
+        parts.client_telemetry.note_software(
+            context.connection_id,
+            request.client_software_name,
+            request.client_software_version,
+        )
     _check_target(parts, request)
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
-        api_keys=tuple(
-            _entry(api)
-            for api in APIS.values()
-            if not api.between_brokers or parts.config.server.share_state_apis
-        ),
+        api_keys=tuple(_entry(api) for api in APIS.values() if _is_advertised(parts, api)),
         throttle_time=NO_THROTTLE,
         supported_features=tuple(
             SupportedFeatureKey(
@@ -76,6 +76,18 @@ def refuse(request: ApiVersionsRequest | None, error: KafkaError) -> ApiVersions
     return ApiVersionsResponse(
         error_code=error_code(error), api_keys=(_entry(APIS[18]),), throttle_time=NO_THROTTLE
     )
+
+
+def _is_advertised(parts: Parts, api: Api) -> bool:
+    """Return whether clients may use an API here.
+
+    The APIs between brokers need a setting (ADR 0010).  Telemetry needs a metrics endpoint, or a
+    resource that asks for it.  Without both, librdkafka would log a line for each client in vain.
+    """
+    if api.key in TELEMETRY_APIS:
+        is_shown = parts.config.server.metrics_port >= 0
+        return is_shown or parts.client_telemetry.has_subscriptions
+    return not api.between_brokers or parts.config.server.share_state_apis
 
 
 def _check_software(request: ApiVersionsRequest) -> None:

@@ -75,6 +75,10 @@ def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[setting
             raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
         own = catalog.group_settings(GroupId(name))
         return settings.describe_group(parts.config, own)
+    if int(wanted.resource_type) == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise InvalidRequest("a client metrics resource has a name, not an empty one")
+        return settings.describe_client_metrics(catalog.client_metrics().get(name, {}))
     if int(wanted.resource_type) == ResourceType.BROKER:
         settings.check_is_this_broker(name, node_id=parts.node.node_id)
         found = settings.describe_broker(parts.config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from kio.schema.errors import ErrorCode
 from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
@@ -18,10 +18,10 @@ from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import ResourceType
 
-BROKER_LOGGER, CLIENT_METRICS = 8, 16
-"""Resource types that clients may ask for, but of which this broker has no resources."""
+BROKER_LOGGER = 8
+"""A resource type that clients may ask for, but of which this broker has no resources."""
 
-KNOWN = frozenset({*ResourceType, BROKER_LOGGER, CLIENT_METRICS})
+KNOWN = frozenset({*ResourceType, BROKER_LOGGER})
 VERSION_OF_METRICS_ALONE = 0
 """The version without resource types, which asks for the resources of client metrics."""
 
@@ -29,9 +29,9 @@ VERSION_OF_METRICS_ALONE = 0
 def handle(
     parts: Parts, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    wanted = {int(resource_type) for resource_type in request.resource_types} or KNOWN
+    wanted: Set[int] = {int(resource_type) for resource_type in request.resource_types} or KNOWN
     if context.api_version == VERSION_OF_METRICS_ALONE:
-        wanted = {CLIENT_METRICS}
+        wanted = {ResourceType.CLIENT_METRICS}
     if unknown := sorted(wanted - KNOWN):
         raise UnsupportedVersion(f"configurations of type {unknown[0]} are not known")
     return ListConfigResourcesResponse(
@@ -54,5 +54,6 @@ def refuse(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfig
 def _resources(parts: Parts) -> Iterator[tuple[int, str]]:
     catalog = parts.topics.catalog
     yield from ((ResourceType.GROUP, group_id) for group_id in catalog.groups_with_settings())
+    yield from ((ResourceType.CLIENT_METRICS, name) for name in sorted(catalog.client_metrics()))
     yield ResourceType.BROKER, str(parts.node.node_id)
     yield from ((ResourceType.TOPIC, topic.name) for topic in catalog.topics())

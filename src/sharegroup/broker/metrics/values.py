@@ -26,6 +26,7 @@ from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.descriptors import limit, open_count
 from sharegroup.broker.metrics import families as names
 from sharegroup.broker.metrics import transaction_families as transaction_names
+from sharegroup.broker.metrics.client_values import ClientValuesPage, info_labels
 from sharegroup.broker.metrics.family import Family
 from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.text import Value, head, label_pairs, lines
@@ -128,10 +129,16 @@ class Metrics:
         samples = [sample async for sample in self._topics(totals)]
         for family, labels, value in [*samples, *self._samples(totals)]:
             by_family[family].append(lines(family, label_pairs(family.labels, labels), value))
+        clients = ClientValuesPage()
+        self._parts.client_telemetry.values.expire(now_ms=self._parts.clock.now_ms())
+        for _ in clients.collect(self._parts.client_telemetry.values):
+            await asyncio.sleep(0)
         for family, texts in by_family.items():
             yield head(family)
             for first in range(0, len(texts), PIECES):
                 yield "".join(texts[first : first + PIECES])
+        for text in clients.texts():
+            yield text
 
     async def _share_partitions(self, totals: _Totals, by_family: dict[Family, list[str]]) -> None:
         """Read the share partitions in memory; up to the limit, they have series of their own."""
@@ -203,6 +210,7 @@ class Metrics:
         yield from self._sessions()
         yield from self._coordinators()
         yield from self._process(totals)
+        yield from self._clients()
 
     def _requests(self) -> Iterator[Sample]:
         for key, counters in self._parts.requests.by_api.items():
@@ -298,6 +306,17 @@ class Metrics:
         yield names.STATE_PARTITIONS, ("failed",), failed
         for partition, offset in self._parts.state_pruning.last_pruned.items():
             yield names.LAST_PRUNED, (SHARE_GROUP_STATE, str(partition)), offset
+
+    def _clients(self) -> Iterator[Sample]:
+        telemetry = self._parts.client_telemetry
+        for labels in info_labels(telemetry.values):
+            yield names.CLIENT_INFO, labels, 1
+        yield names.CLIENT_INSTANCES, (), len(telemetry.instances)
+        yield names.CLIENT_THROTTLED, (), telemetry.instances.throttled_count
+        yield names.CLIENT_UNKNOWN, (), telemetry.instances.unknown_count
+        yield names.CLIENT_VALUES, (), telemetry.values.values_count
+        yield names.CLIENT_VALUES_DROPPED, (), telemetry.values.dropped_count
+        yield names.CLIENT_BYTES, (), telemetry.values.size_bytes
 
     def _state_partitions(self) -> tuple[int, int]:
         """Count the partitions of the state topic that are writable, and those that are not."""
