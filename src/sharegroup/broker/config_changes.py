@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from sharegroup.broker import loggers
 from sharegroup.broker.cluster.catalog import Event, settings_bytes
 from sharegroup.broker.configuration.client_metrics_config import (
     NAME_CHARACTERS_MAX,
@@ -91,6 +92,12 @@ async def _alter(
     parts: Parts, resource_type: int, name: str, changes_of: ChangesOf, *, validate_only: bool
 ) -> None:
     """Change the settings of one resource; they are in effect when this returns."""
+    if resource_type == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise InvalidRequest("the loggers of a broker need its node id, not an empty name")
+        check_is_this_broker(name, node_id=parts.node.node_id)
+        loggers.alter_levels(changes_of({}), validate_only=validate_only)
+        return
     if resource_type == ResourceType.TOPIC:
         event, in_effect = _of_topic(parts, TopicName(name), changes_of)
     elif resource_type == ResourceType.GROUP:

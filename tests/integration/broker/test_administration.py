@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from kio.schema.alter_configs.v2 import request as replace
 from kio.schema.create_topics.v7 import request as create
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_configs.v4 import request as describe
 from kio.schema.describe_log_dirs.v5 import request as log_dirs
 from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.schema.list_config_resources.v0.request import ListConfigResourcesRequest as List0
@@ -26,7 +28,7 @@ from tests.faults.in_process import Broker, ShareMember
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 UNSUPPORTED_VERSION, INVALID_REPLICA_ASSIGNMENT = 35, 39
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
-DYNAMIC_TOPIC, DEFAULT = 1, 5
+DYNAMIC_TOPIC, DEFAULT, DYNAMIC_LOGGER = 1, 5, 6
 
 Scenario = Callable[[Broker], Awaitable[None]]
 
@@ -72,6 +74,7 @@ def test_topics_and_this_broker_are_listed(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         await broker.create_topic("orders", 1)
         assert await listed(broker) == [
+            (LOGGER, "1"),
             (BROKER, "1"),
             (TOPIC, "__consumer_offsets"),
             (TOPIC, "__share_group_state"),
@@ -79,7 +82,7 @@ def test_topics_and_this_broker_are_listed(tmp_path: Path) -> None:
             (TOPIC, "orders"),
         ]
         assert await listed(broker, BROKER) == [(BROKER, "1")]
-        assert await listed(broker, LOGGER, METRICS) == []
+        assert await listed(broker, LOGGER, METRICS) == [(LOGGER, "1")]
 
     run(scenario, tmp_path)
 
@@ -277,5 +280,82 @@ def test_settings_are_replaced_as_a_whole_by_older_clients(tmp_path: Path) -> No
         assert await replaced(broker, BROKER, "1", log_retention_ms="9") == 0
         assert await replaced(broker, BROKER, "1", message_max_bytes="8000") == 0
         assert catalog.broker_settings() == ({"message.max.bytes": "8000"}, {})
+
+    run(scenario, tmp_path)
+
+
+async def change_level(
+    broker: Broker, logger: str, operation: int, level: str | None, *, name: str = "1"
+) -> int:
+    """The error code of a change of a log level."""
+    change = alter.AlterableConfig(name=logger, config_operation=operation, value=level)
+    resource = alter.AlterConfigsResource(
+        resource_type=LOGGER, resource_name=name, configs=(change,)
+    )
+    request = alter.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    return int((await broker.ask(request)).responses[0].error_code)
+
+
+async def log_levels(broker: Broker, name: str = "1") -> tuple[int, dict[str, str | None]]:
+    """Error code, and the level of each logger."""
+    resource = describe.DescribeConfigsResource(
+        resource_type=LOGGER, resource_name=name, configuration_keys=None
+    )
+    result = (await broker.ask(describe.DescribeConfigsRequest(resources=(resource,)))).results[0]
+    assert all(int(config.config_source) == DYNAMIC_LOGGER for config in result.configs)
+    return int(result.error_code), {config.name: config.value for config in result.configs}
+
+
+@pytest.fixture
+def spare_logger() -> Iterator[str]:
+    """A logger of sharegroup that nothing uses, and INFO as the level of all others."""
+    top, spare = logging.getLogger("sharegroup"), logging.getLogger("sharegroup.spare.logger")
+    before = top.level
+    top.setLevel(logging.INFO)
+    yield spare.name
+    top.setLevel(before)
+    spare.setLevel(logging.NOTSET)
+
+
+def test_log_levels_are_described_set_and_unset(tmp_path: Path, spare_logger: str) -> None:
+    async def scenario(broker: Broker) -> None:
+        error, levels = await log_levels(broker)
+        assert error == 0
+        assert (levels["sharegroup"], levels[spare_logger]) == ("INFO", "INFO")
+        assert "sharegroup.broker.app" in levels
+        assert not [name for name in levels if not name.startswith("sharegroup")]
+        for level, number in (("TRACE", 5), ("WARN", 30), ("FATAL", 50)):
+            assert await change_level(broker, spare_logger, 0, level) == 0
+            assert (await log_levels(broker))[1][spare_logger] == level
+            assert logging.getLogger(spare_logger).level == number
+        assert await change_level(broker, spare_logger, 1, None) == 0
+        assert (await log_levels(broker))[1][spare_logger] == "INFO"
+        assert await change_level(broker, "sharegroup", 0, "ERROR") == 0
+        assert (await log_levels(broker))[1][spare_logger] == "ERROR"
+
+    run(scenario, tmp_path)
+
+
+def test_invalid_changes_of_log_levels_are_refused(tmp_path: Path, spare_logger: str) -> None:
+    async def scenario(broker: Broker) -> None:
+        assert await change_level(broker, spare_logger, 0, "LOUD") == INVALID_CONFIG
+        assert await change_level(broker, "asyncio", 0, "DEBUG") == INVALID_CONFIG
+        assert await change_level(broker, spare_logger, 2, "DEBUG") == INVALID_REQUEST
+        assert await change_level(broker, "sharegroup", 1, None) == INVALID_REQUEST
+        assert await change_level(broker, spare_logger, 0, "DEBUG", name="2") == INVALID_REQUEST
+        assert await change_level(broker, spare_logger, 0, "DEBUG", name="") == INVALID_REQUEST
+        assert (await log_levels(broker))[1][spare_logger] == "INFO"
+        assert await log_levels(broker, "2") == (INVALID_REQUEST, {})
+        assert await log_levels(broker, "") == (INVALID_REQUEST, {})
+        config = replace.AlterableConfig(name=spare_logger, value="DEBUG")
+        legacy = replace.AlterConfigsRequest(
+            resources=(
+                replace.AlterConfigsResource(
+                    resource_type=LOGGER, resource_name="1", configs=(config,)
+                ),
+            ),
+            validate_only=False,
+        )
+        assert (await broker.ask(legacy)).responses[0].error_code == INVALID_REQUEST
 
     run(scenario, tmp_path)

@@ -75,6 +75,19 @@ def describe_client_metrics(own: Mapping[str, str]) -> Iterator[Setting]:
         )
 
 
+def describe_loggers(levels: Mapping[str, str]) -> Iterator[Setting]:
+    """Yield the level of each logger as a setting."""
+    for name, level in levels.items():
+        yield Setting(
+            name=name,
+            value=level,
+            source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+            kind=ConfigType.STRING,
+            text="The level of this logger, or of the next one above that has a level.",
+            synonyms=(),
+        )
+
+
 def describe_broker(config: LiveConfig) -> Iterator[Setting]:
     """Yield every key of the broker; keys that are fixed while it runs are read-only."""
     started = config.started

@@ -20,8 +20,8 @@ from sharegroup.broker.configuration.setting_changes import SettingChange
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError
-from sharegroup.protocol_enums import ConfigOperation
+from sharegroup.errors import InvalidRequest, KafkaError
+from sharegroup.protocol_enums import ConfigOperation, ResourceType
 
 
 def handle(
@@ -46,6 +46,8 @@ def refuse(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsRespo
 
 def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[SettingChange, ...]:
     """Return the changes that turn the settings ``own`` into those of the request."""
+    if int(resource.resource_type) == ResourceType.BROKER_LOGGER:
+        raise InvalidRequest("log levels are changed by IncrementalAlterConfigs, not AlterConfigs")
     named = {config.name for config in resource.configs}
     return (
         *(

@@ -15,6 +15,7 @@ from kio.schema.describe_configs.v4.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
+from sharegroup.broker import loggers
 from sharegroup.broker.configuration import settings
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
@@ -79,6 +80,11 @@ def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[setting
         if not name:
             raise InvalidRequest("a client metrics resource has a name, not an empty one")
         return settings.describe_client_metrics(catalog.client_metrics().get(name, {}))
+    if int(wanted.resource_type) == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise InvalidRequest("the loggers of a broker need its node id, not an empty name")
+        settings.check_is_this_broker(name, node_id=parts.node.node_id)
+        return settings.describe_loggers(loggers.logger_levels())
     if int(wanted.resource_type) == ResourceType.BROKER:
         settings.check_is_this_broker(name, node_id=parts.node.node_id)
         found = settings.describe_broker(parts.config)

@@ -62,7 +62,7 @@ def refuse(request: ElectLeadersRequest, error: KafkaError) -> Steps[ElectLeader
 
 def _partition(name: WireTopicName, count: int, partition: i32) -> PartitionResult:
     if not 0 <= partition < count:
-        error = UnknownTopicOrPartition(f"topic {name!r} has {count} partitions, not {partition}")
+        error = UnknownTopicOrPartition(f"there is no partition {partition} of topic {name!r}")
         return _failed(partition, error)
     return _failed(partition, ElectionNotNeeded("this broker leads every partition"))
 

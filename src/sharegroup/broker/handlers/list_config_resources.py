@@ -18,10 +18,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import ResourceType
 
-BROKER_LOGGER = 8
-"""A resource type that clients may ask for, but of which this broker has no resources."""
-
-KNOWN = frozenset({*ResourceType, BROKER_LOGGER})
+KNOWN = frozenset(ResourceType)
 VERSION_OF_METRICS_ALONE = 0
 """The version without resource types, which asks for the resources of client metrics."""
 
@@ -55,5 +52,6 @@ def _resources(parts: Parts) -> Iterator[tuple[int, str]]:
     catalog = parts.topics.catalog
     yield from ((ResourceType.GROUP, group_id) for group_id in catalog.groups_with_settings())
     yield from ((ResourceType.CLIENT_METRICS, name) for name in sorted(catalog.client_metrics()))
+    yield ResourceType.BROKER_LOGGER, str(parts.node.node_id)
     yield ResourceType.BROKER, str(parts.node.node_id)
     yield from ((ResourceType.TOPIC, topic.name) for topic in catalog.topics())

@@ -23,7 +23,7 @@ from kio.static.primitive import i32, i64
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.segment.timestamps import Allowance
@@ -34,6 +34,17 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The version from which on a request may ask for a special offset; the others are dates."""
+
 NOT_FOUND = (-1, -1)
 READ_COMMITTED = 1
 
@@ -44,11 +55,12 @@ PARTITIONS_PER_PAUSE = 16
 def handle(
     parts: Parts, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
-    response = parts.record_jobs.run(_answer(parts, request), context.connection_id)
+    answer = _answer(parts, request, context.api_version)
+    response = parts.record_jobs.run(answer, context.connection_id)
     return Later(response) if isinstance(response, asyncio.Task) else response
 
 
-def _answer(parts: Parts, request: ListOffsetsRequest) -> Walk[ListOffsetsResponse]:
+def _answer(parts: Parts, request: ListOffsetsRequest, version: int) -> Walk[ListOffsetsResponse]:
     """Build the response in pieces; repeated lookups are done once."""
     committed_only = request.isolation_level == READ_COMMITTED
     allowance = Allowance(parts.record_jobs.bytes_max)
@@ -62,7 +74,7 @@ def _answer(parts: Parts, request: ListOffsetsRequest) -> Walk[ListOffsetsRespon
             answer = known.get(key)
             if answer is None:
                 answer = known[key] = yield from _partition(
-                    parts, name, wanted, allowance, committed_only=committed_only
+                    parts, name, wanted, allowance, version, committed_only=committed_only
                 )
                 if len(known) % PARTITIONS_PER_PAUSE == 0:
                     yield WalkStep.PAUSE
@@ -91,10 +103,12 @@ def _partition(
     name: TopicName,
     wanted: ListOffsetsPartition,
     allowance: Allowance,
+    version: int,
     *,
     committed_only: bool,
 ) -> Walk[ListOffsetsPartitionResponse]:
     try:
+        _check_timestamp(wanted.timestamp, version)
         _, log = parts.topics.named(name, wanted.partition_index)
         parts.topics.check_leader_epoch(log.key, wanted.current_leader_epoch)
         end = log.last_stable_offset if committed_only else log.high_watermark
@@ -110,6 +124,19 @@ def _partition(
     )
 
 
+def _check_timestamp(timestamp: int, version: int) -> None:
+    """Raise UnsupportedVersion for a special offset that this version does not have."""
+    if timestamp >= 0:
+        return
+    oldest = SINCE_VERSION.get(timestamp)
+    if oldest is None:
+        raise UnsupportedVersion(f"{timestamp} is neither a timestamp nor a special offset")
+    if version < oldest:
+        raise UnsupportedVersion(
+            f"the special offset {timestamp} needs ListOffsets {oldest}, not version {version}"
+        )
+
+
 def _find(
     log: PartitionLog, timestamp: int, end: int, allowance: Allowance
 ) -> Walk[tuple[int, int]]:
@@ -121,8 +148,8 @@ def _find(
         return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start_offset
-    if timestamp <= LATEST_TIERED:
-        return NOT_FOUND
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOT_FOUND  # There is no remote storage.
     if timestamp == MAX_TIMESTAMP:
         found = yield from log.times.latest(allowance)
     else:
