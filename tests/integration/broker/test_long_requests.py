@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.alter_partition_reassignments.v1 import request as reassign
+from kio.schema.alter_replica_log_dirs.v2 import request as move
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_records.v2 import request as delete_records
@@ -18,11 +20,14 @@ from kio.schema.describe_share_group_offsets.v1.request import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
+from kio.schema.describe_topic_partitions.v0 import request as describe
+from kio.schema.elect_leaders.v2 import request as elect
 from kio.schema.find_coordinator.v5.request import FindCoordinatorRequest
 from kio.schema.list_offsets.v8 import request as list_offsets
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.offset_fetch.v9 import request as offset_fetch
+from kio.schema.offset_for_leader_epoch.v4 import request as epochs
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
 from sharegroup.broker.dispatch import Reply, dispatch
@@ -102,6 +107,63 @@ def test_answer_over_thousands_of_partitions_is_made_in_slices(
             answer = await broker.ask(request_)
         assert partitions_of(answer) >= PARTITIONS
         # At most five steps of 64 elements in a slice, for each of handling and encoding.
+        assert slices.slice_count - before > PARTITIONS // 64 // 5
+
+    run(scenario, tmp_path)
+
+
+NUMBERS = tuple(range(PARTITIONS))
+OF_REPLICAS: list[Any] = [
+    epochs.OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=(
+            epochs.OffsetForLeaderTopic(
+                topic="wide",
+                partitions=tuple(
+                    epochs.OffsetForLeaderPartition(partition=number, leader_epoch=0)
+                    for number in NUMBERS
+                ),
+            ),
+        ),
+    ),
+    elect.ElectLeadersRequest(
+        election_type=0,
+        topic_partitions=(elect.TopicPartitions(topic="wide", partitions=NUMBERS),),
+    ),
+    reassign.AlterPartitionReassignmentsRequest(
+        topics=(
+            reassign.ReassignableTopic(
+                name="wide",
+                partitions=tuple(
+                    reassign.ReassignablePartition(partition_index=number, replicas=(2,))
+                    for number in NUMBERS
+                ),
+            ),
+        )
+    ),
+    move.AlterReplicaLogDirsRequest(
+        dirs=(
+            move.AlterReplicaLogDir(
+                path="/elsewhere",
+                topics=(move.AlterReplicaLogDirTopic(name="wide", partitions=NUMBERS),),
+            ),
+        )
+    ),
+    describe.DescribeTopicPartitionsRequest(
+        topics=tuple(describe.TopicRequest(name=f"missing-{number}") for number in NUMBERS)
+    ),
+]
+
+
+@pytest.mark.parametrize("request_", OF_REPLICAS, ids=lambda request: request.__class__.__name__)
+def test_request_about_thousands_of_replicas_is_answered_in_slices(
+    request_: Any, tmp_path: Path
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        slices = broker.running.parts.slices
+        before = slices.slice_count
+        async with asyncio.timeout(SECONDS_MAX):
+            await broker.ask(request_)
         assert slices.slice_count - before > PARTITIONS // 64 // 5
 
     run(scenario, tmp_path)
