@@ -510,7 +510,11 @@ class TransactionCoordinator:
             self._alarm.set(due_ms)
 
     def _time_out(self) -> None:
-        for transactional_id in self._transactions.timed_out(now=self._now()):
+        timed_out = self._transactions.timed_out(now=self._now())
+        if not timed_out:
+            # The alarm was set for a transaction that has ended; another one may be open.
+            self._set_alarm()
+        for transactional_id in timed_out:
             task = asyncio.get_running_loop().create_task(self._abort_late(transactional_id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -522,6 +526,7 @@ class TransactionCoordinator:
             fresh = await self._producer_id_for(transactional_id, version)
             self._begin()
             if transactional_id not in self._transactions.timed_out(now=self._now()):
+                self._set_alarm()
                 return
             record = self._transactions.fence(
                 transactional_id, version=version, fresh_producer_id=fresh, now=self._now()
