@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import Field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import click
 
 from sharegroup.broker.configuration.config import (
-    COMPATIBLE,
+    Config,
     ConsumerGroupConfig,
     CoordinatorConfig,
     GroupConfig,
@@ -23,7 +24,8 @@ from sharegroup.broker.configuration.config import (
     TopicConfig,
     TransactionConfig,
 )
-from sharegroup.broker.configuration.config_values import entries, value_text
+from sharegroup.broker.configuration.config_values import entries, kind_of, value_text
+from sharegroup.broker.configuration.kafka_keys import kafka_keys
 from sharegroup.broker.configuration.limit import Limit
 from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
 from sharegroup.broker.metrics.families import (
@@ -350,13 +352,57 @@ def config() -> Iterator[str]:
             text = fact["text"] if fact["effect"] else f"{fact['text']} (Accepted, no effect.)"
             yield f"| `{fact['name']}` | {default} | {range_of(fact)} | {text} |"
         yield ""
-    yield "## Read and passed over\n"
-    yield "These keys of a common `server.properties` mean nothing on one node:\n"
-    yield ", ".join(f"`{name}`" for name in sorted(COMPATIBLE)) + "."
+    yield "## All keys of Kafka's broker\n"
+    yield from KAFKA_KEYS.splitlines()
+    yield ""
+    yield "| key of Apache Kafka 4.4 | type | default | fate here |"
+    yield "|---|---|---|---|"
+    yield from sorted(kafka_rows())
+
+
+KAFKA_KEYS = """\
+A `server.properties` that was made for Apache Kafka starts this broker (`sharegroup serve --config
+server.properties`), and so do the variables of Kafka's container images (`--kafka-env`).
+
+- *Served* keys have the effect that the tables above describe. The defaults of this table are
+  ours; [differences.md](differences.md) names the ones in which we differ.
+- Keys with *no effect* are accepted, and their values are checked. The broker logs one warning
+  (`event=settings_without_effect`) that lists those that were given.
+- *Refused* keys would promise what this broker cannot do; only their default is accepted.
+- A key that is not in the table is refused with the most similar known name. Exceptions:
+  `listener.name.<listener>.<key>` counts as its key, and `confluent.*`, `rsm.config.*` and
+  `rlmm.config.*` have no effect.
+
+Listeners: all names in `listeners` but those of controllers are opened. Each must be PLAINTEXT. A
+listener on every address needs `--insecure`, unless the address that it advertises is loopback, as
+in Kafka's own file; then it accepts connections from this machine only, and a warning says so."""
+
+
+def kafka_rows() -> Iterator[str]:
+    """A row for every key of Kafka's broker: those of our classes and all others."""
+    served: set[str] = set()
+    for part in Config().parts:
+        for entry in entries(part):
+            name, fact = entry.metadata["name"], entry.metadata
+            served.add(name)
+            if not name.startswith("sharegroup."):
+                fate = "served" if fact["effect"] else f"no effect: {fact['text']}"
+                yield kafka_row(entry, fate)
+    for name, found in kafka_keys().items():
+        if name not in served:
+            fate = "refused" if found.is_refused else "no effect"
+            yield kafka_row(found.entry, f"{fate}: {found.reason}")
+
+
+def kafka_row(entry: Field[Any], fate: str) -> str:
+    default = "none" if entry.default is None else shown(entry.default)
+    return f"| `{entry.metadata['name']}` | {kind_of(entry).name} | {default} | {fate} |"
 
 
 def inherited(fact: Mapping[str, Any]) -> str:
     """What holds while nobody sets the key."""
+    if not fact["synonym"] and not fact["fallbacks"]:
+        return "none"
     other = fact["synonym"] or fact["fallbacks"][0][0]
     return f"as `{other}`"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker import jobs, share_requests
@@ -29,7 +29,9 @@ from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
+from sharegroup.broker.configuration.listeners import Listener, parse_listeners
 from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
@@ -38,7 +40,7 @@ from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.request_counters import RequestCounters
-from sharegroup.broker.server import Server, budgets_of, parse_listener
+from sharegroup.broker.server import Server, budgets_of
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
@@ -66,8 +68,6 @@ log = logging.getLogger(__name__)
 
 PRODUCER_CHECK_MS = 600_000
 
-EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104  Named here to be refused.
-
 
 class Running(NamedTuple):
     """A broker that accepts connections."""
@@ -78,11 +78,13 @@ class Running(NamedTuple):
     background: asyncio.Task[None]
     metrics: MetricsEndpoint | None
     """None if no metrics port is configured."""
+    listeners: str
+    """The value of ``listeners`` with the ports that were bound, for a start at the same place."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address that clients connect to first, as ``host:port``."""
-        return f"{self.parts.node.host}:{self.parts.node.port}"
+        """The address that the first listener advertises, as ``host:port``."""
+        return f"{_bracketed(self.parts.node.host)}:{self.parts.node.port}"
 
     @property
     def cluster_id(self) -> str:
@@ -151,8 +153,8 @@ async def start(
     the handler of an API; tests replace them.
     """
     clock = clock or SystemClock()
-    host, port = parse_listener(config.server.listeners, insecure=insecure)
-    _check_advertised(config, host)
+    listeners = parse_listeners(config.server, insecure=insecure)
+    _report_keys_without_effect(config)
     overrides = parse_overrides(config.server.connections_per_ip_overrides)
     directory = LogDirectory.open(
         _data_directory(config),
@@ -174,26 +176,60 @@ async def start(
         ),
     )
     try:
-        port = await server.listen(host, port)
-        node = Node(config.server.node_id, config.server.advertised_host or host, port)
-        parts = await _build(config, clock, directory, node)
+        nodes, bound = await _listen(server, listeners, config.server)
+        parts = await _build(config, clock, directory, nodes[0])
         server.share(budgets_of(parts))
-        metrics = await _serve_metrics(parts, server, directory, host)
-        await server.serve(parts, handler_of, lambda ended: _connection_closed(parts, ended))
+        metrics = await _serve_metrics(parts, server, directory, listeners[0].host)
+        views = [parts, *(parts.seen_as(node) for node in nodes[1:])]
+        await server.serve(views, handler_of, lambda ended: _connection_closed(parts, ended))
     except BaseException:
         await server.stop()
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
     background = asyncio.create_task(jobs.run(_jobs(parts, directory), clock))
-    return Running(parts, server, directory, background, metrics)
+    return Running(parts, server, directory, background, metrics, bound)
 
 
-def _check_advertised(config: Config, host: str) -> None:
-    """Refuse a listener on every address if no advertised host says where clients connect."""
-    if host in EVERY_ADDRESS and not config.server.advertised_host:
-        raise InvalidConfig(
-            f"listeners={config.server.listeners!r} listens on every address; set the host to "
-            "which clients connect: --set sharegroup.advertised.host=..."
+async def _listen(
+    server: Server, listeners: Iterable[Listener], config: ServerConfig
+) -> tuple[list[Node], str]:
+    """Bind the ports; return the node of each listener, and the bound addresses as a setting."""
+    nodes, bound = [], []
+    for listener in listeners:
+        port = await server.listen(listener.host, listener.port)
+        nodes.append(_node(config, listener, port))
+        bound.append(f"{listener.name}://{_bracketed(listener.host)}:{port}")
+    return nodes, ",".join(bound)
+
+
+def _node(config: ServerConfig, listener: Listener, port: int) -> Node:
+    """Return this broker as the clients of a listener see it, which is bound to ``port``."""
+    if listener.is_narrowed:
+        log.warning(
+            "event=listener_narrowed listener=%s address=%s:%d advertised=%s reason=%r",
+            listener.name,
+            listener.host,
+            port,
+            listener.advertised_host,
+            "only this machine can use the advertised address; --insecure opens every address",
+        )
+    advertised_port = listener.advertised_port or port
+    return Node(config.node_id, listener.advertised_host, advertised_port, config.rack)
+
+
+def _bracketed(host: str) -> str:
+    """Return a host as it stands in an address: an IPv6 address needs brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _report_keys_without_effect(config: Config) -> None:
+    names = sorted(config.without_effect) if config.given else []
+    if names:
+        log.warning(
+            "event=settings_without_effect count=%d keys=%s reason=%r",
+            len(names),
+            ",".join(names),
+            "see docs/config.md",
         )
 
 

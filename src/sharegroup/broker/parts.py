@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +42,7 @@ class Node(NamedTuple):
     node_id: int
     host: str
     port: int
+    rack: str | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +79,15 @@ class Parts:
         self.slices = Slices(self.clock, self.requests.total_seconds)
         self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
         self.key_checks = KeyChecks(self.record_jobs)
+
+    def seen_as(self, node: Node) -> Parts:
+        """Return the same parts for the connections of a listener that advertises ``node``.
+
+        Every part is shared, so no field but ``node`` may be set after the start.
+        """
+        view = copy.copy(self)
+        view.node = node
+        return view
 
     @property
     def consumer_group_coordinator(self) -> ConsumerGroupCoordinator:

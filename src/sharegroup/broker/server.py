@@ -1,17 +1,15 @@
-"""The listener of a broker: accepts, limits and checks connections, and stops cleanly."""
+"""The listeners of a broker: accept, limit and check connections, and stop cleanly."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
-from urllib.parse import urlsplit
 
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.answer_budget import AnswerBudget
@@ -21,7 +19,6 @@ from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import RequestBudget
 from sharegroup.broker.turns import Turns
-from sharegroup.errors import InvalidConfig
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +30,7 @@ accepted connection, and closes it if it is refused."""
 
 
 class Server:
-    """All connections of one listener."""
+    """All connections of a broker's listeners."""
 
     def __init__(self, clock: Clock, admission: Admission) -> None:
         self._clock = clock
@@ -41,7 +38,8 @@ class Server:
         self._on_closed: Callable[[int], None] = lambda _: None
         self._ids = count(1)
         self._connections: dict[int, Connection] = {}
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._parts: list[Parts] = []
         self._timer: TimerHandle | None = None
         self._is_stopping = False
         self.opened_count = 0
@@ -59,23 +57,29 @@ class Server:
         return len(self._connections)
 
     async def listen(self, host: str, port: int) -> int:
-        """Bind the port without accepting connections yet; return the port that was bound."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            self._connection, host, port, backlog=512, start_serving=False
+        """Bind a port without accepting connections yet; return the port that was bound."""
+        number = len(self._listeners)
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: self._connection(number), host, port, backlog=512, start_serving=False
         )
-        port_taken: int = self._listener.sockets[0].getsockname()[1]
+        self._listeners.append(listener)
+        port_taken: int = listener.sockets[0].getsockname()[1]
         return port_taken
 
     async def serve(
-        self, parts: Parts, handler_of: HandlerOf, on_closed: Callable[[int], None]
+        self, parts: list[Parts], handler_of: HandlerOf, on_closed: Callable[[int], None]
     ) -> None:
-        """Accept connections from now on; ``on_closed`` is called with the id of each that ends."""
-        assert self._listener is not None
+        """Accept connections from now on; ``on_closed`` is called with the id of each that ends.
+
+        ``parts`` has the parts of the broker as the connections of each listener see them, in the
+        order of `listen`.
+        """
+        assert len(parts) == len(self._listeners), "every listener has its view of the parts"
         self._parts = parts
         self._handler_of = handler_of
         self._on_closed = on_closed
-        await _begin(self._listener)
+        for listener in self._listeners:
+            await _begin(listener)
         self._check_progress()
 
     async def stop(self) -> None:
@@ -83,8 +87,8 @@ class Server:
         self._is_stopping = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._listener is not None:
-            await self._stop_accepting(self._listener)
+        for listener in self._listeners:
+            await self._stop_accepting(listener)
         for connection in list(self._connections.values()):
             connection.close("the broker stops")
         await self._all_closed.wait()
@@ -125,8 +129,9 @@ class Server:
         if not self._connections:
             self._all_closed.set()
 
-    def _connection(self) -> Connection:
-        return Connection(self, self._parts, self._handler_of, self.budgets, next(self._ids))
+    def _connection(self, listener: int) -> Connection:
+        parts = self._parts[listener]
+        return Connection(self, parts, self._handler_of, self.budgets, next(self._ids))
 
     def _check_progress(self) -> None:
         """Check the progress of all connections, and schedule the next check."""
@@ -178,32 +183,3 @@ async def _begin(listener: asyncio.Server) -> None:
                     f"{host}:{port} is in use by another process, or by sharegroup.metrics.port of "
                     "this broker",
                 )
-
-
-def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:
-    """Parse ``PLAINTEXT://host:port``; beyond loopback it is allowed only if ``insecure``."""
-    brokers = [listener for listener in text.split(",") if not listener.startswith("CONTROLLER://")]
-    parsed = urlsplit(brokers[0] if len(brokers) == 1 else "")
-    try:
-        port = parsed.port
-    except ValueError:  # Not a number, or above 65,535.
-        port = None
-    if parsed.scheme.upper() != "PLAINTEXT" or port is None:
-        raise InvalidConfig(f"listeners must be one PLAINTEXT://host:port, not {text!r}")
-    host = parsed.hostname or "0.0.0.0"  # noqa: S104  Kafka's meaning of an empty host.
-    if not insecure and not is_loopback(host):
-        raise InvalidConfig(
-            f"listeners={text!r} accepts connections from other machines without TLS or a "
-            "password; listen on 127.0.0.1, or give --insecure to allow this"
-        )
-    return host, port
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

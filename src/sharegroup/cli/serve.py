@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sharegroup import freed_memory
+from sharegroup.cli.kafka_environment import settings_from
 from sharegroup.cli.light_imports import import_lightly
 from sharegroup.cli.log_lines import SafeFormatter
 from sharegroup.cli.output import printable
@@ -65,6 +67,12 @@ if TYPE_CHECKING:
     help="Properties file with configuration keys; --set overrides it.",
 )
 @click.option(
+    "--kafka-env",
+    is_flag=True,
+    help="Take configuration keys from variables such as KAFKA_NUM_PARTITIONS, as Apache Kafka's "
+    "container images do; --set overrides them, and they override --config.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -85,6 +93,7 @@ def command(  # The options of one verb; click passes each as an argument.
     test_port: int | None,
     settings: tuple[str, ...],
     config_file: Path | None,
+    kafka_env: bool,
     log_level: str,
     insecure: bool,
 ) -> None:
@@ -98,15 +107,20 @@ def command(  # The options of one verb; click passes each as an argument.
     With --test-port there is a line before it, `faults http://127.0.0.1:...`.
     """
     values = dict(read_properties(config_file)) if config_file else {}
+    if kafka_env:
+        values.update(settings_from(os.environ))
+    if host is not None or port is not None:
+        # The options replace the addresses of the file, also those that it advertises.
+        values.pop("advertised.listeners", None)
     values.update(_pair(text) for text in settings)
+    if host is not None or port is not None:
+        values["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:{9092 if port is None else port}"
     if data is not None:
         values["log.dirs"] = str(data)
     if durability is not None:
         values["sharegroup.durability"] = durability
     if metrics_port is not None:
         values["sharegroup.metrics.port"] = str(metrics_port)
-    if host is not None or port is not None:
-        values["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:{9092 if port is None else port}"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.server import is_loopback, parse_listener
+from sharegroup.broker.configuration.listeners import is_loopback, parse_listeners
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.faults.faulty_broker import FaultyBroker
 from sharegroup.faults.faulty_files import FaultyFiles
@@ -249,10 +249,10 @@ async def run_until(
 
 def check_loopback(config: Config) -> None:
     """Raise InvalidConfig if the broker would accept connections from other machines."""
-    listeners = config.server.listeners
-    host, _ = parse_listener(listeners, insecure=True)
-    if not is_loopback(host):
-        raise InvalidConfig(
-            f"a test port is only for a broker on loopback, but listeners={listeners!r} accepts "
-            "connections from other machines; listen on 127.0.0.1"
-        )
+    for listener in parse_listeners(config.server, insecure=True):
+        if not is_loopback(listener.host):
+            raise InvalidConfig(
+                "a test port is only for a broker on loopback, but "
+                f"listeners={config.server.listeners!r} accepts connections from other machines; "
+                "listen on 127.0.0.1"
+            )

@@ -58,7 +58,7 @@ class ServedBroker:
         running = await self.faulty.start(Config.parse(self.values))
         self.cluster_id = running.cluster_id
         self.bootstrap_servers = running.bootstrap_servers
-        self.values["listeners"] = f"PLAINTEXT://{running.bootstrap_servers}"
+        self.values["listeners"] = running.listeners
 
     async def stop(self) -> None:
         """Stop the broker cleanly; does nothing if it is stopped."""

@@ -8,16 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
-import pytest
 from kio.schema.describe_share_group_offsets.v1 import request as describe_offsets
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
-from sharegroup.broker.server import parse_listener
 from sharegroup.broker.share_requests import named_of
 from sharegroup.core.share_partition.delivery import AckBatch
-from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.wire.encoder import encode_request
 from tests.faults.in_process import Broker, ShareMember
@@ -113,9 +110,3 @@ def test_acknowledgements_of_a_partition_that_is_named_twice_all_count() -> None
 
     partition = TopicIdPartition(TopicId(UUID(int=0)), 3)
     assert named_of([Topic()])[1] == {partition: (AckBatch(5, 6, (1,)), AckBatch(6, 7, (1,)))}
-
-
-@pytest.mark.parametrize("port", ["", ":", ":http", ":70000"])
-def test_listener_without_a_port_is_refused(port: str) -> None:
-    with pytest.raises(InvalidConfig, match="must be one PLAINTEXT://host:port"):
-        parse_listener(f"PLAINTEXT://127.0.0.1{port}", insecure=False)

@@ -26,8 +26,8 @@ from sharegroup.errors import InvalidConfig
     [
         ("PLAINTEXT://192.0.2.1:0", False, "--insecure"),
         ("PLAINTEXT://0.0.0.0:0", False, "--insecure"),
-        ("PLAINTEXT://0.0.0.0:0", True, r"sharegroup\.advertised\.host"),
-        ("SSL://127.0.0.1:0", False, "one PLAINTEXT://host:port"),
+        ("PLAINTEXT://0.0.0.0:0", True, r"advertised\.listeners"),
+        ("SSL://127.0.0.1:0", False, "serves only PLAINTEXT"),
     ],
 )
 def test_listener_that_is_open_or_unknown_is_refused(
@@ -52,10 +52,10 @@ def test_port_that_another_one_takes_while_the_broker_starts_is_a_failure(
         await first.listen("127.0.0.1", port)
         await second.listen("127.0.0.1", port)
         parts = SimpleNamespace(config=SimpleNamespace(server=SimpleNamespace(connections_max=9)))
-        await first.serve(parts, handler_of, lambda _: None)  # type: ignore[arg-type]  # What `serve` looks at.
+        await first.serve([parts], handler_of, lambda _: None)  # type: ignore[list-item]  # What `serve` looks at.
         try:
             with pytest.raises(OSError, match=r"in use"):
-                await second.serve(parts, handler_of, lambda _: None)  # type: ignore[arg-type]
+                await second.serve([parts], handler_of, lambda _: None)  # type: ignore[list-item]
         finally:
             await first.stop()
             await second.stop()

@@ -6,13 +6,12 @@ stands for Kafka's package.
 
 from __future__ import annotations
 
-from dataclasses import Field, fields
+from dataclasses import Field
 from typing import Any
 
 import pytest
 
 from sharegroup.broker.configuration.config import (
-    COMPATIBLE,
     Config,
     ConsumerGroupConfig,
     CoordinatorConfig,
@@ -165,9 +164,3 @@ def test_configuration_key_agrees_with_kafka(row: Row, part: type) -> None:
 def test_key_of_logs_and_consumer_groups_has_an_effect(part: type, names: str) -> None:
     known = by_name(part)
     assert [name for name in names.split() if not known[name].metadata["effect"]] == []
-
-
-def test_no_key_is_both_a_field_and_passed_over() -> None:
-    config = Config()
-    parts = (type(getattr(config, part.name)) for part in fields(config))
-    assert not COMPATIBLE & set(by_name(*parts))

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import parse_part
+from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
@@ -167,7 +168,7 @@ class Catalog:
         twin = next((t for t in self._topics if _metric_name(t) == _metric_name(name)), None)
         if twin is not None:
             raise InvalidTopic(f"topic {name!r} differs from {twin!r} only in '.' and '_'")
-        parse_part(TopicConfig, settings)
+        check_topic_config(parse_part(TopicConfig, settings))
         return {
             "event": "topic_created",
             "name": name,

@@ -24,7 +24,8 @@ from sharegroup.broker.cluster.data_directory import (
 )
 from sharegroup.broker.cluster.features import FIRST_LEVELS
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.configuration.log_config import LogConfig, TopicConfig
+from sharegroup.broker.configuration.log_config import LogConfig
+from sharegroup.broker.configuration.topic_config import TopicConfig
 from sharegroup.errors import (
     FencedLeaderEpoch,
     InvalidPartitions,
@@ -183,7 +184,9 @@ class Topics:
             segment_ms = min(segment_ms, compaction.lag_ms_max)
         return LogSettings(
             segments=SegmentLimits(
-                bytes=_own_or(own.segment_bytes, broker.segment_bytes), ms=segment_ms
+                bytes=own.internal_segment_bytes
+                or _own_or(own.segment_bytes, broker.segment_bytes),
+                ms=segment_ms,
             ),
             message_bytes_max=_own_or(own.message_bytes_max, broker.message_bytes_max),
             append_time=_own_or(own.timestamp_type, broker.timestamp_type) == "LogAppendTime",

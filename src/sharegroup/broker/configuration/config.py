@@ -3,7 +3,7 @@
 Every key is a field of one frozen class per part, so its name, type, range and text are in one
 place.  ``DescribeConfigs`` and the documents are made from these fields.  Our own keys begin with
 ``sharegroup.``.  A value arrives as text (from ``server.properties``, ``--set`` or the wire), is
-checked once and then has its type.
+checked once and then has its type.  `kafka_keys` has Kafka's keys that no class declares.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sharegroup.broker.configuration.group_config import (
     ShareGroupConfig,
     check_share_groups,
 )
-from sharegroup.broker.configuration.log_config import LogConfig, TopicConfig
+from sharegroup.broker.configuration.log_config import LogConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.configuration.transaction_config import TransactionConfig
+from sharegroup.broker.configuration.topic_config import TopicConfig
 from sharegroup.errors import InvalidConfig
 
 __all__ = [
-    "COMPATIBLE",
     "Config",
     "ConsumerGroupConfig",
     "CoordinatorConfig",
@@ -49,42 +49,71 @@ class Config:
     consumer_group: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The text of every key that was given, also of keys that are not in the parts."""
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The parts, each of which declares its keys."""
+        return tuple(getattr(self, part.name) for part in _PARTS)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The names of the keys that were given and change nothing here."""
+        known = {entry.metadata["name"]: entry for part in self.parts for entry in entries(part)}
+        return [
+            name for name in self.given if name not in known or not known[name].metadata["effect"]
+        ]
+
+    @property
+    def unserved(self) -> dict[str, str]:
+        """The values of Kafka's keys that were given and are in no part; they have no effect."""
+        if self.given.keys() <= _SERVED:
+            return {}
+        return {name: text for name, text in self.given.items() if name not in _SERVED}
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Config:
         """Parse text values under Kafka's names; an unknown name is an error."""
+        given, values = dict(values), _with_older_names(values)
         parts: dict[str, Any] = {
             part.name: parse_part(
                 part.type_, {name: values[name] for name in values if name in part.names}
             )
             for part in _PARTS
         }
-        known = set().union(*(part.names for part in _PARTS))
-        if unknown := sorted(set(values) - known - COMPATIBLE):
-            raise InvalidConfig(f"unknown configuration {', '.join(unknown)}; see docs/config.md")
-        config = cls(**parts)
+        config = cls(**parts, given=given)
+        if unserved := config.unserved:
+            check_unserved_keys(unserved, node_id=config.server.node_id)
         check_share_groups(config.share_group)
         return config
 
 
-COMPATIBLE = frozenset(
-    """process.roles broker.id controller.quorum.voters controller.quorum.bootstrap.servers
-    controller.listener.names inter.broker.listener.name listener.security.protocol.map
-    num.network.threads num.io.threads socket.send.buffer.bytes socket.receive.buffer.bytes
-    num.recovery.threads.per.data.dir offsets.topic.replication.factor
-    offsets.topic.compression.codec offsets.commit.timeout.ms offsets.load.buffer.size
-    transaction.state.log.replication.factor transaction.state.log.min.isr
-    default.replication.factor min.insync.replicas group.coordinator.threads
-    group.coordinator.background.threads group.coordinator.append.linger.ms
-    group.coordinator.cached.buffer.max.bytes
-    log.cleaner.threads log.cleaner.io.buffer.size log.cleaner.io.buffer.load.factor
-    log.cleaner.io.max.bytes.per.second log.index.interval.bytes log.index.size.max.bytes
-    log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
-    log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms
-    log.preallocate log.segment.delete.delay.ms log.roll.jitter.ms log.roll.jitter.hours
-    unclean.leader.election.enable""".split()
-)
-"""Keys of a common ``server.properties`` that have no meaning on a single node; ignored."""
+def _with_older_names(values: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the values with ``broker.id`` and ``log.dir`` also under their newer names.
+
+    Raises InvalidConfig if a node has two ids.
+    """
+    ids = [values[name] for name in ("node.id", "broker.id") if name in values]
+    if len({text.strip() for text in ids}) > 1 and ids[1].strip() != "-1":
+        raise InvalidConfig(
+            f"node.id={ids[0]} and broker.id={ids[1]} must be equal; remove broker.id"
+        )
+    newer = {
+        new: values[old]
+        for old, new in (("broker.id", "node.id"), ("log.dir", "log.dirs"))
+        if old in values and new not in values and values[old].strip() != "-1"
+    }
+    return {**values, **newer} if newer else values
+
+
+def check_unserved_keys(values: Mapping[str, str], *, node_id: int) -> None:
+    """Check values of keys that are in no part; raise InvalidConfig for one that is refused."""
+    # Imported here, because most brokers, above all those of tests, have none of Kafka's other
+    # keys, and reading the table takes milliseconds.
+    from sharegroup.broker.configuration.kafka_keys import check_unserved
+
+    check_unserved(values, _SERVED, node_id=node_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +128,7 @@ class _Part:
 _PARTS = tuple(
     _Part(entry.name, type_, frozenset(key.metadata["name"] for key in entries(type_)))
     for entry, type_ in zip(
-        fields(Config),
+        (entry for entry in fields(Config) if entry.name != "given"),
         (
             ServerConfig,
             LogConfig,
@@ -111,3 +140,6 @@ _PARTS = tuple(
         strict=True,
     )
 )
+
+_SERVED: frozenset[str] = frozenset().union(*(part.names for part in _PARTS))
+"""The names of all keys in the parts."""

@@ -29,6 +29,8 @@ _BY_DURATION = re.compile(
     re.ASCII,
 )
 
+_REPLICA = re.compile(r"\d{1,10}:\d{1,10}", re.ASCII)
+
 Part = TypeVar("Part")
 
 
@@ -43,6 +45,7 @@ class ConfigType(IntEnum):
     DOUBLE = 6
     LIST = 7
     CLASS = 8
+    PASSWORD = 9
 
 
 _KINDS = {
@@ -65,8 +68,8 @@ def key(
     text: str,
     *,
     kind: ConfigType | None = None,
-    low: int | None = None,
-    high: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
     choices: tuple[str, ...] = (),
     synonym: str = "",
     fallbacks: tuple[tuple[str, int], ...] = (),
@@ -153,9 +156,19 @@ def _parse_list(entry: Field[Any], text: str) -> tuple[str, ...]:
     values = list_values(text)
     for value in values:
         _check_choice(entry, value)
+    if name.endswith(".replication.throttled.replicas") and values != ("*",):
+        _check_replicas(name, values)
     if len(values) < (low or 0) or (high is not None and len(values) > high):
         raise InvalidConfig(f"{name} must have {_range_text(low, high)} entries, not {text!r}")
     return values
+
+
+def _check_replicas(name: str, values: tuple[str, ...]) -> None:
+    for value in values:
+        if not _REPLICA.fullmatch(value):
+            raise InvalidConfig(
+                f"{name} must be * or a list of partition:broker, such as 0:1,1:1, not {value!r}"
+            )
 
 
 def _parse_text(entry: Field[Any], text: str) -> str:
@@ -226,6 +239,11 @@ def value_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def default_text(entry: Field[Any]) -> str | None:
+    """Return the default value of a key as Kafka's tools show it; None if it has none."""
+    return None if entry.default is None else value_text(entry.default)
+
+
 def shown(entry: Field[Any], text: str) -> str:
     """Return a value that was set as Kafka's tools show it: " +7 " is 7."""
     return value_text(parse_value(entry, text))
@@ -236,7 +254,7 @@ def _type_name(entry: Field[Any]) -> str:
     return str(entry.type).removesuffix(" | None").partition("[")[0]
 
 
-def _range_text(low: int | None, high: int | None) -> str:
+def _range_text(low: float | None, high: float | None) -> str:
     if low is not None and low == high:
         return f"exactly {low}"
     if low is not None and high is not None:

@@ -377,5 +377,6 @@ NO_LIMITS: dict[str, str] = {
     "group.share.min.delivery.count.limit": _RANGE,
     "group.share.min.partition.max.record.locks": _RANGE,
     "log.cleaner.max.compaction.lag.ms": "decides when a log is compacted",
+    "max.decompressed.message.bytes": "is within `sharegroup.decompressed.max.bytes`",
 }
 """Keys that are named like limits but bound nothing that a peer can grow, with the reason."""

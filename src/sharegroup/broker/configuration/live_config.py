@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import Field, replace
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from sharegroup.broker.configuration.config import (
     Config,
@@ -20,10 +22,15 @@ from sharegroup.broker.configuration.config import (
     ServerConfig,
     ShareGroupConfig,
     TransactionConfig,
+    check_unserved_keys,
 )
 from sharegroup.broker.configuration.config_values import entries, parse_value
 from sharegroup.broker.configuration.group_config import check_share_groups
 from sharegroup.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    # `_kafka_key` imports it at first use.
+    from sharegroup.broker.configuration.kafka_keys import KafkaKey
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +96,9 @@ class LiveConfig:
     def check(self, own: Mapping[str, str], default: Mapping[str, str]) -> Config:
         """Return the start configuration overlaid with both, or raise InvalidConfig."""
         overlay = {**default, **own}
+        served = {entry.metadata["name"] for part in self._started.parts for entry in entries(part)}
+        if unserved := {name: overlay[name] for name in overlay if name not in served}:
+            check_unserved_keys(unserved, node_id=self._started.server.node_id)
         share_group = _overlaid(self._started.share_group, overlay)
         check_share_groups(share_group)
         return replace(
@@ -125,22 +135,71 @@ class LiveConfig:
         return kept_own, kept_default
 
 
-def is_dynamic(name: str) -> bool:
-    """Return whether the key can be changed while the broker runs."""
-    return any(
-        entry.metadata["name"] == name and not entry.metadata["fixed"]
-        for part in DYNAMIC_PARTS
+class Change(Enum):
+    """When a key of the broker can be changed, as Kafka's documentation names it."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+def change_of(name: str) -> Change:
+    """Return when the key can be changed; raise InvalidConfig if nobody knows it.
+
+    Keys that have no effect can be changed as in Kafka.
+    """
+    return _part_changes().get(name) or _CHANGES[_kafka_key(name).when]
+
+
+@cache
+def _part_changes() -> Mapping[str, Change]:
+    return {
+        entry.metadata["name"]: Change.READ_ONLY
+        if entry.metadata["fixed"] or type(part) not in DYNAMIC_PARTS
+        else Change.CLUSTER_WIDE
+        for part in Config().parts
         for entry in entries(part)
-    )
+    }
 
 
-def check_dynamic(names: Iterable[str]) -> None:
-    """Raise InvalidConfig for keys that are unknown or fixed while the broker runs."""
-    fixed = sorted(name for name in names if not is_dynamic(name))
+_CHANGES = {"fixed": Change.READ_ONLY, "broker": Change.PER_BROKER, "cluster": Change.CLUSTER_WIDE}
+
+
+def kafka_entry(name: str) -> Field[Any]:
+    """Return the declaration of a key that no part has; raise InvalidConfig if it is unknown."""
+    return _kafka_key(name).entry
+
+
+def _kafka_key(name: str) -> KafkaKey:
+    # Imported here, because these keys are rare and reading their table takes milliseconds.
+    from sharegroup.broker.configuration.kafka_keys import find_key
+
+    found = find_key(name)
+    if found is None:
+        raise InvalidConfig(
+            f"{name[:200]!r} is no key of Apache Kafka 4.4 or of this broker; docs/config.md lists "
+            "all keys"
+        )
+    return found
+
+
+def check_dynamic(names: Iterable[str], *, of_all_brokers: bool = False) -> None:
+    """Raise InvalidConfig for keys that are unknown or fixed while the broker runs.
+
+    Keys that Kafka sets for a single broker only cannot be set for all brokers.
+    """
+    changes = {name: change_of(name) for name in names}
+    fixed = sorted(name for name, change in changes.items() if change is Change.READ_ONLY)
     if fixed:
         raise InvalidConfig(
             f"{', '.join(fixed)} cannot be changed while the broker runs; restart it with --set "
             "or a changed server.properties"
+        )
+    single = sorted(name for name, change in changes.items() if change is Change.PER_BROKER)
+    if of_all_brokers and single:
+        raise InvalidConfig(
+            f"{', '.join(single)} can only be set for a single broker; name the broker's id "
+            "instead of the default of all brokers"
         )
 
 

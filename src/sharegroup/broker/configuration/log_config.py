@@ -1,4 +1,4 @@
-"""Configuration of logs: the broker's defaults for topics, and a topic's own settings.
+"""Configuration of logs: the broker's defaults for topics, and the jobs that clean logs.
 
 The retention time and the roll time of segments have keys in several units.  If several are set,
 the finest unit wins: ``log.retention.ms`` before ``.minutes`` before ``.hours``.
@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import LONG_MAX, ConfigType, key
+
+COMPRESSION_TYPES = ("producer",)
+
+RECORD_BYTES_MAX = 2**31 - 9
+"""The largest record that Kafka can hold in memory."""
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -86,7 +91,6 @@ class LogConfig:
         -1,
         "Number of bytes that a partition keeps; -1: no limit; default for topics.",
         kind=ConfigType.LONG,
-        low=-1,
     )
     retention_check_ms: int = key(
         "log.retention.check.interval.ms",
@@ -148,6 +152,148 @@ class LogConfig:
         low=1,
     )
 
+    compression_type: str = key(
+        "compression.type",
+        "producer",
+        "Compression with which batches are stored: `producer` keeps that of the producer, every "
+        "other value makes the broker compress the batches again; default for topics.",
+        choices=COMPRESSION_TYPES,
+    )
+    gzip_level: int = key(
+        "compression.gzip.level",
+        -1,
+        "Level of gzip, if the broker compresses with it: 1 to 9, or -1 for its default; default "
+        "for topics.",
+        low=-1,
+        high=9,
+    )
+    lz4_level: int = key(
+        "compression.lz4.level",
+        9,
+        "Level of lz4, if the broker compresses with it; default for topics.",
+        low=1,
+        high=17,
+    )
+    zstd_level: int = key(
+        "compression.zstd.level",
+        3,
+        "Level of zstd, if the broker compresses with it; default for topics.",
+        low=-131_072,
+        high=22,
+    )
+    record_bytes_max: int = key(
+        "max.decompressed.message.bytes",
+        RECORD_BYTES_MAX,
+        "Maximum size of a record after decompression, checked where the broker decompresses a "
+        "batch of a producer; default for topics.",
+        low=1,
+        high=RECORD_BYTES_MAX,
+    )
+    min_insync_replicas: int = key(
+        "min.insync.replicas",
+        1,
+        "There is one broker, so a partition has one replica. As in Kafka, no partition needs more "
+        "replicas than it has.",
+        low=1,
+        effect=False,
+    )
+    unclean_election: bool = key(
+        "unclean.leader.election.enable", False, "A single broker elects no leader.", effect=False
+    )
+    index_interval_bytes: int = key(
+        "log.index.interval.bytes",
+        4_096,
+        "The broker chooses the density of an index.",
+        low=0,
+        effect=False,
+    )
+    index_bytes_max: int = key(
+        "log.index.size.max.bytes", 10_485_760, "Indexes grow as needed.", low=4, effect=False
+    )
+    flush_messages: int = key(
+        "log.flush.interval.messages",
+        LONG_MAX,
+        "The broker decides when records are durable.",
+        kind=ConfigType.LONG,
+        low=1,
+        effect=False,
+    )
+    flush_ms: int | None = key(
+        "log.flush.interval.ms",
+        None,
+        "The broker decides when records are durable.",
+        kind=ConfigType.LONG,
+        fallbacks=(("log.flush.scheduler.interval.ms", 1),),
+        effect=False,
+    )
+    flush_check_ms: int = key(
+        "log.flush.scheduler.interval.ms",
+        LONG_MAX,
+        "The broker decides when records are durable.",
+        kind=ConfigType.LONG,
+        effect=False,
+        fixed=True,
+    )
+    preallocate: bool = key(
+        "log.preallocate", False, "Files grow as they are written.", effect=False
+    )
+    segment_jitter_ms: int | None = key(
+        "log.roll.jitter.ms",
+        None,
+        "Segments of one disk do not need to be rolled at different times.",
+        kind=ConfigType.LONG,
+        fallbacks=(("log.roll.jitter.hours", _HOUR_MS),),
+        effect=False,
+    )
+    segment_jitter_hours: int = key(
+        "log.roll.jitter.hours",
+        0,
+        "Segments of one disk do not need to be rolled at different times.",
+        low=0,
+        effect=False,
+        fixed=True,
+    )
+    file_delete_delay_ms: int = key(
+        "log.segment.delete.delay.ms",
+        60_000,
+        "A deleted segment is removed as soon as it is not being read.",
+        kind=ConfigType.LONG,
+        low=0,
+        effect=False,
+    )
+    local_retention_ms: int = key(
+        "log.local.retention.ms",
+        -2,
+        "Each log is completely on the local disk.",
+        kind=ConfigType.LONG,
+        low=-2,
+        effect=False,
+    )
+    local_retention_bytes: int = key(
+        "log.local.retention.bytes",
+        -2,
+        "Each log is completely on the local disk.",
+        kind=ConfigType.LONG,
+        low=-2,
+        effect=False,
+    )
+    remote_copy_lag_ms: int = key(
+        "log.remote.copy.lag.ms",
+        0,
+        "Each log is completely on the local disk.",
+        kind=ConfigType.LONG,
+        low=-1,
+        effect=False,
+    )
+    remote_copy_lag_bytes: int = key(
+        "log.remote.copy.lag.bytes",
+        -1,
+        "Each log is completely on the local disk.",
+        kind=ConfigType.LONG,
+        low=-1,
+        effect=False,
+    )
+
     @property
     def effective_segment_ms(self) -> int:
         """The age in ms at which a segment rolls, from the key that is set."""
@@ -164,178 +310,3 @@ class LogConfig:
             if value is not None:
                 return -1 if value < 0 else value * unit_ms
         raise AssertionError("hours have a default")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """A topic's own settings; None means that the broker's value is used."""
-
-    segment_bytes: int | None = key(
-        "segment.bytes",
-        None,
-        "Size at which a segment file of this topic is rolled.",
-        low=1_024,
-        synonym="log.segment.bytes",
-    )
-    segment_ms: int | None = key(
-        "segment.ms",
-        None,
-        "Age of the first record at which a segment file of this topic is rolled.",
-        kind=ConfigType.LONG,
-        low=1,
-        synonym="log.roll.ms",
-    )
-    message_bytes_max: int | None = key(
-        "max.message.bytes",
-        None,
-        "Maximum size of a record batch of this topic.",
-        low=0,
-        synonym="message.max.bytes",
-    )
-    timestamp_type: str | None = key(
-        "message.timestamp.type",
-        None,
-        "Whether the producer or the broker sets the record timestamps of this topic.",
-        choices=("CreateTime", "LogAppendTime"),
-        synonym="log.message.timestamp.type",
-    )
-    timestamp_before_ms_max: int | None = key(
-        "message.timestamp.before.max.ms",
-        None,
-        "Maximum time by which the timestamp of a record of this topic may be before the broker's "
-        "time.",
-        kind=ConfigType.LONG,
-        low=0,
-        synonym="log.message.timestamp.before.max.ms",
-    )
-    timestamp_after_ms_max: int | None = key(
-        "message.timestamp.after.max.ms",
-        None,
-        "Maximum time by which the timestamp of a record of this topic may be after the broker's "
-        "time.",
-        kind=ConfigType.LONG,
-        low=0,
-        synonym="log.message.timestamp.after.max.ms",
-    )
-    retention_ms: int | None = key(
-        "retention.ms",
-        None,
-        "Time for which records of this topic are kept; -1: forever.",
-        kind=ConfigType.LONG,
-        low=-1,
-        synonym="log.retention.ms",
-    )
-    retention_bytes: int | None = key(
-        "retention.bytes",
-        None,
-        "Number of bytes that a partition of this topic keeps; -1: no limit.",
-        kind=ConfigType.LONG,
-        low=-1,
-        synonym="log.retention.bytes",
-    )
-    cleanup_policy: tuple[str, ...] | None = key(
-        "cleanup.policy",
-        None,
-        "Cleanup of old records of this topic: `delete`, `compact`, both, or none (empty).",
-        choices=("delete", "compact"),
-        synonym="log.cleanup.policy",
-    )
-    delete_retention_ms: int | None = key(
-        "delete.retention.ms",
-        None,
-        "How long tombstones of this topic are kept.",
-        kind=ConfigType.LONG,
-        low=0,
-        synonym="log.cleaner.delete.retention.ms",
-    )
-    dirty_ratio_min: float | None = key(
-        "min.cleanable.dirty.ratio",
-        None,
-        "Minimum dirty ratio (fraction of the log that is new since the last compaction) at which "
-        "this topic is compacted.",
-        low=0,
-        high=1,
-        synonym="log.cleaner.min.cleanable.ratio",
-    )
-    compaction_lag_ms_min: int | None = key(
-        "min.compaction.lag.ms",
-        None,
-        "Age below which records of this topic are not compacted.",
-        kind=ConfigType.LONG,
-        low=0,
-        synonym="log.cleaner.min.compaction.lag.ms",
-    )
-    compaction_lag_ms_max: int | None = key(
-        "max.compaction.lag.ms",
-        None,
-        "Age after which records of this topic are compacted regardless of the dirty ratio.",
-        kind=ConfigType.LONG,
-        low=1,
-        synonym="log.cleaner.max.compaction.lag.ms",
-    )
-    dead_letters: bool = key(
-        "errors.deadletterqueue.group.enable",
-        False,
-        "Whether share groups may write dead letters to this topic (KIP-1191).",
-    )
-    compression_type: str = key(
-        "compression.type",
-        "producer",
-        "Batches are stored with the compression of their producer.",
-        choices=("producer",),
-        effect=False,
-    )
-    min_insync_replicas: int = key(
-        "min.insync.replicas",
-        1,
-        "There is one broker, so a partition has one replica.",
-        low=1,
-        high=1,
-        effect=False,
-    )
-    segment_index_bytes: int = key(
-        "segment.index.bytes", 10_485_760, "Indexes grow as needed.", low=4, effect=False
-    )
-    index_interval_bytes: int = key(
-        "index.interval.bytes",
-        4_096,
-        "The broker chooses the density of an index.",
-        low=0,
-        effect=False,
-    )
-    segment_jitter_ms: int = key(
-        "segment.jitter.ms",
-        0,
-        "Segments of one disk do not need to be rolled at different times.",
-        kind=ConfigType.LONG,
-        low=0,
-        effect=False,
-    )
-    file_delete_delay_ms: int = key(
-        "file.delete.delay.ms",
-        60_000,
-        "A deleted segment is removed as soon as it is not being read.",
-        kind=ConfigType.LONG,
-        low=0,
-        effect=False,
-    )
-    preallocate: bool = key("preallocate", False, "Files grow as they are written.", effect=False)
-    unclean_election: bool = key(
-        "unclean.leader.election.enable", False, "A single broker elects no leader.", effect=False
-    )
-    flush_messages: int = key(
-        "flush.messages",
-        LONG_MAX,
-        "The broker decides when records are durable.",
-        kind=ConfigType.LONG,
-        low=1,
-        effect=False,
-    )
-    flush_ms: int = key(
-        "flush.ms",
-        LONG_MAX,
-        "The broker decides when records are durable.",
-        kind=ConfigType.LONG,
-        low=0,
-        effect=False,
-    )

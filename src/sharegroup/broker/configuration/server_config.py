@@ -19,19 +19,54 @@ class ServerConfig:
     listeners: str = key(
         "listeners",
         "PLAINTEXT://127.0.0.1:9092",
-        "Address of the plain-text listener; exactly one. Port 0 selects a free port.",
+        "Addresses of the plain-text listeners, as `NAME://host:port,...`. Port 0 selects a free "
+        "port; without a host, a listener accepts connections to every address. Listeners of "
+        "controllers are not opened.",
+        kind=ConfigType.LIST,
+    )
+    advertised_listeners: str | None = key(
+        "advertised.listeners",
+        None,
+        "Addresses to which clients connect, as `NAME://host:port,...`, each for the listener of "
+        "that name. Port 0 stands for the port of the listener. A listener that is not named "
+        "advertises its own address.",
         kind=ConfigType.LIST,
     )
     advertised_host: str = key(
         "sharegroup.advertised.host",
         "",
-        "Host name to which clients connect; empty: the host of the listener.",
+        "Host name to which clients connect, for listeners that `advertised.listeners` does not "
+        "name; empty: the host of the listener.",
+    )
+    security_protocols: str = key(
+        "listener.security.protocol.map",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Security protocol of each listener, as `NAME:PROTOCOL,...`; that of each listener in use "
+        "must be PLAINTEXT.",
+    )
+    controller_listeners: tuple[str, ...] = key(
+        "controller.listener.names",
+        (),
+        "Names of listeners for controllers. The broker is its own controller, so these are not "
+        "opened; `CONTROLLER` is always one of them.",
     )
     node_id: int = key(
         "node.id", 1, "Id of this broker in metadata responses.", low=0, high=INT_MAX
     )
+    broker_id: int = key(
+        "broker.id", -1, "Id of this broker, if `node.id` is unset.", low=-1, high=INT_MAX
+    )
+    rack: str | None = key(
+        "broker.rack", None, "Rack of this broker in metadata responses; unset: none."
+    )
     log_dirs: str = key(
         "log.dirs", "sharegroup-data", "Data directory; exactly one.", kind=ConfigType.LIST
+    )
+    log_dir: str = key(
+        "log.dir",
+        "sharegroup-data",
+        "Data directory, if `log.dirs` is unset.",
+        kind=ConfigType.LIST,
     )
     durability: str = key(
         "sharegroup.durability",
@@ -69,6 +104,7 @@ class ServerConfig:
         "max.connections.per.ip.overrides",
         (),
         "Maximum number of open connections for specific addresses, as `host:number,...`.",
+        kind=ConfigType.STRING,
     )
     connection_idle_ms: int = key(
         "connections.max.idle.ms",

@@ -8,13 +8,14 @@ may become invalid when the broker's bounds change; `capped` then returns the ef
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, replace
 from typing import Any
 
 from sharegroup.broker.configuration.client_metrics_config import ClientMetricsConfig
 from sharegroup.broker.configuration.config import GroupConfig, ShareGroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import (
     ConfigType,
+    default_text,
     entries,
     kind_of,
     list_values,
@@ -22,8 +23,9 @@ from sharegroup.broker.configuration.config_values import (
     value_text,
 )
 from sharegroup.broker.configuration.group_config import BOUNDED
-from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.configuration.live_config import LiveConfig, kafka_entry
 from sharegroup.broker.configuration.settings import describe_topic
+from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.errors import InvalidConfig, InvalidRequest
 from sharegroup.protocol_enums import ConfigOperation
 
@@ -49,7 +51,7 @@ def changed_topic(
     """Return a topic's settings after ``changes``."""
     effective = {setting.name: setting.value or "" for setting in describe_topic(config, own)}
     outcome = _changed(own, changes, _kinds(TopicConfig), effective)
-    parse_part(TopicConfig, outcome)
+    check_topic_config(parse_part(TopicConfig, outcome))
     check_topic(outcome)
     return outcome
 
@@ -74,13 +76,16 @@ def changed_broker(
     config: LiveConfig, own: Mapping[str, str], changes: tuple[SettingChange, ...]
 ) -> dict[str, str]:
     """Return the broker's settings after ``changes``; the caller checks them with the cluster's."""
-    parts = [getattr(config.started, part.name) for part in fields(config.started)]
     kinds: dict[str, ConfigType] = {}
-    effective: dict[str, str] = {}
-    for part in parts:
+    effective: dict[str, str] = dict(config.started.unserved)
+    for part in config.started.parts:
         kinds |= _kinds(type(part))
         for entry in entries(type(part)):
             effective[entry.metadata["name"]] = value_text(getattr(part, entry.name))
+    for name in {change.name for change in changes} - kinds.keys():
+        entry = kafka_entry(name)
+        kinds[name] = kind_of(entry)
+        effective.setdefault(name, default_text(entry) or "")
     return _changed(own, changes, kinds, {**effective, **config.default, **config.own})
 
 

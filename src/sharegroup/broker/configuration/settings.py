@@ -8,19 +8,20 @@ default.  `setting_changes` changes settings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, replace
 from typing import Any
 
 from sharegroup.broker.configuration.client_metrics_config import ClientMetricsConfig
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import (
     ConfigType,
+    default_text,
     entries,
     kind_of,
     shown,
     value_text,
 )
-from sharegroup.broker.configuration.live_config import LiveConfig, is_dynamic
+from sharegroup.broker.configuration.live_config import Change, LiveConfig, change_of
 from sharegroup.errors import InvalidRequest
 from sharegroup.protocol_enums import ConfigSource
 
@@ -40,6 +41,11 @@ class Setting:
     text: str
     synonyms: Synonyms
     read_only: bool = False
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value is a password, which is not shown."""
+        return self.kind is ConfigType.PASSWORD
 
 
 def check_is_this_broker(name: str, *, node_id: int) -> None:
@@ -89,13 +95,22 @@ def describe_loggers(levels: Mapping[str, str]) -> Iterator[Setting]:
 
 
 def describe_broker(config: LiveConfig) -> Iterator[Setting]:
-    """Yield every key of the broker; keys that are fixed while it runs are read-only."""
-    started = config.started
-    for section_field in fields(started):
-        section = getattr(started, section_field.name)
-        for entry in entries(type(section)):
+    """Yield every key of the broker, also those of Kafka that have no effect here.
+
+    Keys that are fixed while the broker runs are read-only.
+    """
+    # Imported here, because most brokers are never asked and reading the table takes milliseconds.
+    from sharegroup.broker.configuration.kafka_keys import kafka_keys
+
+    served: set[str] = set()
+    for section in config.started.parts:
+        for entry in entries(section):
+            served.add(entry.metadata["name"])
             if not entry.metadata["internal"]:
                 yield _broker_setting(section, entry, config)
+    for name, found in kafka_keys().items():
+        if not found.entry.metadata["internal"] and name not in served:
+            yield _setting(found.entry, default_text(found.entry), config)
 
 
 def of_all_brokers(found: Iterable[Setting]) -> Iterator[Setting]:
@@ -135,7 +150,7 @@ def _describe(
             value=synonyms[0][1] if name in own else value,
             source=synonyms[0][2] if synonyms else ConfigSource.DEFAULT,
             kind=kind_of(entry),
-            text=entry.metadata["text"],
+            text=_text(entry),
             synonyms=synonyms,
         )
 
@@ -164,16 +179,25 @@ def _inherited(
 
 
 def _broker_setting(section: object, entry: Field[Any], config: LiveConfig) -> Setting:
+    """Return the setting of a broker key; ``section`` has the values of the start."""
+    started = getattr(section, entry.name)
+    return _setting(entry, None if started is None else value_text(started), config)
+
+
+def _setting(entry: Field[Any], started: str | None, config: LiveConfig) -> Setting:
     """Return the setting of a broker key.
 
-    ``section`` has the values that the broker was started with; values set since take precedence.
+    ``started`` is its value at the start; values that were set since take precedence.
     """
-    name, started = entry.metadata["name"], getattr(section, entry.name)
+    name, default = entry.metadata["name"], default_text(entry)
+    given = config.started.given
     synonyms: Synonyms = ()
-    if entry.default is not None:
-        synonyms = ((name, value_text(entry.default), ConfigSource.DEFAULT),)
-    if started != entry.default:
-        synonyms = ((name, value_text(started), ConfigSource.STATIC_BROKER), *synonyms)
+    if default is not None:
+        synonyms = ((name, default, ConfigSource.DEFAULT),)
+    if name in given:
+        started = shown(entry, given[name])
+    if name in given or started != default:
+        synonyms = ((name, started or "", ConfigSource.STATIC_BROKER), *synonyms)
     if name in config.default:
         synonyms = (
             (name, shown(entry, config.default[name]), ConfigSource.DYNAMIC_DEFAULT_BROKER),
@@ -186,7 +210,13 @@ def _broker_setting(section: object, entry: Field[Any], config: LiveConfig) -> S
         value=synonyms[0][1] if synonyms else None,
         source=synonyms[0][2] if synonyms else ConfigSource.DEFAULT,
         kind=kind_of(entry),
-        text=entry.metadata["text"],
+        text=_text(entry),
         synonyms=synonyms,
-        read_only=not is_dynamic(name),
+        read_only=change_of(name) is Change.READ_ONLY,
     )
+
+
+def _text(entry: Field[Any]) -> str:
+    """Return the documentation of a key; that of a key without an effect says so."""
+    text: str = entry.metadata["text"]
+    return text if entry.metadata["effect"] else f"{text} (Accepted, no effect.)"

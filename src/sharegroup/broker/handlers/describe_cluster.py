@@ -25,7 +25,11 @@ def handle(
         raise _wrong_endpoint(request.endpoint_type)
     node = parts.node
     broker = DescribeClusterBroker(
-        broker_id=BrokerId(node.node_id), host=node.host, port=i32(node.port), is_fenced=False
+        broker_id=BrokerId(node.node_id),
+        host=node.host,
+        port=i32(node.port),
+        rack=node.rack,
+        is_fenced=False,
     )
     return DescribeClusterResponse(
         throttle_time=NO_THROTTLE,

@@ -97,12 +97,14 @@ def _result(
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=setting.name,
-        value=setting.value,
+        value=None if setting.is_sensitive else setting.value,
         read_only=setting.read_only,
         config_source=i8(setting.source),
-        is_sensitive=False,
+        is_sensitive=setting.is_sensitive,
         synonyms=tuple(
-            DescribeConfigsSynonym(name=name, value=value, source=i8(source))
+            DescribeConfigsSynonym(
+                name=name, value=None if setting.is_sensitive else value, source=i8(source)
+            )
             for name, value, source in (setting.synonyms if request.include_synonyms else ())
         ),
         config_type=i8(setting.kind),

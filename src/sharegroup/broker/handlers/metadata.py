@@ -244,7 +244,7 @@ def _response(parts: Parts, topics: Iterable[MetadataResponseTopic]) -> Metadata
         throttle_time=NO_THROTTLE,
         brokers=(
             MetadataResponseBroker(
-                node_id=BrokerId(node.node_id), host=node.host, port=i32(node.port)
+                node_id=BrokerId(node.node_id), host=node.host, port=i32(node.port), rack=node.rack
             ),
         ),
         cluster_id=parts.topics.catalog.cluster_id,

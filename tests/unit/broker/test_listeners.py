@@ -1,0 +1,127 @@
+"""Listeners: where they accept connections, what they advertise, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.configuration.listeners import Listener, parse_listeners
+from sharegroup.errors import InvalidConfig
+
+LOCAL = "PLAINTEXT://127.0.0.1:9092"
+
+
+def listeners(insecure: bool = False, **values: str) -> tuple[Listener, ...]:
+    names = {name.replace("_", "."): value for name, value in values.items()}
+    return parse_listeners(Config.parse(names).server, insecure=insecure)
+
+
+def advertised(found: Listener) -> tuple[str, int]:
+    return found.advertised_host, found.advertised_port
+
+
+def test_listener_advertises_its_own_address() -> None:
+    [found] = listeners(listeners=LOCAL)
+    assert (found.name, found.host, found.port) == ("PLAINTEXT", "127.0.0.1", 9092)
+    assert advertised(found) == ("127.0.0.1", 0)
+    assert not found.is_narrowed
+
+
+def test_advertised_listener_replaces_host_and_port() -> None:
+    [found] = listeners(listeners=LOCAL, advertised_listeners="PLAINTEXT://queue.local:19092")
+    assert advertised(found) == ("queue.local", 19092)
+
+
+def test_older_key_gives_the_host_alone() -> None:
+    [found] = listeners(listeners=LOCAL, sharegroup_advertised_host="queue.local")
+    assert advertised(found) == ("queue.local", 0)
+
+
+def test_stock_file_listens_on_loopback_for_clients_of_this_machine() -> None:
+    values = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "advertised_listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        "controller_listener_names": "CONTROLLER",
+    }
+    [found] = listeners(**values)
+    assert (found.host, found.port, found.is_narrowed) == ("127.0.0.1", 9092, True)
+    assert advertised(found) == ("localhost", 9092)
+    [opened] = listeners(insecure=True, **values)
+    assert (opened.host, opened.is_narrowed) == ("0.0.0.0", False)
+
+
+def test_listeners_of_a_compose_file_are_all_opened() -> None:
+    found = listeners(
+        insecure=True,
+        listeners="CONTROLLER://:29093,PLAINTEXT_HOST://:9092,PLAINTEXT://:19092",
+        advertised_listeners="PLAINTEXT_HOST://localhost:9092,PLAINTEXT://broker:19092",
+        listener_security_protocol_map=(
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT"
+        ),
+        controller_listener_names="CONTROLLER",
+    )
+    assert [(opened.name, opened.port, *advertised(opened)) for opened in found] == [
+        ("PLAINTEXT_HOST", 9092, "localhost", 9092),
+        ("PLAINTEXT", 19092, "broker", 19092),
+    ]
+
+
+def test_controllers_may_have_any_name() -> None:
+    [found] = listeners(
+        listeners=f"RAFT://127.0.0.1:9093,{LOCAL}", controller_listener_names="RAFT"
+    )
+    assert found.name == "PLAINTEXT"
+
+
+def test_names_are_not_case_sensitive() -> None:
+    [found] = listeners(listeners="plaintext://[::1]:9092", advertised_listeners=LOCAL)
+    assert (found.name, found.host) == ("PLAINTEXT", "::1")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"listeners": "PLAINTEXT://127.0.0.1"}, "must be NAME://host:port"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:"}, "must be NAME://host:port"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:http"}, "must be NAME://host:port"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:70000"}, "must be NAME://host:port"),
+        ({"listeners": "127.0.0.1:9092"}, "must be NAME://host:port"),
+        ({"listeners": ""}, "no listener for clients"),
+        ({"listeners": "CONTROLLER://127.0.0.1:9093"}, "no listener for clients"),
+        ({"listeners": f"{LOCAL},{LOCAL}9"}, "must be NAME"),
+        ({"listeners": f"{LOCAL},PLAINTEXT://127.0.0.1:9093"}, "two listeners named PLAINTEXT"),
+        ({"listeners": "SASL_SSL://127.0.0.1:9093"}, "SASL_SSL, but this broker serves only"),
+        ({"listeners": "EXTERNAL://127.0.0.1:9093"}, "must say which protocol the listener EXTERN"),
+        (
+            {"listeners": LOCAL, "listener.security.protocol.map": "PLAINTEXT:SSL"},
+            "protocol SSL, but this broker serves only PLAINTEXT",
+        ),
+        ({"listeners": LOCAL, "listener.security.protocol.map": "PLAINTEXT"}, "NAME:PROTOCOL"),
+        ({"listeners": LOCAL, "advertised.listeners": "OTHER://a:1"}, "names OTHER, but"),
+        ({"listeners": LOCAL, "advertised.listeners": "localhost:1"}, "advertised.listeners must"),
+        ({"listeners": LOCAL, "advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "every address"),
+        ({"listeners": LOCAL, "advertised.listeners": "PLAINTEXT://:1"}, "every address"),
+        ({"listeners": "PLAINTEXT://:9092"}, "--insecure"),
+        ({"listeners": "PLAINTEXT://192.0.2.1:9092"}, "--insecure"),
+        (
+            {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://queue:9092"},
+            "--insecure",
+        ),
+    ],
+)
+def test_listeners_that_cannot_be_served_are_refused(values: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        parse_listeners(Config.parse(values).server, insecure=False)
+
+
+def test_two_listeners_on_one_port_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="same port"):
+        listeners(
+            listeners=f"{LOCAL},INTERNAL://127.0.0.1:9092",
+            listener_security_protocol_map="PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+        )
+
+
+def test_listener_on_every_address_needs_an_advertised_host() -> None:
+    with pytest.raises(InvalidConfig, match=r"advertised\.listeners=PLAINTEXT://HOST:9092"):
+        listeners(insecure=True, listeners="PLAINTEXT://0.0.0.0:9092")
