@@ -15,8 +15,8 @@ from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
-from sharegroup.broker.key_checks import KeyChecks
 from sharegroup.broker.late_requests import LateRequests
+from sharegroup.broker.produced_batches import ProducedBatches
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.share.dead_letters import DeadLetters
@@ -72,13 +72,13 @@ class Parts:
     client_telemetry: ClientTelemetry
     slices: Slices = field(init=False)
     record_jobs: RecordJobs = field(init=False)
-    key_checks: KeyChecks = field(init=False)
+    produced_batches: ProducedBatches = field(init=False)
     late_requests: LateRequests = field(default_factory=LateRequests)
 
     def __post_init__(self) -> None:
         self.slices = Slices(self.clock, self.requests.total_seconds)
         self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
-        self.key_checks = KeyChecks(self.record_jobs)
+        self.produced_batches = ProducedBatches(self.record_jobs)
 
     def seen_as(self, node: Node) -> Parts:
         """Return the same parts for the connections of a listener that advertises ``node``.

@@ -31,6 +31,9 @@ CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD
 LEVELS = {GZIP: 6, LZ4: 9, ZSTD: 3}
 """Kafka's default compression levels."""
 
+LZ4_PIECE_BYTES = 64 * 1024
+"""Size of the pieces given to lz4's compressor: a millisecond of work at the default level."""
+
 GZIP_WINDOW = 31
 """zlib's code for a gzip header and the largest window."""
 GZIP_MEMBERS_MAX = 1_000
@@ -55,24 +58,31 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_WINDOW_BYTES_MAX = 128 * 1024 * 1024
 
 
-def compress(codec: int, payload: Buffer) -> bytes:
-    """Return the payload compressed with ``codec``, at Kafka's default level."""
+def compress(codec: int, payload: Buffer, *, level: int | None = None) -> bytes:
+    """Return the payload compressed with ``codec``; at Kafka's default level if it is None."""
+    if level is None:
+        level = LEVELS.get(codec)
     match codec:
         case 0:
             return bytes(payload)
         case 1:
-            return bytes(cramjam.gzip.compress(payload, level=LEVELS[GZIP]))
+            return bytes(cramjam.gzip.compress(payload, level=level))
         case 2:
             return _snappy_blocks(payload)
         case 3:
-            compressor = cramjam.lz4.Compressor(
-                level=LEVELS[LZ4], content_checksum=False, block_linked=False
-            )
-            compressor.compress(bytes(payload))
-            return bytes(compressor.finish())
+            return _lz4_frame(payload, level)
         case 4:
-            return bytes(cramjam.zstd.compress(payload, level=LEVELS[ZSTD]))
+            return bytes(cramjam.zstd.compress(payload, level=level))
     raise UnsupportedCompressionType(f"expected codec 0 to 4, found {codec}")
+
+
+def _lz4_frame(payload: Buffer, level: int | None) -> bytes:
+    """Return one frame; the compressor gets pieces, because it works under the interpreter lock."""
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    with memoryview(payload) as view:
+        for start in range(0, len(view), LZ4_PIECE_BYTES):
+            compressor.compress(bytes(view[start : start + LZ4_PIECE_BYTES]))
+    return bytes(compressor.finish())
 
 
 def decompress(codec: int, payload: Buffer, *, bytes_max: int) -> Buffer:

@@ -24,7 +24,7 @@ from kio.static.primitive import i8
 
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.key_checks import WAITING_BYTES_MAX
+from sharegroup.broker.produced_batches import WAITING_BYTES_MAX
 from sharegroup.broker.record_jobs import NICE, _in_thread
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import TopicName
@@ -262,8 +262,8 @@ def test_batches_of_a_partition_keep_their_order_after_a_large_one(tmp_path: Pat
 
         answers = await produce_to(broker, batch(2_000, 0), batch(1, 2_000), batch(2_000, 2_001))
         assert answers == [(0, 0), (0, 2_000), (0, 2_001)]
-        assert broker.running.parts.key_checks.last == {}
-        assert broker.running.parts.key_checks.waiting_bytes == 0
+        assert broker.running.parts.produced_batches.last == {}
+        assert broker.running.parts.produced_batches.waiting_bytes == 0
 
     run(scenario, tmp_path)
 

@@ -24,7 +24,7 @@ from sharegroup.broker.cluster.data_directory import (
 )
 from sharegroup.broker.cluster.features import FIRST_LEVELS
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.configuration.log_config import LogConfig
+from sharegroup.broker.configuration.log_config import RECORD_BYTES_MAX, LogConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
 from sharegroup.errors import (
     FencedLeaderEpoch,
@@ -44,6 +44,8 @@ from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.log.retention import Retention
 from sharegroup.storage.segment.read_ahead import ReadAhead
 from sharegroup.storage.segment.segment import SegmentLimits
+from sharegroup.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from sharegroup.wire.recompression import TargetCompression
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +72,18 @@ class LogSettings(NamedTuple):
     append_time: bool
     timestamp_before_ms_max: int
     timestamp_after_ms_max: int
+    target: TargetCompression | None
+    """The codec in which batches are stored; None is that of their producers."""
+    record_bytes_max: int | None
+    """Maximum size of a record after decompression; None is any size."""
     retention: Retention
     """The limits of retention; there are none unless ``cleanup.policy`` contains ``delete``."""
     compaction: CompactionSettings | None
     """None for a topic that is not compacted."""
     is_compacted_only: bool
     """Whether compaction is the only reason to remove records."""
+    reads_records: bool
+    """Whether the records of a produced batch may have to be read before it is appended."""
 
 
 class Topics:
@@ -182,6 +190,10 @@ class Topics:
         if compaction is not None:
             # Only closed segments are compacted, so the active one has to close in time.
             segment_ms = min(segment_ms, compaction.lag_ms_max)
+        target = _target(own, broker)
+        record_bytes_max: int | None = _own_or(own.record_bytes_max, broker.record_bytes_max)
+        if record_bytes_max == RECORD_BYTES_MAX:
+            record_bytes_max = None
         return LogSettings(
             segments=SegmentLimits(
                 bytes=own.internal_segment_bytes
@@ -196,9 +208,12 @@ class Topics:
             timestamp_after_ms_max=_own_or(
                 own.timestamp_after_ms_max, broker.timestamp_after_ms_max
             ),
+            target=target,
+            record_bytes_max=record_bytes_max,
             retention=_retention(own, broker) if "delete" in policy else Retention(),
             compaction=compaction,
             is_compacted_only=compaction is not None and "delete" not in policy,
+            reads_records=bool(compaction or target or record_bytes_max),
         )
 
     def named(self, name: TopicName, partition: int) -> tuple[Topic, PartitionLog]:
@@ -455,6 +470,25 @@ def _retention(own: TopicConfig, broker: LogConfig) -> Retention:
     size = _own_or(own.retention_bytes, broker.retention_bytes)
     ahead_ms_max = _own_or(own.timestamp_after_ms_max, broker.timestamp_after_ms_max)
     return Retention(None if ms < 0 else ms, None if size < 0 else size, ahead_ms_max)
+
+
+def _target(own: TopicConfig, broker: LogConfig) -> TargetCompression | None:
+    """Return the codec and the level of ``compression.type``; None for ``producer``."""
+    name = _own_or(own.compression_type, broker.compression_type)
+    match name:
+        case "producer":
+            return None
+        case "gzip":
+            level = _own_or(own.gzip_level, broker.gzip_level)
+            return TargetCompression(GZIP, None if level < 0 else level)
+        case "lz4":
+            return TargetCompression(LZ4, _own_or(own.lz4_level, broker.lz4_level))
+        case "zstd":
+            return TargetCompression(ZSTD, _own_or(own.zstd_level, broker.zstd_level))
+        case "snappy":
+            return TargetCompression(SNAPPY, None)
+    assert name == "uncompressed", "checked when it was set"
+    return TargetCompression(NONE, None)
 
 
 def _compaction(own: TopicConfig, broker: LogConfig) -> CompactionSettings:

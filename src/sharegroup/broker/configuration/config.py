@@ -22,8 +22,8 @@ from sharegroup.broker.configuration.group_config import (
 )
 from sharegroup.broker.configuration.log_config import LogConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.configuration.transaction_config import TransactionConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
+from sharegroup.broker.configuration.transaction_config import TransactionConfig
 from sharegroup.errors import InvalidConfig
 
 __all__ = [

@@ -145,6 +145,8 @@ def _parse_number(entry: Field[Any], text: str) -> int | float:
     if not _NUMBER[is_whole].fullmatch(text):
         raise InvalidConfig(f"{name} must be a {'whole ' * is_whole}number, not {text[:100]!r}")
     number = int(text) if is_whole else float(text)
+    if name == "compression.gzip.level" and number == 0:
+        raise InvalidConfig(f"{name} must be between 1 and 9, or -1 for gzip's default, not 0")
     for lower, upper in ((low, high), _LIMITS.get(kind_of(entry), (None, None))):
         if (lower is not None and number < lower) or (upper is not None and number > upper):
             raise InvalidConfig(f"{name} must be {_range_text(lower, upper)}, not {number}")

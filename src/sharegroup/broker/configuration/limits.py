@@ -247,9 +247,10 @@ RECORDS: tuple[Limit, ...] = (
         answer="the dead letter has no copy of its record",
     ),
     Limit(
-        setting="broker.key_checks:WAITING_BYTES_MAX",
+        setting="broker.produced_batches:WAITING_BYTES_MAX",
         unit="bytes",
-        bounds="large batches for compacted topics that wait for the check of their keys",
+        bounds="batches that wait until their records are checked or compressed (large batches for "
+        "compacted topics; topics with a compression.type)",
         answer="REQUEST_TIMED_OUT",
         metric="sharegroup_record_jobs_waiting",
         memory_each=1,

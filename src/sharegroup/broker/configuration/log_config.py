@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import LONG_MAX, ConfigType, key
 
-COMPRESSION_TYPES = ("producer",)
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 RECORD_BYTES_MAX = 2**31 - 9
 """The largest record that Kafka can hold in memory."""

@@ -2,6 +2,8 @@
 
 The bytes of a batch stay as the producer sent them, except for its header.  There the broker writes
 the base offset, the leader epoch and, with ``message.timestamp.type=LogAppendTime``, the timestamp.
+Records are read only for topics that need it (`produced_batches`), such as one with a codec of its
+own.
 All partitions of a request are appended at once, in order, before the next request is handled.
 This keeps the sequences of an idempotent producer in order.
 
@@ -30,11 +32,12 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.produced_batches import needed
+from sharegroup.broker.record_errors import RecordError, errors_of_records
 from sharegroup.core.transactions.records import TransactionPartition
 from sharegroup.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
-    InvalidTimestamp,
     InvalidTopic,
     KafkaError,
     MessageTooLarge,
@@ -54,7 +57,6 @@ from sharegroup.wire.batches import (
     stamp_append_time,
     validate,
 )
-from sharegroup.wire.record_walk import small_records
 
 if TYPE_CHECKING:
     # At run time only the versions that clients use are imported.
@@ -85,7 +87,7 @@ class Appended(NamedTuple):
 
 Result = Appended | KafkaError
 WaitingAppend = asyncio.Task[Result]
-"""An append that waits for the check of the keys of a large batch."""
+"""An append of a batch whose records are checked or compressed before."""
 
 Results = list[tuple["TopicProduceData", list[tuple[int, Result | WaitingAppend]]]]
 """The topics of a request, each with its partition indexes and their results."""
@@ -306,16 +308,17 @@ def _append(
         settings = parts.topics.settings(found)
         batch: Any = data.records  # Dispatch has it decoded as a `Writable`, which kio cannot say.
         now_ms = parts.clock.wall_ms()
-        header = _check(batch, settings, f"{found.name}-{data.index}", now_ms)
+        where = f"{found.name}-{data.index}"
+        header = _check(batch, settings, where)
         if header.is_transactional:
             if transaction is None:
                 raise TransactionalIdAuthorizationFailed(
-                    f"{found.name}-{data.index}: a transactional batch in a request without a "
-                    "transactional id"
+                    f"{where}: a transactional batch in a request without a transactional id"
                 )
             transaction.check_first(header, log.producers)
-        if settings.compaction is not None or parts.key_checks.last:
-            later = _check_keys(parts, log, batch, header, settings, transaction)
+        times = None if settings.append_time else _refused_times(header, settings, now_ms)
+        if times or settings.reads_records or parts.produced_batches.last:
+            later = _prepare(parts, log, batch, header, settings, times, transaction)
             if later is not None:
                 return later
         return _written(log, batch, settings, now_ms)
@@ -330,7 +333,7 @@ def _written(log: PartitionLog, batch: Writable, settings: LogSettings, now_ms: 
     return Appended(log.append(batch, now_ms=now_ms), log, None)
 
 
-def _check(batch: Writable | None, settings: LogSettings, where: str, now_ms: int) -> BatchHeader:
+def _check(batch: Writable | None, settings: LogSettings, where: str) -> BatchHeader:
     """Return the header of the only batch; raise if there is not exactly one valid batch."""
     if not batch:
         raise InvalidRecord(f"{where}: expected one record batch, found none")
@@ -346,47 +349,54 @@ def _check(batch: Writable | None, settings: LogSettings, where: str, now_ms: in
     if len(headers) != 1:
         raise InvalidRecord(f"{where}: expected one record batch, found {len(headers)}")
     header = headers[0]
-    if not settings.append_time:
-        # Only the timestamps in the header are checked, not those of each record.
-        first, largest = header.first_timestamp, header.max_timestamp
-        earliest = now_ms - settings.timestamp_before_ms_max
-        latest = now_ms + settings.timestamp_after_ms_max
-        if largest > latest or first > latest or (first < earliest and first != NO_TIMESTAMP):
-            raise InvalidTimestamp(
-                f"{where}: timestamps {first} (first) and {largest} (largest) must lie within "
-                f"{earliest} and {latest} (message.timestamp.before.max.ms and .after.max.ms)"
-            )
     return header
 
 
-def _check_keys(
+def _refused_times(
+    header: BatchHeader, settings: LogSettings, now_ms: int
+) -> tuple[int, int] | None:
+    """Return the allowed range of timestamps if the batch violates it, otherwise None.
+
+    Only the first and the largest timestamp are checked, which the header has.
+    """
+    first, largest = header.first_timestamp, header.max_timestamp
+    earliest = now_ms - settings.timestamp_before_ms_max
+    latest = now_ms + settings.timestamp_after_ms_max
+    if largest > latest or first > latest or (first < earliest and first != NO_TIMESTAMP):
+        return earliest, latest
+    return None
+
+
+def _prepare(
     parts: Parts,
     log: PartitionLog,
     batch: Writable,
     header: BatchHeader,
     settings: LogSettings,
+    times: tuple[int, int] | None,
     transaction: ProducedTransaction | None,
 ) -> WaitingAppend | None:
-    """Check that all records have keys, because compaction would remove records without a key.
+    """Read the records if the topic needs it, and compress them in its codec.
 
-    Returns None if the batch can be appended now.  A large batch is checked in steps, and later
-    batches of its partition wait for it.
+    Returns None if the batch can be appended now.  Later batches of a partition wait for those that
+    are being prepared.
     """
-    if log.key not in parts.key_checks.last:
-        if settings.compaction is None:
-            return None
-        records = small_records(batch, header)
-        if records is not None:
-            if any(record.key is None for record in records):
-                raise InvalidRecord("cleanup.policy=compact does not allow records without a key")
-            return None
+    needs = needed(
+        header,
+        keys=settings.compaction is not None,
+        target=settings.target,
+        record_bytes_max=settings.record_bytes_max,
+        times=times,
+    )
 
-    def append() -> Appended:
+    def append(prepared: Writable) -> Appended:
+        if prepared is not batch:
+            _check(prepared, settings, str(log))
         if transaction is not None:
             transaction.verify(parts.transactions.coordinator())  # It may have ended meanwhile.
-        return _written(log, batch, settings, parts.clock.wall_ms())
+        return _written(log, prepared, settings, parts.clock.wall_ms())
 
-    return parts.key_checks.append_later(log.key, batch, header, append)
+    return parts.produced_batches.prepare(log.key, batch, header, needs, append)
 
 
 def _without_reply(results: Results) -> Encoded | Later[Encoded]:
@@ -499,7 +509,7 @@ def _fields(version: int, index: int, result: Result | WaitingAppend) -> dict[st
             "base_offset": -1,
             "log_append_time": None,
         }
-        start_offset, message = -1, str(result)
+        start_offset, message, records = -1, str(result), errors_of_records(result)
     else:
         fields = {
             "index": index,
@@ -507,13 +517,22 @@ def _fields(version: int, index: int, result: Result | WaitingAppend) -> dict[st
             "base_offset": result.ticket.base_offset,
             "log_append_time": _time(result.append_time_ms),
         }
-        start_offset, message = result.log.start_offset, None
+        start_offset, message, records = result.log.start_offset, None, ()
     if version >= LOG_START_VERSION:
         fields["log_start_offset"] = start_offset
     if version >= ERROR_MESSAGE_VERSION:
-        fields["record_errors"] = ()
+        fields["record_errors"] = _record_errors(version, records) if records else ()
         fields["error_message"] = message
     return fields
+
+
+def _record_errors(version: int, records: tuple[RecordError, ...]) -> tuple[Any, ...]:
+    """Return the records that made the batch be refused, as the response names them (KIP-467)."""
+    make = response_module(0, version).BatchIndexAndErrorMessage
+    return tuple(
+        make(batch_index=record.position, batch_index_error_message=record.text)
+        for record in records
+    )
 
 
 def _time(milliseconds: int | None) -> dt.datetime | None:

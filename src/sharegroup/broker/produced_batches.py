@@ -1,0 +1,225 @@
+"""Prepares batches of producers whose records have to be read before they are appended.
+
+A topic may need that for three reasons: records of a compacted topic must have keys, a topic with a
+``compression.type`` stores its batches with another codec, and it may limit the size of a record.
+A batch that is refused for its records is read, too, to name them.  Small batches that need not be
+compressed are read at once.  Others are walked in pieces (`record_jobs`), and meanwhile later
+batches for the same partition wait behind them.  So batches keep their order, and the sequence
+numbers of an idempotent producer stay in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from sharegroup.broker.record_errors import RecordError, RecordsOutOfTime, RecordsWithoutKey
+from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.errors import InvalidRecord, KafkaError, RequestTimedOut
+from sharegroup.ids import TopicIdPartition
+from sharegroup.wire.batches import BatchHeader, Buffer, Writable
+from sharegroup.wire.compression import NONE
+from sharegroup.wire.recompression import TargetCompression, check_sizes, recompressed
+from sharegroup.wire.record_faults import records_out_of_time, records_without_key
+from sharegroup.wire.record_walk import (
+    SMALL_BYTES,
+    UNREADABLE,
+    Walk,
+    WalkStep,
+    body_of,
+    every_record_has_a_key,
+    finish,
+    small_records,
+)
+
+T = TypeVar("T")
+
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of batches that wait for their preparation, of all partitions; one may be larger."""
+
+
+class Preparation(NamedTuple):
+    """What a batch needs before it is appended; nothing, unless a field says so."""
+
+    keys: bool = False
+    """Whether every record must have a key."""
+    target: TargetCompression | None = None
+    """The codec in which the batch is stored; None keeps the batch as it is."""
+    record_bytes_max: int | None = None
+    """The largest record that is allowed; None is any size."""
+    times: tuple[int, int] | None = None
+    """The first and the last allowed timestamp, for a batch that is refused for its timestamps."""
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether small batches have to be walked, too."""
+        return self.target is not None or self.record_bytes_max is not None
+
+
+NOTHING = Preparation()
+
+
+class ProducedBatches:
+    """The batches that wait for their preparation."""
+
+    __slots__ = ("_jobs", "last", "waiting_bytes")
+
+    def __init__(self, jobs: RecordJobs) -> None:
+        self._jobs = jobs
+        self.last: dict[TopicIdPartition, asyncio.Task[object]] = {}
+        """The last waiting append of each partition."""
+        self.waiting_bytes = 0
+
+    def prepare(
+        self,
+        partition: TopicIdPartition,
+        batch: Writable,
+        header: BatchHeader,
+        needs: Preparation,
+        append: Callable[[Writable], T],
+    ) -> asyncio.Task[T | KafkaError] | None:
+        """Return None if the batch can be appended as it is, or a task that appends it later.
+
+        Raises KafkaError if the batch is refused.
+        """
+        if partition not in self.last:
+            if needs is NOTHING:
+                return None
+            if not needs.reads_all and _is_checked(batch, header, needs):
+                return None
+        return self._append_later(partition, batch, header, needs, append)
+
+    def _append_later(
+        self,
+        partition: TopicIdPartition,
+        batch: Writable,
+        header: BatchHeader,
+        needs: Preparation,
+        append: Callable[[Writable], T],
+    ) -> asyncio.Task[T | KafkaError]:
+        """Call ``append`` when the batch is ready and earlier ones are appended or refused."""
+        size = len(batch)
+        if self.waiting_bytes and self.waiting_bytes + size > WAITING_BYTES_MAX:
+            raise RequestTimedOut(
+                f"batches of {self.waiting_bytes} bytes wait to be checked or compressed, the "
+                f"limit is {WAITING_BYTES_MAX}; send this batch again later"
+            )
+        self.waiting_bytes += size
+        work = self._append(batch, header, needs, append, after=self.last.get(partition))
+        task = asyncio.get_running_loop().create_task(work)
+        self.last[partition] = task
+        task.add_done_callback(lambda done: self._ended(partition, done, size))
+        return task
+
+    def _ended(self, partition: TopicIdPartition, task: asyncio.Task[object], size: int) -> None:
+        self.waiting_bytes -= size
+        if self.last.get(partition) is task:
+            del self.last[partition]
+
+    async def _append(
+        self,
+        batch: Writable,
+        header: BatchHeader,
+        needs: Preparation,
+        append: Callable[[Writable], T],
+        *,
+        after: asyncio.Task[object] | None,
+    ) -> T | KafkaError:
+        if after is not None:
+            await asyncio.wait((after,))
+        try:
+            walk = _prepared(batch, header, needs, self._jobs.bytes_max)
+            return append(await self._jobs.complete(walk))
+        except KafkaError as error:
+            return error
+
+
+def _is_checked(batch: Writable, header: BatchHeader, needs: Preparation) -> bool:
+    """Check a small batch at once; return False for a large or unreadable one.
+
+    Raises KafkaError if it is refused.
+    """
+    records = small_records(batch, header)
+    if records is None:
+        return False
+    if needs.times is None and all(record.key is not None for record in records):
+        return True
+    try:
+        body = finish(body_of(batch, header, bytes_max=SMALL_BYTES))
+        finish(_checked(body, header, needs))
+    except UNREADABLE as error:
+        raise _unreadable(error) from error
+    return True
+
+
+def _prepared(
+    batch: Writable, header: BatchHeader, needs: Preparation, bytes_max: int
+) -> Walk[Writable]:
+    """Return the batch as it is to be appended; raise KafkaError if it is refused."""
+    if needs is NOTHING or (not needs.reads_all and _is_checked(batch, header, needs)):
+        return batch
+    yield WalkStep.BEGIN
+    try:
+        body = yield from body_of(batch, header, bytes_max=bytes_max)
+        yield from _checked(body, header, needs)
+    except UNREADABLE as error:
+        raise _unreadable(error) from error
+    if needs.target is None:
+        return batch
+    packed = yield partial(recompressed, header, body, needs.target)
+    assert isinstance(packed, bytearray), "the work of a step was not done"
+    return packed
+
+
+def _unreadable(error: Exception) -> InvalidRecord:
+    return InvalidRecord(f"the records cannot be read: {error}")
+
+
+def _checked(body: Buffer, header: BatchHeader, needs: Preparation) -> Walk[None]:
+    """Raise KafkaError for records that the topic refuses."""
+    if needs.times is not None:
+        yield from _refuse_times(body, header, *needs.times)
+    if needs.keys and not (yield from every_record_has_a_key(body, header)):
+        indexes = yield from records_without_key(body, header)
+        text = "the topic is compacted (cleanup.policy), but the record has no key"
+        raise RecordsWithoutKey(tuple(RecordError(index, text) for index in indexes))
+    if needs.reads_all:
+        limit = len(body) if needs.record_bytes_max is None else needs.record_bytes_max
+        yield from check_sizes(body, header, record_bytes_max=limit)
+
+
+def _refuse_times(body: Buffer, header: BatchHeader, earliest: int, latest: int) -> Walk[None]:
+    found = yield from records_out_of_time(body, header, earliest=earliest, latest=latest)
+    records = tuple(
+        RecordError(index, f"timestamp {timestamp} is not within {earliest} and {latest}")
+        for index, timestamp in found
+    )
+    raise RecordsOutOfTime(_times_text(header, earliest, latest), records)
+
+
+def _times_text(header: BatchHeader, earliest: int, latest: int) -> str:
+    """Return the error text for timestamps that are not valid."""
+    return (
+        f"timestamps {header.first_timestamp} (first) and {header.max_timestamp} (largest) must "
+        f"lie within {earliest} and {latest} (message.timestamp.before.max.ms and .after.max.ms)"
+    )
+
+
+def needed(
+    header: BatchHeader,
+    *,
+    keys: bool,
+    target: TargetCompression | None,
+    record_bytes_max: int | None,
+    times: tuple[int, int] | None,
+) -> Preparation:
+    """Return what the batch needs in its topic; the same object if it needs nothing."""
+    if target is not None and target.codec == header.codec:
+        target = None  # As in Kafka: a batch with the right codec is kept, at any level.
+    if header.codec == NONE and target is None:
+        record_bytes_max = None  # As in Kafka, the limit is for records that are decompressed.
+    if not keys and target is None and record_bytes_max is None and times is None:
+        return NOTHING
+    return Preparation(keys, target, record_bytes_max, times)
