@@ -41,6 +41,7 @@ FIXED_HERE = {
     "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
     "share.coordinator.cached.buffer.max.bytes",
+    "transaction.partition.verification.enable",
 }
 """Keys that Kafka changes while it runs, and this broker does not."""
 

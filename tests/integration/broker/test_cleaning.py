@@ -150,7 +150,6 @@ async def keyed(running: TestBroker, count: int, **settings: str) -> PartitionLo
     async with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
         for number in range(count):
             await producer.send_and_wait(TOPIC, bytes(600), key=b"%d" % (number % 3))
-    await running.running.directory.checkpoint()
     return topics.named(TOPIC, 0)[1]
 
 
@@ -163,6 +162,37 @@ def test_a_compacted_topic_keeps_the_newest_record_of_each_key(tmp_path: Path) -
             await passed(running, clock, 16)
             assert (log.start_offset, log.end_offset, log.cleaned_to) == (0, 12, 11)
             assert log.size < before / 2
+
+    asyncio.run(main())
+
+
+def test_compaction_takes_the_checkpoint_that_it_needs(tmp_path: Path) -> None:
+    """Checkpoints come every 30 seconds, and the cleaner looks at the logs every 15."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
+            log = await keyed(running, 12, cleanup_policy="compact")
+            await running.create_topic("others")
+            async with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+                await producer.send_and_wait("others", b"value")
+            other = running.running.parts.topics.named(TopicName("others"), 0)[1]
+            assert log.recovery_point == 0
+            await passed(running, clock, 16)
+            assert (log.recovery_point, log.cleaned_to) == (12, 11)
+            assert other.recovery_point == 0
+
+    asyncio.run(main())
+
+
+def test_log_that_needs_no_compaction_gets_no_checkpoint_for_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
+            settings = {"cleanup_policy": "compact", "min_compaction_lag_ms": "3600000"}
+            log = await keyed(running, 12, **settings)
+            await passed(running, clock, 16)
+            assert (log.recovery_point, log.cleaned_to) == (0, 0)
 
     asyncio.run(main())
 
@@ -210,12 +240,21 @@ def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path) -> None
     asyncio.run(main())
 
 
+def offsets_log(running: TestBroker) -> PartitionLog:
+    """The only log of `__consumer_offsets` with records."""
+    topics = running.running.parts.topics
+    offsets = topics.catalog.topic(CONSUMER_OFFSETS)
+    (log,) = [opened for opened in topics.opened(offsets) if opened.size]
+    return log
+
+
 def test_groups_are_the_same_after_their_topic_was_compacted(tmp_path: Path) -> None:
     """Ten members come and go; of their records little is left, and of the group all."""
     settings = {"offsets.topic.segment.bytes": "1024", "log.cleaner.backoff.ms": "20"}
 
     async def main() -> None:
-        async with broker(settings, data=str(tmp_path)) as running:
+        off = {**settings, "log.cleaner.enable": "false"}
+        async with broker(off, data=str(tmp_path)) as running:
             topics = running.running.parts.topics
             await topics.create(TOPIC, partitions=3, settings={})
             for _ in range(10):
@@ -226,13 +265,13 @@ def test_groups_are_the_same_after_their_topic_was_compacted(tmp_path: Path) -> 
                     fetch_max_wait_ms=10,  # Closing waits for the fetch that is under way.
                 ) as consumer:
                     await consumer.poll(0.01)
-            offsets = topics.catalog.topic(CONSUMER_OFFSETS)
-            (log,) = [opened for opened in topics.opened(offsets) if opened.size]
-            before, pictures = log.size, await described(running)
-            await running.running.directory.checkpoint()
+            before, pictures = offsets_log(running).size, await described(running)
+        async with broker(settings, data=str(tmp_path)) as running:
+            log = offsets_log(running)
             async with asyncio.timeout(10):
                 while log.size > before / 2:
                     await running.running.directory.drain()
+            assert await described(running) == pictures
         async with broker(settings, data=str(tmp_path)) as running:
             assert await described(running) == pictures
 

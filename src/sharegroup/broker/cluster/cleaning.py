@@ -90,6 +90,7 @@ class Cleaning:
 
     async def compact(self) -> None:
         """Compact once every log that needs it, beginning with the highest dirty ratio."""
+        await self._checkpoint()
         failed: set[TopicIdPartition] = set()
         while (dirtiest := await self._dirtiest(failed)) is not None:
             topic, log_, compactable, limits = dirtiest
@@ -103,6 +104,29 @@ class Cleaning:
                 _report_failure(topic, log_.key, error)
             else:
                 _report_pass(topic, log_.key, compacted)
+
+    async def _checkpoint(self) -> None:
+        """Take a checkpoint of the logs that need compaction but for their recovery points.
+
+        Checkpoints of all logs come every 30 seconds, which a small segment must not wait for.
+        """
+        looked_at, due, now_ms = 0, [], self._clock.wall_ms()
+        for topic in self._topics.catalog.topics():
+            compaction = self._topics.settings(topic).compaction
+            if compaction is None:
+                continue
+            for log_ in self._topics.opened(topic):
+                looked_at += 1
+                if looked_at % SLICE_LOGS == 0:
+                    await asyncio.sleep(0)
+                if log_.awaits_checkpoint and log_.key not in self._damaged:
+                    found = log_.compactable(
+                        now_ms=now_ms, lag_ms=compaction.lag_ms_min, after_checkpoint=True
+                    )
+                    if _dirty_ratio(found, compaction, now_ms):
+                        due.append(log_)
+        if due:
+            await self._topics.checkpoint(due)
 
     async def _dirtiest(self, failed: set[TopicIdPartition]) -> Dirty | None:
         """Return the log with the highest dirty ratio, or None if no log needs compaction."""

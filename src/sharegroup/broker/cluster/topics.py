@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
@@ -314,6 +314,10 @@ class Topics:
         be deleted the next time.
         """
         await self._directory.delete_before(offsets)
+
+    async def checkpoint(self, logs: Iterable[PartitionLog]) -> None:
+        """Move the recovery points of these logs, so that their closed segments are compactable."""
+        await self._directory.checkpoint_of(logs)
 
     async def compact(
         self, log_: PartitionLog, found: Compactable, limits: CompactionLimits

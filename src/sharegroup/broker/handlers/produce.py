@@ -348,8 +348,7 @@ def _check(batch: Writable | None, settings: LogSettings, where: str) -> BatchHe
         raise type(error)(f"{where}: {error}") from error
     if len(headers) != 1:
         raise InvalidRecord(f"{where}: expected one record batch, found {len(headers)}")
-    header = headers[0]
-    return header
+    return headers[0]
 
 
 def _refused_times(

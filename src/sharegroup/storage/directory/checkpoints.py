@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sharegroup.ids import TopicIdPartition
 from sharegroup.storage.disk.directory_watch import (
@@ -108,8 +108,15 @@ class Checkpoints:
                     await self._bytes_due.wait()
             await self.take()
 
+    async def take_of(self, logs: Iterable[PartitionLog]) -> None:
+        """Take a checkpoint of these logs alone, which others do not need yet."""
+        async with self._taking:
+            due = [log_ for log_ in logs if log_.needs_checkpoint]
+            for first in range(0, len(due), GROUP_LOGS):
+                await self._take_group(due[first : first + GROUP_LOGS])
+
     async def take(self) -> None:
-        """Move the recovery points up to the current high watermarks.
+        """Move the recovery points of all logs up to the current high watermarks.
 
         With OS durability this syncs the logs first. If the disk fails, the old recovery points
         stay; they are still valid.
@@ -117,9 +124,7 @@ class Checkpoints:
         async with self._taking:
             self._bytes_since = 0
             self._bytes_due.clear()
-            due = [log_ for log_ in self._logs.values() if log_.needs_checkpoint]
-            for first in range(0, len(due), GROUP_LOGS):
-                await self._take_group(due[first : first + GROUP_LOGS])
+        await self.take_of(list(self._logs.values()))
 
     async def _take_group(self, due: list[PartitionLog]) -> None:
         begun, error = await self._begin(due), None

@@ -20,7 +20,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sharegroup.core.log.producer_room import ProducerRoom
 from sharegroup.errors import KafkaStorageError
@@ -380,6 +380,10 @@ class LogDirectory:
     async def checkpoint(self) -> None:
         """Take a checkpoint of all logs now; see `storage.directory.checkpoints`."""
         await self._checkpoints.take()
+
+    async def checkpoint_of(self, logs: Iterable[PartitionLog]) -> None:
+        """Take a checkpoint of these logs now."""
+        await self._checkpoints.take_of(logs)
 
     def _lose_logs(self, folders: frozenset[str]) -> None:
         """Fence the logs whose folders are lost."""

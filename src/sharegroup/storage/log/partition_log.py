@@ -486,14 +486,28 @@ class PartitionLog:
 
     # Compaction
 
-    def compactable(self, *, now_ms: int, lag_ms: int) -> Compactable:
+    @property
+    def awaits_checkpoint(self) -> bool:
+        """Whether a closed segment becomes compactable by a checkpoint."""
+        segments = self._segments.all
+        return (
+            len(segments) > 1
+            and segments[-1].base_offset > self.recovery_point
+            and self.needs_checkpoint
+        )
+
+    def compactable(
+        self, *, now_ms: int, lag_ms: int, after_checkpoint: bool = False
+    ) -> Compactable:
         """Return the segments that a pass of compaction may work on.
 
         Their records are durable, below the last stable offset and at least ``lag_ms`` old.
+        ``after_checkpoint`` returns what a checkpoint now would make compactable.
         """
         # An open transaction may still be aborted, and above the recovery point a crash may cut the
         # log.
-        decided, segments = min(self.last_stable_offset, self.recovery_point), []
+        point = self.high_watermark if after_checkpoint else self.recovery_point
+        decided, segments = min(self.last_stable_offset, point), []
         cleaned_to = min(max(self.cleaned_to, self.start_offset), self.end_offset)
         for segment in self._segments.all[:-1]:
             # A sync that fails cuts the log back to the segment of the last successful sync.
