@@ -37,9 +37,7 @@ FIXED_HERE = {
     "listener.security.protocol.map",
     "listeners",
     "max.connections",
-    "max.connections.per.ip",
     "max.connections.per.ip.overrides",
-    "producer.id.expiration.ms",
     "share.coordinator.cached.buffer.max.bytes",
     "transaction.partition.verification.enable",
 }

@@ -78,6 +78,10 @@ class Admission:
         self.evicted_count = 0
         """Idle connections that were closed for a new one."""
 
+    def limit_hosts_to(self, host_max: int) -> None:
+        """Change the limit for one address; open connections stay."""
+        self._host_max = host_max
+
     def admit(self, connection: Admitted, *, now_ms: int) -> bool:
         """Admit the connection if the limits allow it; return False if they do not."""
         host = connection.host

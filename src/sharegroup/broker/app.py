@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker import jobs, share_requests
@@ -180,6 +181,8 @@ async def start(
         parts = await _build(config, clock, directory, nodes[0])
         server.share(budgets_of(parts))
         metrics = await _serve_metrics(parts, server, directory, listeners[0].host)
+        parts.config.on_applied(partial(_limit_hosts, server, parts.config))
+        _limit_hosts(server, parts.config)
         views = [parts, *(parts.seen_as(node) for node in nodes[1:])]
         await server.serve(views, handler_of, lambda ended: _connection_closed(parts, ended))
     except BaseException:
@@ -215,6 +218,10 @@ def _node(config: ServerConfig, listener: Listener, port: int) -> Node:
         )
     advertised_port = listener.advertised_port or port
     return Node(config.node_id, listener.advertised_host, advertised_port, config.rack)
+
+
+def _limit_hosts(server: Server, config: LiveConfig) -> None:
+    server.admission.limit_hosts_to(config.server.connections_per_ip_max)
 
 
 def _bracketed(host: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
@@ -25,6 +26,7 @@ from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_administration import set_group
 
 THIS_BROKER = ConfigResource(ResourceType.BROKER, "1")
+ALL_BROKERS = ConfigResource(ResourceType.BROKER, "")
 
 
 async def too_large(bootstrap: str) -> bool:
@@ -50,6 +52,61 @@ def test_changed_default_holds_at_once_and_after_a_restart(tmp_path: Path) -> No
             assert await too_large(running.bootstrap_servers)
         async with broker(data=str(tmp_path)) as running:
             assert await too_large(running.bootstrap_servers)
+
+    asyncio.run(run())
+
+
+def test_changed_limit_of_connections_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    async def refused(port: int) -> bool:
+        """Whether the broker closes a second connection."""
+        _, first = await asyncio.open_connection("127.0.0.1", port)
+        reader, second = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            async with asyncio.timeout(0.2):
+                return await reader.read(1) == b""
+        except TimeoutError:
+            return False
+        finally:
+            for writer in (first, second):
+                writer.close()
+
+    async def run() -> None:
+        async with broker(data=str(tmp_path)) as running:
+            port = int(running.bootstrap_servers.rpartition(":")[2])
+            assert not await refused(port)
+            async with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:
+                change = [AlterConfig("max.connections.per.ip", "1")]
+                outcome = await admin.incremental_alter_configs({ALL_BROKERS: change})
+                assert outcome == {ALL_BROKERS: None}
+            while running.running.server.connection_count:
+                await asyncio.sleep(0)
+            assert await refused(port)
+        async with broker(data=str(tmp_path)) as running:
+            assert await refused(int(running.bootstrap_servers.rpartition(":")[2]))
+
+    asyncio.run(run())
+
+
+def test_key_without_an_effect_is_kept_and_described(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            broker(data=str(tmp_path)) as running,
+            AdminClient(bootstrap_servers=running.bootstrap_servers) as admin,
+        ):
+            for name, value, expected in (
+                ("num.io.threads", "16", "None"),
+                ("num.io.threads", "0", "must be at least 1"),
+                ("num.io.thread", "1", "is no key of Apache Kafka"),
+            ):
+                change = {THIS_BROKER: [AlterConfig(name, value)]}
+                outcome = await admin.incremental_alter_configs(change)
+                assert expected in str(outcome[THIS_BROKER])
+        async with (
+            broker(data=str(tmp_path)) as running,
+            AdminClient(bootstrap_servers=running.bootstrap_servers) as admin,
+        ):
+            found: Any = (await admin.describe_configs([THIS_BROKER]))[THIS_BROKER]
+            assert found["num.io.threads"].value == "16"
 
     asyncio.run(run())
 

@@ -76,6 +76,7 @@ def key(
     effect: bool = True,
     internal: bool = False,
     fixed: bool = False,
+    live: bool = False,
 ) -> Any:
     """Declare a field of a configuration class.
 
@@ -85,7 +86,7 @@ def key(
     used then, each with the units of this key in one of its own.  ``effect=False`` marks a key that
     is accepted for compatibility and changes nothing on a single node.  ``internal`` keys are not
     listed by DescribeConfigs.  ``fixed`` keys cannot be changed while the broker runs, even in a
-    part whose other keys can.
+    part whose other keys can, and ``live`` keys can in a part whose other keys cannot.
     """
     metadata = {
         "name": name,
@@ -99,6 +100,7 @@ def key(
         "effect": effect,
         "internal": internal,
         "fixed": fixed,
+        "live": live,
     }
     return field(default=default, metadata=metadata)
 
@@ -238,6 +240,8 @@ def value_text(value: object) -> str:
     """Return a typed value as Kafka's tools show it."""
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float):
+        return str(value).upper().replace("E+", "E")  # As Java writes it: 1.5E308.
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -8,7 +8,7 @@ connection limits and the internal topics are fixed while the broker runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, replace
 from enum import Enum
 from functools import cache
@@ -40,13 +40,14 @@ DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig)
 class LiveConfig:
     """The effective configuration; read it anew each time, because changes replace its parts."""
 
-    __slots__ = ("_current", "_default", "_own", "_started")
+    __slots__ = ("_current", "_default", "_on_applied", "_own", "_started")
 
     def __init__(self, started: Config) -> None:
         self._started = started
         self._current = started
         self._own: Mapping[str, str] = {}
         self._default: Mapping[str, str] = {}
+        self._on_applied: list[Callable[[], None]] = []
 
     @property
     def server(self) -> ServerConfig:
@@ -103,6 +104,7 @@ class LiveConfig:
         check_share_groups(share_group)
         return replace(
             self._started,
+            server=_overlaid(self._started.server, overlay),
             log=_overlaid(self._started.log, overlay),
             share_group=share_group,
             consumer_group=_overlaid(self._started.consumer_group, overlay),
@@ -112,6 +114,12 @@ class LiveConfig:
         """Make both sets of values effective."""
         self._current = self.check(own, default)
         self._own, self._default = dict(own), dict(default)
+        for callback in self._on_applied:
+            callback()
+
+    def on_applied(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever values were changed."""
+        self._on_applied.append(callback)
 
     def tenable(
         self, own: Mapping[str, str], default: Mapping[str, str]
@@ -154,9 +162,9 @@ def change_of(name: str) -> Change:
 @cache
 def _part_changes() -> Mapping[str, Change]:
     return {
-        entry.metadata["name"]: Change.READ_ONLY
-        if entry.metadata["fixed"] or type(part) not in DYNAMIC_PARTS
-        else Change.CLUSTER_WIDE
+        entry.metadata["name"]: Change.CLUSTER_WIDE
+        if entry.metadata["live"] or (type(part) in DYNAMIC_PARTS and not entry.metadata["fixed"])
+        else Change.READ_ONLY
         for part in Config().parts
         for entry in entries(part)
     }

@@ -99,6 +99,7 @@ class ServerConfig:
         INT_MAX,
         "Maximum number of open connections from one address; more are closed immediately.",
         low=0,
+        live=True,
     )
     connections_per_ip_overrides: tuple[str, ...] = key(
         "max.connections.per.ip.overrides",
@@ -229,6 +230,7 @@ class ServerConfig:
         86_400_000,
         "Time without a write after which the broker removes the state of an idempotent producer.",
         low=1,
+        live=True,
     )
     producers_max: int = key(
         "sharegroup.producers.max",

@@ -142,9 +142,8 @@ def _describe(
             inherited = broker[entry.metadata["synonym"]]
             value, below = _inherited(broker, *inherited, config)
             synonyms += below
-        else:
+        else:  # As in Kafka, a key without a key of the broker has no synonym for its default.
             value = value_text(entry.default)
-            synonyms += ((name, value, ConfigSource.DEFAULT),)
         yield Setting(
             name=name,
             value=synonyms[0][1] if name in own else value,
