@@ -566,6 +566,10 @@ class TransactionAbortable(KafkaError, code=120):
     """The transaction failed; the next one may succeed."""
 
 
+class TransactionAborted(KafkaError):
+    """The record is not written, because its transaction is aborted."""
+
+
 class InvalidRecordState(KafkaError, code=121):
     """The record is not acquired by this member."""
 

@@ -59,7 +59,9 @@ from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import (
     AcknowledgementResult,
     CloseReport,
+    ConsumerGroupMetadata,
     IllegalStateError,
+    OffsetAndMetadata,
     RecordMetadata,
     TopicPartition,
     WakeupError,
@@ -87,6 +89,7 @@ from sharegroup.protocol_enums import (
 if TYPE_CHECKING:
     from sharegroup.client.admin.admin_client import AdminClient
     from sharegroup.client.produce.producer import Producer, SendFuture
+    from sharegroup.client.produce.transaction import Transaction
     from sharegroup.client.share.share_consumer import ShareConsumer
 
 __all__ = [
@@ -106,6 +109,7 @@ __all__ = [
     "ConfigResource",
     "ConfigSource",
     "ConsumerGroupDescription",
+    "ConsumerGroupMetadata",
     "ConsumerMemberDescription",
     "DeserializationError",
     "FeatureRange",
@@ -120,6 +124,7 @@ __all__ = [
     "ListedOffset",
     "NewTopic",
     "NodeDescription",
+    "OffsetAndMetadata",
     "OffsetChange",
     "OffsetSpec",
     "OnDeserializationError",
@@ -144,6 +149,7 @@ __all__ = [
     "ToOffset",
     "TopicDescription",
     "TopicPartition",
+    "Transaction",
     "UnreadableRecord",
     "UpgradeType",
     "WakeupError",
@@ -154,6 +160,7 @@ _MODULES = {
     "AdminClient": "sharegroup.client.admin.admin_client",
     "SendFuture": "sharegroup.client.produce.producer",
     "Producer": "sharegroup.client.produce.producer",
+    "Transaction": "sharegroup.client.produce.transaction",
     "ShareConsumer": "sharegroup.client.share.share_consumer",
 }
 

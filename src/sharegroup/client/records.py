@@ -18,6 +18,31 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """A member of a consumer group, as the coordinator knows it.
+
+    A transactional producer commits offsets with it, and a member of an older generation, which
+    lost its partitions, is refused.  ``ConsumerGroupMetadata("group")`` alone has no such check.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    """The generation of a classic group, or the member epoch; -1 without a member."""
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """An offset to commit: that of the next record to read, with an optional text."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+    """The leader epoch of the last record that was read, or None."""
+
+
 class IllegalStateError(Exception):
     """The client or the record is in a state that does not allow the call."""
 

@@ -132,6 +132,11 @@ PEER_APIS: dict[int, Api] = {
         Api(8, "OffsetCommit", 8, 9, flexible=8),
         Api(9, "OffsetFetch", 8, 9, flexible=6),
         Api(17, "SaslHandshake", 0, 1, flexible=2),
+        # Versions from 4 on are sent by brokers, for several producers at once.
+        Api(24, "AddPartitionsToTxn", 0, 3, flexible=3),
+        Api(25, "AddOffsetsToTxn", 0, 4, flexible=3),
+        Api(26, "EndTxn", 0, 5, flexible=3),
+        Api(28, "TxnOffsetCommit", 3, 5, flexible=3),
         Api(36, "SaslAuthenticate", 0, 2, flexible=2),
         Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
     )

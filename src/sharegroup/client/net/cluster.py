@@ -22,7 +22,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, TypeVar
 
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
@@ -53,7 +53,6 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicName
 
-GROUP_KEY_TYPE = 0
 NO_LEADER = NO_EPOCH = -1
 FORMER_IDS_MAX = 1_000
 """Number of topic ids kept of topics that were deleted or have a new id, to find their names."""
@@ -76,6 +75,16 @@ class ConnectionPurpose(Enum):
     """Metadata, heartbeats, administration: short requests."""
     RECORDS = "records"
     """Produce and fetch: large or parked requests."""
+
+
+class CoordinatorType(IntEnum):
+    """What a coordinator coordinates; values as in FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+_NAMES_OF_KEYS = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,7 @@ class Cluster:
         self._doubtful: dict[Address, float] = {}
         """Brokers that could not be reached, or did not answer in time, at the last attempt, and
         when that was."""
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
         self._closed = False
         self._warned = False
         """Whether the warning about unencrypted credentials was logged."""
@@ -480,16 +489,22 @@ class Cluster:
 
     # Coordinators.
 
-    async def coordinator(self, group_id: str, *, operation: str | None = None) -> int:
+    async def coordinator(
+        self,
+        key: str,
+        *,
+        kind: CoordinatorType = CoordinatorType.GROUP,
+        operation: str | None = None,
+    ) -> int:
         """Return the coordinator's node id, which is remembered until `forget_coordinator`.
 
-        ``operation`` is the ACL operation on the group that the caller needs; None means the one
-        of the client's config.
+        ``key`` is the id of a group, or a transactional id.  ``operation`` is the ACL operation on
+        it that the caller needs; None means the one of the client's config.
         """
-        known_node_id = self._coordinators.get(group_id)
+        known_node_id = self._coordinators.get((kind, key))
         if known_node_id is not None:
             return known_node_id
-        request = FindCoordinatorRequest(key_type=i8(GROUP_KEY_TYPE), coordinator_keys=(group_id,))
+        request = FindCoordinatorRequest(key_type=i8(kind), coordinator_keys=(key,))
         response: FindCoordinatorResponse = await self._ask_in_turn(request)
         for answer in response.coordinators:
             if answer.error_code != NONE:
@@ -498,20 +513,24 @@ class Cluster:
                     answer.error_message,
                     operation=operation or self.config.group_operation,
                     principal=self.principal,
-                    group=group_id,
+                    **{_NAMES_OF_KEYS[kind]: key},
                 )
             self._nodes[answer.node_id] = (answer.host, answer.port)
-            self._coordinators[group_id] = answer.node_id
+            self._coordinators[kind, key] = answer.node_id
             return int(answer.node_id)
-        raise CoordinatorNotAvailable(f"group {group_id!r}: the FindCoordinator response is empty")
+        raise CoordinatorNotAvailable(
+            f"{_NAMES_OF_KEYS[kind]} {key!r}: the FindCoordinator response is empty"
+        )
 
     def known_coordinator(self, group_id: str) -> int | None:
-        """Return the coordinator's node id without a request; None if it is unknown."""
-        return self._coordinators.get(group_id)
+        """Return the node id of a group's coordinator without a request; None if it is unknown."""
+        return self._coordinators.get((CoordinatorType.GROUP, group_id))
 
-    def forget_coordinator(self, group_id: str) -> None:
-        """Forget the coordinator of a group that moved or whose coordinator is unreachable."""
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(
+        self, key: str, *, kind: CoordinatorType = CoordinatorType.GROUP
+    ) -> None:
+        """Forget a coordinator that moved or is unreachable."""
+        self._coordinators.pop((kind, key), None)
 
 
 def _exists(described: MetadataResponseTopic) -> bool:

@@ -109,6 +109,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._failure: Exception | None = None
         self._versions: Mapping[int, Versions] = {}
+        self.finalized_features: Mapping[str, int] = {}
+        """The feature levels in effect when the connection opened (KIP-584)."""
         self._answers = 0
         self._held: list[Iterable[bytes | bytearray | memoryview]] | None = None
         """Requests held back during a login on this open connection; None if there is none."""
@@ -146,10 +148,15 @@ class Connection(asyncio.Protocol):
             )
         return version
 
-    async def request(self, message: Any, *, timeout_ms: int | None = None) -> Any:
-        """Send a message and return the answer, both in the newest version of their kind."""
-        answer = await self.request_as_is(self._lowered(message), timeout_ms=timeout_ms)
-        return _as_newest(answer)
+    async def request(
+        self, message: Any, *, timeout_ms: int | None = None, version_max: int | None = None
+    ) -> Any:
+        """Send a message and return the answer, both in the newest version of their kind.
+
+        With ``version_max`` no newer version is used on the wire.
+        """
+        lowered = self._lowered(message, version_max)
+        return _as_newest(await self.request_as_is(lowered, timeout_ms=timeout_ms))
 
     async def request_as_is(self, message: Any, *, timeout_ms: int | None = None) -> Any:
         """Send a message in a version that the broker serves; the answer has the same version."""
@@ -194,8 +201,10 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.writelines(chunks)
 
-    def _lowered(self, message: Any) -> Any:
+    def _lowered(self, message: Any, version_max: int | None = None) -> Any:
         version = self.version_of(message.__api_key__)
+        if version_max is not None:
+            version = min(version, version_max)
         if version == message.__version__:
             return message
         return downgrade(message, request_class(message.__api_key__, version))
@@ -250,6 +259,11 @@ class Connection(asyncio.Protocol):
             raise error_for(answer.error_code, f"broker {self.peer} refused ApiVersions")
         self._versions = {
             api.api_key: Versions(api.min_version, api.max_version) for api in answer.api_keys
+        }
+        # Versions before 3 have no features.
+        self.finalized_features = {
+            feature.name: int(feature.max_version_level)
+            for feature in getattr(answer, "finalized_features", ())
         }
 
     async def log_in(self) -> None:

@@ -17,6 +17,7 @@ from sharegroup.errors import (
     GroupAuthorizationFailed,
     KafkaError,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnknownTopicOrPartition,
     error_for,
@@ -26,6 +27,7 @@ RESOURCES = {
     TopicAuthorizationFailed.code: "topic",
     GroupAuthorizationFailed.code: "group",
     ClusterAuthorizationFailed.code: "cluster",
+    TransactionalIdAuthorizationFailed.code: "transactional_id",
 }
 """The kind of resource that the permission is missing for, by error code."""
 

@@ -14,6 +14,7 @@ from uuid import UUID
 from kio.schema.produce.v12 import request as named
 from kio.schema.produce.v13 import request as identified
 from kio.schema.types import TopicName as KioTopicName
+from kio.schema.types import TransactionalId
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from sharegroup.client.net.refusals import refused
@@ -42,15 +43,17 @@ def produce_request(
     *,
     acks: int,
     timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> Any:
     """Make one request with at most one encoded batch for each partition."""
+    transaction = None if transactional_id is None else TransactionalId(transactional_id)
     by_topic: dict[str, list[Batch]] = defaultdict(list)
     for batch in batches:
         by_topic[batch.where.topic].append(batch)
     timeout = i32Timedelta.parse(timedelta(milliseconds=timeout_ms))
     if version >= TOPIC_IDS_FROM:
         return identified.ProduceRequest(
-            transactional_id=None,
+            transactional_id=transaction,
             acks=i16(acks),
             timeout=timeout,
             topic_data=tuple(
@@ -64,7 +67,7 @@ def produce_request(
             ),
         )
     request = named.ProduceRequest(
-        transactional_id=None,
+        transactional_id=transaction,
         acks=i16(acks),
         timeout=timeout,
         topic_data=tuple(

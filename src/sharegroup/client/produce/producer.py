@@ -6,7 +6,8 @@
 `send` puts a record into the open batch of its partition and returns.  The sender takes the
 batches that are full or have lingered.  Retriable failures are retried, over reconnects and
 broker restarts, until ``delivery_timeout_ms``.  `partition_queue` explains the sequence numbers
-that make this safe.
+that make this safe.  With a ``transactional_id`` the records of a block are committed together;
+see `transaction_state` and `transactions`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,16 @@ from sharegroup.client.produce.partition_queue import (
 )
 from sharegroup.client.produce.partitioner import StickyPartition, partition_for_key
 from sharegroup.client.produce.sender import Sender
-from sharegroup.client.records import Header, IllegalStateError, RecordMetadata, TopicPartition
+from sharegroup.client.produce.transaction import Offsets, Transaction, checked_offsets
+from sharegroup.client.produce.transaction_state import TransactionState
+from sharegroup.client.produce.transactions import Transactions
+from sharegroup.client.records import (
+    ConsumerGroupMetadata,
+    Header,
+    IllegalStateError,
+    RecordMetadata,
+    TopicPartition,
+)
 from sharegroup.client.settings.client_config import ProducerConfig, ProducerOptions, config_from
 from sharegroup.errors import (
     MessageTooLarge,
@@ -108,9 +118,16 @@ class Producer:
         self._batch_bytes = min(self._config.batch_bytes, self._config.request_bytes_max)
         self._cluster = cluster or Cluster(self._config)
         self._monotonic = monotonic
+        name = self._config.transactional_id
+        state = None if name is None else TransactionState(name)
         self._sender = Sender(
-            self._cluster, self._config, finished=self._finished, monotonic=monotonic
+            self._cluster,
+            self._config,
+            finished=self._finished,
+            monotonic=monotonic,
+            transaction=state,
         )
+        self._transactions = None if state is None else self._made_transactions(state)
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._sticky: dict[str, StickyPartition] = {}
         self._unfinished: set[Batch] = set()
@@ -161,10 +178,7 @@ class Producer:
         raises RequestTimedOut.  Without ``partition`` equal keys go to one partition, the same as
         with Kafka's Java producer.  Order within a partition is the order of the calls.
         """
-        if self._runner is None:
-            self._check_running()
-            self._loop = asyncio.get_running_loop()
-            self._runner = self._loop.create_task(self._run(), name="producer")
+        self._start()
         while (
             future := self.send_now(
                 topic, value, key=key, headers=headers, partition=partition,
@@ -197,6 +211,8 @@ class Producer:
         while the buffer has no room.
         """
         self._check_running()
+        if self._transactions is not None:
+            self._transactions.state.check_open("send")
         size = _size(key, value, headers)
         if size > self._config.request_bytes_max:
             raise MessageTooLarge(
@@ -212,6 +228,8 @@ class Producer:
         else:
             stamp = _checked_timestamp(timestamp_ms)
         where = TopicPartition(topic, self._partition(known_topic, key, partition))
+        if self._transactions is not None:
+            self._transactions.state.add_partition(where)
         batch, is_full = self._append(where, (key, value, stamp, headers), size)
         return SendFuture(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
 
@@ -252,16 +270,100 @@ class Producer:
         finally:
             self._sender.flushing -= 1
 
+    # Transactions.
+
+    def transaction(self) -> Transaction:
+        """Return a transaction for ``async with``: committed at its end, aborted by an exception.
+
+        A producer has one transaction at a time.  Records that are sent meanwhile by other tasks
+        belong to it; `send` outside of a transaction raises IllegalStateError.
+        """
+        self._transactional()
+        return Transaction(self)
+
+    async def init_transactions(self) -> None:
+        """Get the producer id, which ends open transactions of the transactional id and fences
+        older producers with it.
+
+        The first transaction does so.  A program that reads its committed offsets first calls this
+        before, so that no older instance changes them any more.
+        """
+        transactions = self._transactional()
+        self._start()
+        await transactions.initialize()
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction; `transaction` does so, and ends it."""
+        transactions = self._transactional()
+        self._start()
+        await transactions.begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Offsets, group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Commit offsets of a consumer group with the open transaction.
+
+        Each is the offset of the next record to read.
+        """
+        await self._transactional().send_offsets(checked_offsets(offsets), group_metadata)
+
+    async def commit_transaction(self) -> None:
+        """Send what is left and commit; until then no reader of committed records sees any.
+
+        Raises TransactionAbortable if a record or offset failed: the transaction must be aborted.
+        If it raises RequestTimedOut or is cancelled, the commit goes on: call it again to learn
+        its outcome.
+        """
+        await self._transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Abort the open transaction; records that were not sent fail with TransactionAborted."""
+        await self._transactional().abort()
+
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open, so that it can be committed or aborted."""
+        return self._transactions is not None and self._transactions.state.is_open
+
+    def _made_transactions(self, state: TransactionState) -> Transactions:
+        transactions = Transactions(
+            self._cluster,
+            self._config,
+            state,
+            flush=self._flush_transaction,
+            abort_batches=self._sender.abort_batches,
+        )
+        self._sender.add_partitions = transactions.add_partitions
+        return transactions
+
+    async def _flush_transaction(self) -> None:
+        await self.flush()
+        await self._sender.partitions_added()
+
+    def _transactional(self) -> Transactions:
+        self._check_running()
+        if self._transactions is None:
+            raise IllegalStateError(
+                "this producer has no transactions: give it a transactional_id when you make it"
+            )
+        return self._transactions
+
+    # Its life.
+
     async def close(
         self,
         timeout: float = CLOSE_SECONDS,  # noqa: ASYNC109  Kafka's signature; bounds a clean-up.
     ) -> None:
-        """Flush for up to ``timeout`` seconds; records left then fail with NetworkException."""
+        """Flush for up to ``timeout`` seconds; records left then fail with NetworkException.
+
+        An open transaction is aborted.
+        """
         if self._closed:
             return
         self._closed = True
         try:
             async with asyncio.timeout(timeout):
+                if self._transactions is not None:
+                    await self._transactions.end_before_closing()
                 await self.flush()
         except TimeoutError:
             pass  # `_run` fails the remaining batches when the sender stops.
@@ -275,19 +377,33 @@ class Producer:
         """Run the sender; when it ends, fail the unfinished batches so that no waiter hangs."""
         reason = "the producer was closed"
         try:
-            await self._sender.run()
+            async with asyncio.TaskGroup() as tasks:
+                if self._transactions is None:
+                    await self._sender.run()
+                else:
+                    operations = tasks.create_task(self._transactions.run())
+                    await self._sender.run()
+                    operations.cancel()
         except ExceptionGroup as group:
             # A bug in this library: the next call raises the original exception.
             error = first_error(group)
             reason = f"the producer failed: {error!r}"
             raise error from None
         finally:
+            if self._transactions is not None:
+                self._transactions.close(NetworkException(reason))
             for batch in list(self._unfinished):
                 self._finished(batch)
                 text = f"topic {batch.where.topic!r} partition {batch.where.partition}: {reason}"
                 batch.done.set_exception(NetworkException(text))
                 # Marks the exception as retrieved: asyncio must not log it at exit.
                 batch.done.exception()
+
+    def _start(self) -> None:
+        if self._runner is None:
+            self._check_running()
+            self._loop = asyncio.get_running_loop()
+            self._runner = self._loop.create_task(self._run(), name="producer")
 
     def _check_running(self) -> None:
         if self._closed:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
+from typing import Any
 
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
@@ -22,11 +23,19 @@ from sharegroup.client.net.cluster import NO_LEADER, Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.produce.partition_queue import Batch, Identity, PartitionQueue, Written
 from sharegroup.client.produce.produce_requests import PRODUCE, Answered, answers, produce_request
+from sharegroup.client.produce.transaction_state import (
+    BEFORE_VERSION_2,
+    CONCURRENT_PAUSE_MS,
+    TransactionPhase,
+    TransactionRequest,
+    TransactionState,
+)
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ProducerConfig
 from sharegroup.errors import (
     NONE,
     ClusterAuthorizationFailed,
+    ConcurrentTransactions,
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
     KafkaError,
@@ -37,6 +46,7 @@ from sharegroup.errors import (
     OutOfOrderSequenceNumber,
     RequestTimedOut,
     TopicAuthorizationFailed,
+    TransactionAborted,
     UnknownProducerId,
     UnknownServerError,
 )
@@ -52,10 +62,13 @@ TRANSACTION_TIMEOUT = timedelta(minutes=1)
 NUMBERING_ERRORS = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 """Errors that say the broker expects another sequence, producer id or epoch."""
 
-LEADERS_OWN_ERRORS = (NotEnoughReplicas, NotEnoughReplicasAfterAppend)
+LEADERS_OWN_ERRORS = (NotEnoughReplicas, NotEnoughReplicasAfterAppend, ConcurrentTransactions)
 """Errors that only the leader of a partition returns, so its metadata is right."""
 
 UNKNOWN_POSITION = Written(-1, -1)
+
+AddPartitions = Callable[[tuple[TopicPartition, ...]], Coroutine[Any, Any, None]]
+"""Adds partitions to the open transaction, before transaction version 2."""
 
 
 class Sender:
@@ -68,11 +81,16 @@ class Sender:
         *,
         finished: Callable[[Batch], None],
         monotonic: Callable[[], float],
+        transaction: TransactionState | None = None,
     ) -> None:
         self._cluster = cluster
         self._monotonic = monotonic
         self._config = config
         self._finished = finished
+        self._transaction = transaction
+        """The state of the transactional producer; None if the producer has no transactions."""
+        self.add_partitions: AddPartitions | None = None
+        self._adding: asyncio.Task[None] | None = None
         self._codec = CODECS[config.compression or "none"]
         self._active: dict[TopicPartition, PartitionQueue] = {}
         self._backoffs: dict[TopicPartition, Backoff] = {}
@@ -145,7 +163,9 @@ class Sender:
             if not queue.waiting:
                 del self._active[queue.where]
             elif queue.is_ready(now=now, linger_seconds=linger):
-                if not self._identified(queue):
+                if not self._is_in_transaction(queue.where):
+                    self._start_adding(tasks)
+                elif not self._identified(queue):
                     self._start_identifying(tasks)
                 elif (leader := self._leader(queue.where)) == NO_LEADER:
                     self._start_asking(tasks)
@@ -190,7 +210,11 @@ class Sender:
                 f"{len(batch.records)} records not delivered in {limit_ms} ms, {doubt}; "
                 f"last error: {batch.error!r}"
             )
-            self._end(batch, RequestTimedOut(text))
+            error = RequestTimedOut(text)
+            self._end(batch, error)
+            if self._transaction is not None:
+                self._transaction.failed(TransactionRequest.PRODUCE, error)
+                self.abort_batches(f"the transaction failed: {error}")
 
     # Requests.
 
@@ -215,6 +239,9 @@ class Sender:
                 self._encode(batch)
         connection = await self._cluster.connection(node_id, ConnectionPurpose.RECORDS)
         version = connection.version_of(PRODUCE)
+        transaction = self._transaction
+        if transaction is not None and not transaction.is_version_2:
+            version = min(version, BEFORE_VERSION_2["Produce"])
         topic_ids = {
             batch.where.topic: topic.topic_id
             for batch in batches
@@ -228,6 +255,7 @@ class Sender:
             topic_ids,
             acks=self._config.acks_number,
             timeout_ms=self._config.request_timeout_ms,
+            transactional_id=self._config.transactional_id,
         )
         self._metrics.records_per_request.observe(sum(len(batch.records) for batch in batches))
         await connection.drained()
@@ -245,6 +273,7 @@ class Sender:
             producer_id=batch.identity.producer_id,
             producer_epoch=batch.identity.epoch,
             base_sequence=batch.sequence,
+            is_transactional=self._transaction is not None,
         )
         metrics = self._metrics
         metrics.batch_bytes.observe(len(batch.encoded))
@@ -266,7 +295,9 @@ class Sender:
             self._end(batch, answered.written)
             return
         batch.error = error
-        if isinstance(error, NUMBERING_ERRORS) and self._config.idempotent:
+        if self._transaction is not None:
+            self._judge_in_transaction(node_id, batch, error, self._transaction)
+        elif isinstance(error, NUMBERING_ERRORS) and self._config.idempotent:
             if queue.is_oldest(batch):
                 log.info(
                     "event=producer.new_epoch where=%s sequence=%s", batch.where, batch.sequence
@@ -274,19 +305,62 @@ class Sender:
                 queue.restart_numbers()
             self._retry(queue, batch)
         elif error.retriable:
-            if not isinstance(error, LEADERS_OWN_ERRORS):
-                self._cluster.outdate_leader(batch.where, node_id)
-            self._retry(queue, batch)
+            self._retry_elsewhere(node_id, batch, error)
         else:
             # Its sequences are used up and not written, so later batches need new ones.
             queue.restart_numbers(batch)
             queue.finish(batch)
             self._end(batch, error)
 
+    def _judge_in_transaction(
+        self, node_id: int, batch: Batch, error: KafkaError, transaction: TransactionState
+    ) -> None:
+        """Retry a batch, or fail it, and its transaction with it.
+
+        The epoch belongs to the coordinator, so sequences cannot restart within a transaction.
+        """
+        queue = batch.queue
+        is_behind = isinstance(error, OutOfOrderSequenceNumber) and not queue.is_oldest(batch)
+        if not transaction.is_lost and (is_behind or error.retriable):
+            self._retry_elsewhere(node_id, batch, error)
+            return
+        queue.finish(batch)
+        if transaction.is_lost:
+            transaction.outcome_unknown()
+        transaction.failed(TransactionRequest.PRODUCE, error)
+        self._end(batch, error)
+        self.abort_batches(f"the transaction failed: {error}")
+
+    def abort_batches(self, reason: str) -> None:
+        """Give up the batches that wait to be sent, because their transaction is lost."""
+        transaction = self._transaction
+        assert transaction is not None, "only a producer with transactions aborts"
+        for queue in self._active.values():
+            for batch in queue.expire(before=float("inf")):
+                if batch.sent:
+                    transaction.outcome_unknown()
+                where = batch.where
+                text = f"topic {where.topic!r} partition {where.partition}: {reason}"
+                is_fatal = transaction.phase is TransactionPhase.FATAL_ERROR
+                self._end(
+                    batch, transaction.fatal_error() if is_fatal else TransactionAborted(text)
+                )
+                # Mark it as retrieved: nobody has to look at the records of an aborted transaction.
+                batch.done.exception()
+        self._wake.set()
+
+    def _retry_elsewhere(self, node_id: int, batch: Batch, error: KafkaError) -> None:
+        if not isinstance(error, (*LEADERS_OWN_ERRORS, *NUMBERING_ERRORS)):
+            self._cluster.outdate_leader(batch.where, node_id)
+        self._retry(batch.queue, batch)
+
     def _retry(self, queue: PartitionQueue, batch: Batch) -> None:
         queue.retry(batch)
         self._metrics.record_retry.add(len(batch.records))
-        self._pause(queue)
+        if isinstance(batch.error, ConcurrentTransactions):
+            queue.not_before = self._monotonic() + CONCURRENT_PAUSE_MS / 1000
+        else:
+            self._pause(queue)
         self._active[queue.where] = queue
         log.debug("event=producer.retry where=%s error=%r", batch.where, batch.error)
 
@@ -298,6 +372,31 @@ class Sender:
         else:
             self._metrics.record_send.add(len(batch.records))
             batch.done.set_result(outcome)
+
+    # Transactions.
+
+    def _is_in_transaction(self, where: TopicPartition) -> bool:
+        """Whether batches of this partition may be sent; always without transactions."""
+        return self._transaction is None or self._transaction.may_send(where)
+
+    def _start_adding(self, tasks: asyncio.TaskGroup) -> None:
+        """Add all partitions of the open transaction that are not added yet."""
+        assert self._transaction is not None
+        partitions = self._transaction.partitions_to_add()
+        if self._adding is None and partitions and self.add_partitions is not None:
+            self._adding = tasks.create_task(self._add(self.add_partitions(partitions)))
+
+    async def _add(self, adding: Coroutine[Any, Any, None]) -> None:
+        try:
+            await adding
+        finally:
+            self._adding = None
+            self._wake.set()
+
+    async def partitions_added(self) -> None:
+        """Wait for the end of a request that adds partitions, if there is one."""
+        if self._adding is not None:
+            await asyncio.wait([self._adding])
 
     # Producer id and metadata.
 
@@ -311,6 +410,10 @@ class Sender:
 
         A partition that has used up all epochs of a producer id needs the next id.
         """
+        if self._transaction is not None:
+            if queue.identity != self._transaction.identity:
+                queue.identify(self._transaction.identity)
+            return True
         if queue.identity is not None:
             return True
         if self._identity is None or self._identity.producer_id == queue.exhausted_id:

@@ -84,6 +84,8 @@ class ProducerOptions(ClientOptions, total=False):
     delivery_timeout_ms: int
     max_block_ms: int
     in_flight_max: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,9 +235,22 @@ class ProducerConfig(ClientConfig):
     been written.
     """
     max_block_ms: int = 60_000
-    """Time that `send` waits for the topic's metadata, and as long again for buffer space."""
+    """Time that `send` waits for the topic's metadata, and as long again for buffer space.
+
+    Also the time that beginning, committing and aborting a transaction may take.
+    """
     in_flight_max: int = 5
     """Maximum number of batches of one partition under way; brokers remember the last five."""
+    transactional_id: str | None = None
+    """Name of this producer in transactions; None: no transactions.
+
+    A producer that starts with the same name ends the transaction of the one before and fences it.
+    """
+    transaction_timeout_ms: int = 60_000
+    """Time after which the coordinator aborts an open transaction.
+
+    Not longer than the broker's ``transaction.max.timeout.ms``.
+    """
 
     def __post_init__(self) -> None:
         super(ProducerConfig, self).__post_init__()
@@ -256,7 +271,13 @@ class ProducerConfig(ClientConfig):
             "request_bytes_max",
             "delivery_timeout_ms",
             "max_block_ms",
+            "transaction_timeout_ms",
         )
+        if self.transactional_id is not None and not (self.transactional_id and self.idempotent):
+            raise InvalidConfig(
+                f"transactional_id={self.transactional_id!r}; expected a name that is not empty, "
+                f"or None, and idempotent=True"
+            )
         if self.buffer_bytes < self.request_bytes_max:
             # A record of a size between the two would pass the check and wait for ever for room.
             raise InvalidConfig(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Self, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.produce import producer
 from sharegroup.client.produce.producer import CLOSE_SECONDS
-from sharegroup.client.records import Header, RecordMetadata
+from sharegroup.client.produce.transaction import Offsets
+from sharegroup.client.produce.transaction import Transaction as AsyncTransaction
+from sharegroup.client.records import ConsumerGroupMetadata, Header, RecordMetadata
 from sharegroup.client.settings.client_config import ProducerOptions
-from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking
+from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 
 
 class SendFuture:
@@ -90,6 +92,44 @@ class Producer(BlockingClient[producer.Producer]):
 
     send_and_wait = blocking(producer.Producer.send_and_wait)
     flush = blocking(producer.Producer.flush)
+
+    def transaction(self) -> Transaction:
+        """Return a transaction for ``with``: committed at its end, aborted by an exception.
+
+        The rules are those of `sharegroup.client.Producer.transaction`.
+        """
+        return Transaction(self._client.transaction())
+
+    init_transactions = blocking(producer.Producer.init_transactions)
+    begin_transaction = blocking(producer.Producer.begin_transaction)
+    send_offsets_to_transaction = blocking(producer.Producer.send_offsets_to_transaction)
+    commit_transaction = blocking(producer.Producer.commit_transaction)
+    abort_transaction = blocking(producer.Producer.abort_transaction)
+    is_in_transaction = plain(producer.Producer.is_in_transaction)
+
+
+class Transaction:
+    """One transaction, with blocking methods: see `sharegroup.client.Producer.transaction`."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: AsyncTransaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> Self:
+        LOOP_THREAD.run(self._transaction.__aenter__())
+        return self
+
+    def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
+        LOOP_THREAD.run(self._transaction.__aexit__(kind, error, trace))
+
+    def send_offsets(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
+        """Commit offsets of a consumer group with this transaction."""
+        LOOP_THREAD.run(self._transaction.send_offsets(offsets, group_metadata))
+
+    def abort(self) -> None:
+        """Abort now, without an error; the block may go on, but no longer send."""
+        LOOP_THREAD.run(self._transaction.abort())
 
 
 async def _outcome(future: producer.SendFuture, seconds: float | None) -> RecordMetadata:

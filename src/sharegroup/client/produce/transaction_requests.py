@@ -1,0 +1,199 @@
+"""Makes the requests of transactions and reads the error of each answer.
+
+Every function that reads an answer returns the errors that are not NONE; an empty list means
+success.  A request that adds partitions, or commits offsets, has an error for each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
+from kio.schema.add_partitions_to_txn.v3.request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from kio.schema.end_txn.v5.request import EndTxnRequest
+from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+from kio.schema.txn_offset_commit.v5.request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kio.schema.types import GroupId as KioGroupId
+from kio.schema.types import ProducerId as KioProducerId
+from kio.schema.types import TopicName as KioTopicName
+from kio.schema.types import TransactionalId as KioTransactionalId
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+
+from sharegroup.client.net.leader_requests import by_topic
+from sharegroup.client.net.refusals import refused
+from sharegroup.client.produce.partition_queue import ANONYMOUS, Identity
+from sharegroup.client.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sharegroup.errors import NONE, KafkaError, OperationNotAttempted, UnknownServerError
+
+Read = Callable[[Any], list[KafkaError]]
+"""Returns the errors in an answer."""
+
+
+def init_request(
+    transactional_id: str, timeout_ms: int, identity: Identity = ANONYMOUS
+) -> InitProducerIdRequest:
+    """Make the request for a producer id, or with ``identity`` for its next epoch."""
+    return InitProducerIdRequest(
+        transactional_id=KioTransactionalId(transactional_id),
+        transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)),
+        producer_id=KioProducerId(identity.producer_id),
+        producer_epoch=i16(identity.epoch),
+    )
+
+
+def end_request(transactional_id: str, identity: Identity, *, is_commit: bool) -> EndTxnRequest:
+    """Make the request that commits or aborts."""
+    return EndTxnRequest(
+        transactional_id=KioTransactionalId(transactional_id),
+        producer_id=KioProducerId(identity.producer_id),
+        producer_epoch=i16(identity.epoch),
+        committed=is_commit,
+    )
+
+
+def add_partitions_request(
+    transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]
+) -> AddPartitionsToTxnRequest:
+    """Make the request that adds partitions; versions from 4 on are between brokers."""
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=KioTransactionalId(transactional_id),
+        v3_and_below_producer_id=KioProducerId(identity.producer_id),
+        v3_and_below_producer_epoch=i16(identity.epoch),
+        v3_and_below_topics=tuple(
+            AddPartitionsToTxnTopic(name=KioTopicName(topic), partitions=tuple(map(i32, indexes)))
+            for topic, indexes in by_topic(dict.fromkeys(partitions)).items()
+        ),
+    )
+
+
+def add_offsets_request(
+    transactional_id: str, identity: Identity, group_id: str
+) -> AddOffsetsToTxnRequest:
+    """Make the request that adds a group; its offsets follow in TxnOffsetCommit."""
+    return AddOffsetsToTxnRequest(
+        transactional_id=KioTransactionalId(transactional_id),
+        producer_id=KioProducerId(identity.producer_id),
+        producer_epoch=i16(identity.epoch),
+        group_id=KioGroupId(group_id),
+    )
+
+
+def commit_offsets_request(
+    transactional_id: str,
+    identity: Identity,
+    member: ConsumerGroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> TxnOffsetCommitRequest:
+    """Make the request that commits offsets of a group within the transaction."""
+    return TxnOffsetCommitRequest(
+        transactional_id=KioTransactionalId(transactional_id),
+        group_id=KioGroupId(member.group_id),
+        producer_id=KioProducerId(identity.producer_id),
+        producer_epoch=i16(identity.epoch),
+        generation_id=i32(member.generation_id),
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        topics=tuple(
+            TxnOffsetCommitRequestTopic(
+                name=KioTopicName(topic),
+                partitions=tuple(
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=i32(index),
+                        committed_offset=i64(committed.offset),
+                        committed_leader_epoch=i32(
+                            -1 if committed.leader_epoch is None else committed.leader_epoch
+                        ),
+                        committed_metadata=committed.metadata,
+                    )
+                    for index, committed in partitions.items()
+                ),
+            )
+            for topic, partitions in by_topic(offsets).items()
+        ),
+    )
+
+
+def read_error(
+    principal: str | None, *, operation: str, **about: str | int
+) -> Callable[[Any], list[KafkaError]]:
+    """Return a reader of answers with a single error code."""
+
+    def read(response: Any) -> list[KafkaError]:
+        code = response.error_code
+        if code == NONE:
+            return []
+        return [refused(code, None, operation=operation, principal=principal, **about)]
+
+    return read
+
+
+def read_added(principal: str | None, partitions: Iterable[TopicPartition]) -> Read:
+    """Return a reader of answers to AddPartitionsToTxn.
+
+    OPERATION_NOT_ATTEMPTED, the code of the partitions beside one that failed, comes last.
+    """
+    asked = tuple(partitions)
+
+    def read(response: Any) -> list[KafkaError]:
+        codes = {
+            TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
+            for topic in response.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        }
+        errors = _errors(codes, asked, principal, "WRITE")
+        return sorted(errors, key=lambda error: isinstance(error, OperationNotAttempted))
+
+    return read
+
+
+def read_committed(
+    principal: str | None, group_id: str, partitions: Iterable[TopicPartition]
+) -> Read:
+    """Return a reader of answers to TxnOffsetCommit."""
+    asked = tuple(partitions)
+
+    def read(response: Any) -> list[KafkaError]:
+        codes = {
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        return _errors(codes, asked, principal, "READ", group=group_id)
+
+    return read
+
+
+def _errors(
+    codes: Mapping[TopicPartition, int],
+    asked: Iterable[TopicPartition],
+    principal: str | None,
+    operation: str,
+    **about: str,
+) -> list[KafkaError]:
+    errors: list[KafkaError] = []
+    for where in asked:
+        code = codes.get(where)
+        if code is None:
+            text = f"partition {where!r}: the broker's response does not contain it"
+            errors.append(UnknownServerError(text))
+        elif code != NONE:
+            error = refused(
+                code,
+                None,
+                operation=operation,
+                principal=principal,
+                topic=where.topic,
+                partition=where.partition,
+                **about,
+            )
+            errors.append(error)
+    return errors
