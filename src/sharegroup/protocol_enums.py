@@ -92,6 +92,7 @@ class ResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
+    """A subscription to metrics of clients (KIP-714)."""
     GROUP = 32
 
 

@@ -43,6 +43,26 @@ class OffsetAndMetadata:
     """The leader epoch of the last record that was read, or None."""
 
 
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+"""Offsets to commit, by partition: each is that of the next record to read."""
+
+
+def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets with their metadata; raise TypeError or ValueError for others."""
+    checked = {}
+    for where, committed in offsets.items():
+        if isinstance(committed, int):
+            committed = OffsetAndMetadata(committed)
+        elif not isinstance(committed, OffsetAndMetadata):
+            raise TypeError(
+                f"{where!r}: expected an int or OffsetAndMetadata, got {type(committed).__name__}"
+            )
+        if not 0 <= committed.offset < 2**63:
+            raise ValueError(f"{where!r}: offset {committed.offset}; expected 0 to 2**63 - 1")
+        checked[where] = committed
+    return checked
+
+
 class IllegalStateError(Exception):
     """The client or the record is in a state that does not allow the call."""
 

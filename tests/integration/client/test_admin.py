@@ -27,7 +27,7 @@ from sharegroup.client import (
 from sharegroup.client.admin.groups import by_group, delete_groups
 from sharegroup.client.admin.offset_resets import carry_out
 from sharegroup.client.fetch.offsets import list_offsets
-from sharegroup.client.net.cluster import Topic
+from sharegroup.client.net.cluster import CoordinatorType, Topic
 from sharegroup.errors import (
     NONE,
     InvalidRequest,
@@ -116,10 +116,10 @@ class MovedGroup:
         self.gone = gone
         self.known = 7
 
-    async def coordinator(self, group_id: str, *, operation: str) -> int:
+    async def coordinator(self, group_id: str, *, operation: str, kind: CoordinatorType) -> int:
         return self.known
 
-    def forget_coordinator(self, group_id: str) -> None:
+    def forget_coordinator(self, group_id: str, *, kind: CoordinatorType) -> None:
         self.known = 1
 
     async def connection(self, node_id: int) -> "MovedGroup":
@@ -159,7 +159,7 @@ class LateCoordinator:
         self.codes = list(codes)
         self.asked: list[list[int]] = []
 
-    async def coordinator(self, group_id: str, *, operation: str) -> int:
+    async def coordinator(self, group_id: str, *, operation: str, kind: CoordinatorType) -> int:
         return 1
 
     async def connection(self, node_id: int) -> "LateCoordinator":

@@ -17,15 +17,19 @@ from kio.schema.incremental_alter_configs.v1.request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 from kio.static.primitive import i8
 
 from sharegroup.client.admin.topics import ask_any, by_item, outcome
 from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.errors import InvalidRequest, KafkaError
+from sharegroup.client.net.refusals import refused
+from sharegroup.errors import NONE, InvalidRequest, KafkaError
 from sharegroup.protocol_enums import ConfigSource, ResourceType
 
 ANY_NODE = -1
+ALL_TYPES = 1
+"""The first version of ListConfigResources that lists all types of resources."""
 
 Result = TypeVar("Result")
 
@@ -69,6 +73,41 @@ async def describe_configs(
                 **_about(resource),
             ) or {config.name: _entry(config) for config in item.configs}
     return by_item(wanted, results, "resource")
+
+
+async def list_config_resources(
+    cluster: Cluster, types: Iterable[ResourceType]
+) -> list[ConfigResource]:
+    """Return the resources that have configs, sorted; all types with none given (KIP-1142).
+
+    Types that this client does not know are left out.
+    """
+    wanted = tuple(types)
+    request = ListConfigResourcesRequest(resource_types=tuple(i8(kind) for kind in wanted))
+    response = await ask_any(
+        cluster,
+        request,
+        subject="list_config_resources",
+        # Version 0 knows only subscriptions to client metrics, and takes no types.
+        version_min=0 if wanted == (ResourceType.CLIENT_METRICS,) else ALL_TYPES,
+    )
+    if response.error_code != NONE:
+        raise refused(
+            response.error_code,
+            None,
+            operation="DESCRIBE_CONFIGS",
+            principal=cluster.principal,
+            request="list_config_resources",
+        )
+    known_types = frozenset(map(int, ResourceType))
+    return sorted(
+        (
+            ConfigResource(ResourceType(resource.resource_type), resource.resource_name)
+            for resource in response.config_resources
+            if resource.resource_type in known_types
+        ),
+        key=lambda resource: (resource.type, resource.name),
+    )
 
 
 async def incremental_alter_configs(

@@ -36,7 +36,7 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
 from sharegroup.client.admin.groups import ask_coordinator, by_group
-from sharegroup.client.admin.topics import by_item, known, outcome
+from sharegroup.client.admin.topics import by_item, known, operations_of, outcome
 from sharegroup.client.admin.types import (
     CommittedOffset,
     ConsumerGroupDescription,
@@ -45,7 +45,7 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import GroupType
 from sharegroup.wire.decoder import DecodeError, decode
@@ -53,13 +53,17 @@ from sharegroup.wire.decoder import DecodeError, decode
 NO_GENERATION = -1
 """The generation in commits by an administrator instead of a member."""
 VERSION_BYTES = 2
+CLASSIC_MEMBER = 0
+"""The member type of a member with the classic protocol in a group of the newer one."""
 CONSUMER_PROTOCOL = "consumer"
 """The protocol type of groups that read topics."""
 
 Descriptions = dict[str, ConsumerGroupDescription | KafkaError]
 
 
-async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
+async def describe_consumer_groups(
+    cluster: Cluster, group_ids: Iterable[str], *, authorized_operations: bool = False
+) -> Descriptions:
     """Describe consumer groups; the result of a group is its description or its error.
 
     A group that the broker does not know as one of the newer protocol (KIP-848), or a broker
@@ -68,7 +72,8 @@ async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -
 
     async def describe(group_id: str) -> ConsumerGroupDescription:
         request = ConsumerGroupDescribeRequest(
-            group_ids=(KioGroupId(group_id),), include_authorized_operations=False
+            group_ids=(KioGroupId(group_id),),
+            include_authorized_operations=authorized_operations,
         )
         try:
             response = await ask_coordinator(
@@ -76,7 +81,9 @@ async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -
             )
         except (GroupIdNotFound, UnsupportedVersion):
             # The group or the broker does not use the newer protocol.
-            return await _classic_group(cluster, group_id)
+            return await _classic_group(
+                cluster, group_id, authorized_operations=authorized_operations
+            )
         group = response.groups[0]
         return ConsumerGroupDescription(
             group.group_id,
@@ -88,22 +95,32 @@ async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -
             group.assignment_epoch,
             tuple(map(_member, group.members)),
             await cluster.coordinator(group_id),
+            operations_of(group.authorized_operations),
         )
 
     return await by_group(group_ids, describe)
 
 
-async def describe_classic_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
+async def describe_classic_groups(
+    cluster: Cluster, group_ids: Iterable[str], *, authorized_operations: bool = False
+) -> Descriptions:
     """Describe classic groups of every protocol type, with the request DescribeGroups.
 
     Only groups whose protocol type is ``consumer`` have assignments.
     """
-    return await by_group(group_ids, lambda group_id: _classic_group(cluster, group_id))
+    return await by_group(
+        group_ids,
+        lambda group_id: _classic_group(
+            cluster, group_id, authorized_operations=authorized_operations
+        ),
+    )
 
 
-async def _classic_group(cluster: Cluster, group_id: str) -> ConsumerGroupDescription:
+async def _classic_group(
+    cluster: Cluster, group_id: str, *, authorized_operations: bool
+) -> ConsumerGroupDescription:
     request = DescribeGroupsRequest(
-        groups=(KioGroupId(group_id),), include_authorized_operations=False
+        groups=(KioGroupId(group_id),), include_authorized_operations=authorized_operations
     )
     response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
     group = response.groups[0]
@@ -120,6 +137,7 @@ async def _classic_group(cluster: Cluster, group_id: str) -> ConsumerGroupDescri
         None,
         tuple(_classic_member(member, group.protocol_type) for member in group.members),
         await cluster.coordinator(group_id),
+        operations_of(group.authorized_operations),
     )
 
 
@@ -155,7 +173,7 @@ async def list_consumer_group_offsets(
 
 
 async def alter_consumer_group_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, KafkaError | None]:
     """Commit offsets as an administrator; the result of a partition is None or its error.
 
@@ -170,15 +188,19 @@ async def alter_consumer_group_offsets(
                 name=KioTopicName(topic),
                 partitions=tuple(
                     OffsetCommitRequestPartition(
-                        partition_index=i32(index), committed_offset=i64(offset),
-                        committed_metadata="",
+                        partition_index=i32(index),
+                        committed_offset=i64(committed.offset),
+                        committed_leader_epoch=i32(
+                            -1 if committed.leader_epoch is None else committed.leader_epoch
+                        ),
+                        committed_metadata=committed.metadata,
                     )
-                    for index, offset in partitions.items()
+                    for index, committed in partitions.items()
                 ),
             )
             for topic, partitions in by_topic(offsets).items()
         ),
-    )  # fmt: skip
+    )
     response = await ask_coordinator(cluster, group_id, request, lambda _: None, operation="READ")
     return by_item(offsets, _outcomes(cluster, group_id, response), "partition")
 
@@ -263,6 +285,8 @@ def _member(member: Member) -> ConsumerMemberDescription:
         tuple(member.subscribed_topic_names),
         _assigned(member.assignment),
         _assigned(member.target_assignment),
+        member.subscribed_topic_regex,
+        GroupType.CLASSIC if member.member_type == CLASSIC_MEMBER else GroupType.CONSUMER,
     )
 
 

@@ -30,7 +30,7 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.client.admin.topics import by_item, known, outcome, several
+from sharegroup.client.admin.topics import by_item, known, operations_of, outcome, several
 from sharegroup.client.admin.types import (
     GroupListing,
     GroupState,
@@ -38,7 +38,7 @@ from sharegroup.client.admin.types import (
     ShareMemberDescription,
     SharePartitionOffset,
 )
-from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.cluster import Cluster, CoordinatorType
 from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import TopicPartition
@@ -90,13 +90,14 @@ async def list_groups(
 
 
 async def describe_share_groups(
-    cluster: Cluster, group_ids: Iterable[str]
+    cluster: Cluster, group_ids: Iterable[str], *, authorized_operations: bool = False
 ) -> dict[str, ShareGroupDescription | KafkaError]:
     """Describe share groups; the result of a group is its description or its error."""
 
     async def describe(group_id: str) -> ShareGroupDescription:
         request = ShareGroupDescribeRequest(
-            group_ids=(KioGroupId(group_id),), include_authorized_operations=False
+            group_ids=(KioGroupId(group_id),),
+            include_authorized_operations=authorized_operations,
         )
         response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
         return _described(response.groups[0], await cluster.coordinator(group_id))
@@ -257,33 +258,36 @@ async def by_group(
 
 async def ask_coordinator(
     cluster: Cluster,
-    group_id: str,
+    key: str,
     request: Any,
     answers: Callable[[Any], Sequence[Any] | None],
     *,
     operation: str = "DESCRIBE",
+    kind: CoordinatorType = CoordinatorType.GROUP,
 ) -> Any:
-    """Send a request to the group's coordinator, and raise the error of its answer.
+    """Send a request to the coordinator of a group, and raise the error of its answer.
 
-    ``answers`` returns the parts of the response that have error codes, or None if it has none.
-    ``operation`` is the ACL operation on the group that the request needs.  An answer without
-    the expected part about the group is an error, too.
+    With ``kind`` it is the coordinator of a transactional id.  ``answers`` returns the parts of
+    the response that have error codes, or None if it has none.  ``operation`` is the ACL operation
+    on the group that the request needs.  An answer without the expected part is an error, too.
     """
+    about = {kind.resource: key}
+    subject = f"{kind.resource} {key!r}"
 
     async def attempt() -> Any:
-        node_id = await cluster.coordinator(group_id, operation=operation)
+        node_id = await cluster.coordinator(key, kind=kind, operation=operation)
         try:
             response = await (await cluster.connection(node_id)).request(request)
         except KafkaError:
             # The node cannot be reached or is no broker any more, so the group moves elsewhere.
-            cluster.forget_coordinator(group_id)
+            cluster.forget_coordinator(key, kind=kind)
             raise
-        group_answers = answers(response)
-        if group_answers is not None and not group_answers:
-            raise UnknownServerError(f"group {group_id!r}: the broker's response is empty")
-        for answer in group_answers or ():
+        parts = answers(response)
+        if parts is not None and not parts:
+            raise UnknownServerError(f"{subject}: the broker's response is empty")
+        for answer in parts or ():
             if answer.error_code in LOOK_AGAIN:
-                cluster.forget_coordinator(group_id)
+                cluster.forget_coordinator(key, kind=kind)
             if answer.error_code != NONE:
                 message = getattr(answer, "error_message", None)
                 raise refused(
@@ -291,11 +295,11 @@ async def ask_coordinator(
                     message,
                     operation=operation,
                     principal=cluster.principal,
-                    group=group_id,
+                    **about,
                 )
         return response
 
-    return await cluster.retrying(attempt, subject=f"group {group_id!r}")
+    return await cluster.retrying(attempt, subject=subject)
 
 
 def _asked(
@@ -333,6 +337,7 @@ def _described(group: DescribedGroup, coordinator_id: int) -> ShareGroupDescript
         group.assignor_name,
         tuple(map(_member, group.members)),
         coordinator_id,
+        operations_of(group.authorized_operations),
     )
 
 

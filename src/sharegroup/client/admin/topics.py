@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import UUID
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_topics.v7.request import (
@@ -23,6 +24,7 @@ from kio.schema.delete_records.v2.request import (
 )
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v13.response import MetadataResponseTopic
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i16, i32, i32Timedelta, i64
@@ -46,6 +48,9 @@ from sharegroup.errors import (
     UnknownServerError,
 )
 
+BY_TOPIC_ID = 12
+"""The first version of Metadata that looks up topics by id."""
+
 Key = TypeVar("Key")
 Result = TypeVar("Result")
 
@@ -65,8 +70,9 @@ def outcome(
 
 
 def timeout_of(cluster: Cluster) -> i32Timedelta:
-    """Return the time that the broker may take: the request timeout of the client."""
-    return i32Timedelta.parse(timedelta(milliseconds=cluster.config.request_timeout_ms))
+    """Return the time that the broker may take: the request timeout of the client, at most."""
+    limit_ms = min(cluster.config.request_timeout_ms, cluster.call_timeout_ms())
+    return i32Timedelta.parse(timedelta(milliseconds=limit_ms))
 
 
 def several(names: Iterable[str]) -> tuple[str, ...]:
@@ -94,11 +100,19 @@ def by_item(
     }
 
 
-async def ask_any(cluster: Cluster, request: Any, *, subject: str) -> Any:
-    """Send a request to any broker that answers; retry until ``default_api_timeout_ms``."""
+async def ask_any(
+    cluster: Cluster, request: Any, *, subject: str, version_min: int | None = None
+) -> Any:
+    """Send a request to any broker that answers; retry until the timeout of the call.
+
+    A broker that does not serve ``version_min`` of the request raises UnsupportedVersion.
+    """
 
     async def attempt() -> Any:
-        return await (await cluster.any_connection()).request(request)
+        connection = await cluster.any_connection()
+        if version_min is not None:
+            connection.check_version(request.__api_key__, version_min)
+        return await connection.request(request)
 
     return await cluster.retrying(attempt, subject=subject)
 
@@ -231,24 +245,57 @@ def _described(topic: MetadataResponseTopic) -> TopicDescription:
             )
             for partition in partitions
         ),
-        _operations(topic.topic_authorized_operations),
+        operations_of(topic.topic_authorized_operations),
     )
 
 
-def _operations(bits: int) -> frozenset[AclOperation] | None:
+def operations_of(bits: int) -> frozenset[AclOperation] | None:
     """Convert a bit field to operations; None if the broker did not fill it in.
 
-    Every user who sees a topic may describe it, so a field without DESCRIBE is not filled in.
+    Every user who sees a resource may describe it, so a field without DESCRIBE is not filled in.
     """
     if bits < 0 or not bits & 1 << AclOperation.DESCRIBE:
         return None
     return frozenset(operation for operation in AclOperation if bits & 1 << operation)
 
 
-async def describe_cluster(cluster: Cluster, *, include_fenced: bool) -> ClusterDescription:
+async def describe_topics_by_id(
+    cluster: Cluster, topic_ids: Iterable[UUID], *, authorized_operations: bool
+) -> dict[UUID, TopicDescription | KafkaError]:
+    """Describe topics by their ids; the result of an id is a description or its error."""
+    wanted = tuple(topic_ids)
+    request = MetadataRequest(
+        topics=tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in wanted),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=authorized_operations,
+    )
+    # Brokers before Kafka 3.1 cannot look up a topic by its id.
+    response = await ask_any(
+        cluster, request, subject="describe_topics_by_id", version_min=BY_TOPIC_ID
+    )
+    answered = {
+        described.topic_id: _described(described)
+        if described.error_code in (NONE, LeaderNotAvailable.code)
+        else refused(
+            described.error_code,
+            None,
+            operation="DESCRIBE",
+            principal=cluster.principal,
+            topic_id=str(described.topic_id),
+        )
+        for described in response.topics
+        if described.topic_id is not None
+    }
+    return by_item(wanted, answered, "topic id")
+
+
+async def describe_cluster(
+    cluster: Cluster, *, include_fenced: bool, authorized_operations: bool
+) -> ClusterDescription:
     """Return the cluster's id, controller and brokers; raise the error of the answer."""
     request = DescribeClusterRequest(
-        include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
+        include_cluster_authorized_operations=authorized_operations,
+        include_fenced_brokers=include_fenced,
     )
     response = await ask_any(cluster, request, subject="describe_cluster")
     if response.error_code != NONE:
@@ -262,6 +309,7 @@ async def describe_cluster(cluster: Cluster, *, include_fenced: bool) -> Cluster
             )
             for broker in response.brokers
         ),
+        operations_of(response.cluster_authorized_operations),
     )
 
 

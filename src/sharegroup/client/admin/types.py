@@ -174,6 +174,8 @@ class ShareGroupDescription:
     assignor_name: str
     members: tuple[ShareMemberDescription, ...]
     coordinator_id: int
+    authorized_operations: frozenset[AclOperation] | None = None
+    """The operations that the user may perform; None if not requested or not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,10 @@ class ConsumerMemberDescription:
     """The topics subscribed to; empty in a classic group, where only the members know them."""
     assignment: tuple[TopicPartition, ...]
     target_assignment: tuple[TopicPartition, ...] | None
+    subscribed_regex: str | None = None
+    """The regular expression that the member subscribes to; None if it has none."""
+    protocol: GroupType = GroupType.CLASSIC
+    """The protocol of the member; while a group is upgraded, members use both protocols."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +229,8 @@ class ConsumerGroupDescription:
     assignment_epoch: int | None
     members: tuple[ConsumerMemberDescription, ...]
     coordinator_id: int
+    authorized_operations: frozenset[AclOperation] | None = None
+    """The operations that the user may perform; None if not requested or not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +286,131 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     nodes: tuple[NodeDescription, ...]
+    authorized_operations: frozenset[AclOperation] | None = None
+    """The operations on the cluster that the user may perform; None if not requested."""
+
+
+class TransactionState(StrEnum):
+    """The state of a transactional id at its coordinator."""
+
+    EMPTY = "Empty"
+    """No transaction yet."""
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    """Decided; the markers are being written."""
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    DEAD = "Dead"
+    """The transactional id has expired."""
+    UNKNOWN = "Unknown"
+    """A state that this client does not know."""
+
+    @classmethod
+    def of(cls, text: str) -> TransactionState:
+        """Return the state that a broker names, or UNKNOWN."""
+        return _TRANSACTION_STATES.get(text.lower(), cls.UNKNOWN)
+
+
+_TRANSACTION_STATES = {state.lower(): state for state in TransactionState}
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """One transactional id, as `AdminClient.list_transactions` returns it."""
+
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id and its transaction, as its coordinator describes them."""
+
+    transactional_id: str
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_at_ms: int | None
+    """When the transaction began, in milliseconds since 1970; None if none is open."""
+    partitions: tuple[TopicPartition, ...]
+    """The partitions of the open transaction, those of committed offsets included."""
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as the leader of a partition knows it; None means none or unknown."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    last_timestamp_ms: int | None
+    """The timestamp of its last batch."""
+    coordinator_epoch: int | None
+    """The epoch of the coordinator that wrote the last marker."""
+    transaction_start_offset: int | None
+    """The first offset of its open transaction; readers of committed records stop before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """An open transaction in one partition, for `AdminClient.abort_transaction`."""
+
+    topic_partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int = 0
+    """Not below the one of `ProducerState`; 0 if that is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLog:
+    """The log of one partition in a log directory."""
+
+    size_bytes: int
+    offset_lag: int
+    """Offsets that the log is behind: its high watermark, or the log that it is to replace."""
+    is_future: bool
+    """Whether it is being copied here from another directory of the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A log directory of a broker: its partitions and the room of its disk, None if unknown."""
+
+    replicas: Mapping[TopicPartition, ReplicaLog]
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A controller or broker that replicates the cluster's metadata."""
+
+    node_id: int
+    log_end_offset: int
+    last_fetch_ms: int | None
+    """When it last fetched, in milliseconds since 1970; None if unknown."""
+    last_caught_up_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataQuorum:
+    """The leader and the replicas of the cluster's metadata."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]

@@ -20,7 +20,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any, TypeVar
@@ -68,6 +70,13 @@ Connect = Callable[..., Awaitable[Connection]]
 """A function with the arguments of `open_connection`."""
 
 
+_call_deadline: ContextVar[float | None] = ContextVar("call_deadline", default=None)
+"""The end of the current call of an AdminClient, by the cluster's clock; None: no own timeout.
+
+A context variable, because a call passes through many functions to the retries that need it.
+"""
+
+
 class ConnectionPurpose(Enum):
     """The purpose of a connection; each node has one connection per purpose."""
 
@@ -83,8 +92,10 @@ class CoordinatorType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
 
-
-_NAMES_OF_KEYS = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional_id"}
+    @property
+    def resource(self) -> str:
+        """The kind of resource that has such a coordinator, as errors name it."""
+        return "group" if self is CoordinatorType.GROUP else "transactional_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +314,32 @@ class Cluster:
             chance=random.random,
         )
 
+    @contextmanager
+    def call(self, timeout_seconds: float | None) -> Iterator[None]:
+        """Limit the whole of a call to this time; None means ``default_api_timeout_ms``.
+
+        A call may consist of many requests.  Those left at its end fail with RequestTimedOut, and
+        the call returns the results of the others.
+        """
+        if timeout_seconds is not None and timeout_seconds <= 0:
+            raise ValueError(f"timeout={timeout_seconds}; expected more than 0 seconds, or None")
+        if timeout_seconds is None:
+            yield
+            return
+        deadline = self._monotonic() + timeout_seconds
+        token = _call_deadline.set(deadline)
+        try:
+            yield
+        finally:
+            _call_deadline.reset(token)
+
+    def call_timeout_ms(self) -> int:
+        """Return the time that the current call has left, in milliseconds; 1 or more."""
+        deadline = _call_deadline.get()
+        if deadline is None:
+            return self.config.default_api_timeout_ms
+        return max(1, int((deadline - self._monotonic()) * 1000))
+
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], *, subject: str, timeout_ms: int | None = None
     ) -> T:
@@ -311,7 +348,7 @@ class Cluster:
         At the end of the time it raises RequestTimedOut, whose text begins with ``subject``.
         After `close` no error is retried.
         """
-        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self.call_timeout_ms() if timeout_ms is None else timeout_ms
         backoff = self.backoff()
         last: KafkaError | None = None
         try:
@@ -513,13 +550,13 @@ class Cluster:
                     answer.error_message,
                     operation=operation or self.config.group_operation,
                     principal=self.principal,
-                    **{_NAMES_OF_KEYS[kind]: key},
+                    **{kind.resource: key},
                 )
             self._nodes[answer.node_id] = (answer.host, answer.port)
             self._coordinators[kind, key] = answer.node_id
             return int(answer.node_id)
         raise CoordinatorNotAvailable(
-            f"{_NAMES_OF_KEYS[kind]} {key!r}: the FindCoordinator response is empty"
+            f"{kind.resource} {key!r}: the FindCoordinator response is empty"
         )
 
     def known_coordinator(self, group_id: str) -> int | None:

@@ -148,6 +148,14 @@ class Connection(asyncio.Protocol):
             )
         return version
 
+    def check_version(self, key: int, version_min: int) -> None:
+        """Raise UnsupportedVersion unless the broker serves this version of an API."""
+        if (version := self.version_of(key)) < version_min:
+            raise UnsupportedVersion(
+                f"broker {self.peer} supports {spoken_api(key).name} only up to version {version}; "
+                f"version {version_min} is needed"
+            )
+
     async def request(
         self, message: Any, *, timeout_ms: int | None = None, version_max: int | None = None
     ) -> Any:

@@ -29,15 +29,17 @@ from sharegroup.client.produce.partition_queue import (
 )
 from sharegroup.client.produce.partitioner import StickyPartition, partition_for_key
 from sharegroup.client.produce.sender import Sender
-from sharegroup.client.produce.transaction import Offsets, Transaction, checked_offsets
+from sharegroup.client.produce.transaction import Transaction
 from sharegroup.client.produce.transaction_state import TransactionState
 from sharegroup.client.produce.transactions import Transactions
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
     Header,
     IllegalStateError,
+    Offsets,
     RecordMetadata,
     TopicPartition,
+    checked_offsets,
 )
 from sharegroup.client.settings.client_config import ProducerConfig, ProducerOptions, config_from
 from sharegroup.errors import (

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
     IllegalStateError,
-    OffsetAndMetadata,
-    TopicPartition,
+    Offsets,
 )
 from sharegroup.errors import KafkaError, ProducerFenced
 
 log = logging.getLogger(__name__)
-
-Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
-"""Offsets to commit, by partition: each is that of the next record to read."""
 
 
 class TransactionalProducer(Protocol):
@@ -93,19 +88,3 @@ class Transaction:
             # The coordinator aborts the transaction at its timeout, so the first error counts.
             log.info("event=transaction.abort_failed error=%r", failure)
             error.add_note(f"aborting the transaction failed, too: {failure!r}")
-
-
-def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets with their metadata; raise TypeError or ValueError for others."""
-    checked = {}
-    for where, committed in offsets.items():
-        if isinstance(committed, int):
-            committed = OffsetAndMetadata(committed)
-        elif not isinstance(committed, OffsetAndMetadata):
-            raise TypeError(
-                f"{where!r}: expected an int or OffsetAndMetadata, got {type(committed).__name__}"
-            )
-        if not 0 <= committed.offset < 2**63:
-            raise ValueError(f"{where!r}: offset {committed.offset}; expected 0 to 2**63 - 1")
-        checked[where] = committed
-    return checked

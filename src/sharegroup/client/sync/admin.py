@@ -45,9 +45,13 @@ class AdminClient(BlockingClient[admin.AdminClient]):
     describe_topics = blocking(admin.AdminClient.describe_topics)
     list_offsets = blocking(admin.AdminClient.list_offsets)
     delete_records = blocking(admin.AdminClient.delete_records)
+    describe_topics_by_id = blocking(admin.AdminClient.describe_topics_by_id)
     describe_cluster = blocking(admin.AdminClient.describe_cluster)
+    describe_log_dirs = blocking(admin.AdminClient.describe_log_dirs)
+    describe_metadata_quorum = blocking(admin.AdminClient.describe_metadata_quorum)
 
     describe_configs = blocking(admin.AdminClient.describe_configs)
+    list_config_resources = blocking(admin.AdminClient.list_config_resources)
     incremental_alter_configs = blocking(admin.AdminClient.incremental_alter_configs)
 
     list_groups = blocking(admin.AdminClient.list_groups)
@@ -61,11 +65,18 @@ class AdminClient(BlockingClient[admin.AdminClient]):
     delete_share_group_offsets = blocking(admin.AdminClient.delete_share_group_offsets)
     reset_group_offsets = blocking(admin.AdminClient.reset_group_offsets)
 
+    list_consumer_groups = blocking(admin.AdminClient.list_consumer_groups)
     describe_groups = blocking(admin.AdminClient.describe_groups)
     describe_consumer_groups = blocking(admin.AdminClient.describe_consumer_groups)
     list_consumer_group_offsets = blocking(admin.AdminClient.list_consumer_group_offsets)
     alter_consumer_group_offsets = blocking(admin.AdminClient.alter_consumer_group_offsets)
     delete_consumer_group_offsets = blocking(admin.AdminClient.delete_consumer_group_offsets)
+
+    list_transactions = blocking(admin.AdminClient.list_transactions)
+    describe_transactions = blocking(admin.AdminClient.describe_transactions)
+    describe_producers = blocking(admin.AdminClient.describe_producers)
+    fence_producers = blocking(admin.AdminClient.fence_producers)
+    abort_transaction = blocking(admin.AdminClient.abort_transaction)
 
     describe_features = blocking(admin.AdminClient.describe_features)
     update_features = blocking(admin.AdminClient.update_features)

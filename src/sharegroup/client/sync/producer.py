@@ -9,9 +9,8 @@ from typing import Self, Unpack
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.produce import producer
 from sharegroup.client.produce.producer import CLOSE_SECONDS
-from sharegroup.client.produce.transaction import Offsets
 from sharegroup.client.produce.transaction import Transaction as AsyncTransaction
-from sharegroup.client.records import ConsumerGroupMetadata, Header, RecordMetadata
+from sharegroup.client.records import ConsumerGroupMetadata, Header, Offsets, RecordMetadata
 from sharegroup.client.settings.client_config import ProducerOptions
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 

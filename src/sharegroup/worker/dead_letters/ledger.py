@@ -102,7 +102,9 @@ class Ledger:
 
     async def create(self, cluster: Cluster) -> None:
         """Create the topic if it is missing, with the default replicas of a worker's topics."""
-        brokers = (await describe_cluster(cluster, include_fenced=True)).nodes
+        brokers = (
+            await describe_cluster(cluster, include_fenced=True, authorized_operations=False)
+        ).nodes
         replicas = replicas_of(NOT_DECLARED, max(1, len(brokers)))
         configs = {**CONFIGS, MIN_INSYNC: str(min_insync_of(NOT_DECLARED, replicas))}
         new = NewTopic(self.topic, 1, replicas, configs)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.admin.topics import _operations
+from sharegroup.client.admin.topics import operations_of
 from sharegroup.client.admin.types import AclOperation, TopicDescription
 from sharegroup.errors import (
     GroupAuthorizationFailed,
@@ -136,4 +136,4 @@ def test_check_passes_with_a_log_line_if_the_cluster_does_not_answer(
 def test_operations_without_describe_are_unknown(
     bits: int, operations: set[AclOperation] | None
 ) -> None:
-    assert _operations(bits) == operations
+    assert operations_of(bits) == operations

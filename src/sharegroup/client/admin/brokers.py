@@ -1,0 +1,132 @@
+"""Requests about single brokers and the controllers: log directories and the metadata quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v5.response import DescribeLogDirsResult
+from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
+from kio.schema.describe_quorum.v2.response import ReplicaState
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i32
+
+from sharegroup.client.admin.topics import ask_any, known, outcome
+from sharegroup.client.admin.types import (
+    LogDirDescription,
+    MetadataQuorum,
+    QuorumReplica,
+    ReplicaLog,
+)
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.refusals import refused
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import NONE, InvalidRequest, KafkaError, UnknownServerError
+
+METADATA_TOPIC = "__cluster_metadata"
+
+LogDirs = dict[str, LogDirDescription | KafkaError]
+
+
+async def describe_log_dirs(
+    cluster: Cluster, node_ids: Iterable[int] | None
+) -> dict[int, LogDirs | KafkaError]:
+    """Describe the log directories of these brokers, or of all with None, by node id and path.
+
+    The result of a broker that does not answer is its error.
+    """
+    await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
+    wanted = tuple(cluster.nodes) if node_ids is None else tuple(node_ids)
+    results: dict[int, LogDirs | KafkaError] = {}
+    for node_id in wanted:
+        try:
+            results[node_id] = await _log_dirs(cluster, node_id)
+        except KafkaError as error:
+            results[node_id] = error
+    return results
+
+
+async def _log_dirs(cluster: Cluster, node_id: int) -> LogDirs:
+    if node_id not in cluster.nodes:
+        known_ids = ", ".join(map(str, sorted(cluster.nodes)))
+        raise InvalidRequest(f"broker {node_id} is not in the cluster; its brokers are {known_ids}")
+
+    async def attempt() -> Any:
+        request = DescribeLogDirsRequest(topics=None)  # All topics.
+        return await (await cluster.connection(node_id)).request(request)
+
+    response = await cluster.retrying(attempt, subject=f"describe_log_dirs of broker {node_id}")
+    if response.error_code != NONE:
+        raise refused(
+            response.error_code,
+            None,
+            operation="DESCRIBE",
+            principal=cluster.principal,
+            node=node_id,
+        )
+    return {
+        log_dir.log_dir: outcome(
+            cluster, log_dir.error_code, None, operation="DESCRIBE", log_dir=log_dir.log_dir
+        )
+        or _log_dir(log_dir)
+        for log_dir in response.results
+    }
+
+
+def _log_dir(log_dir: DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        {
+            TopicPartition(str(topic.name), int(partition.partition_index)): ReplicaLog(
+                int(partition.partition_size), int(partition.offset_lag), partition.is_future_key
+            )
+            for topic in log_dir.topics
+            for partition in topic.partitions
+        },
+        known(log_dir.total_bytes),
+        known(log_dir.usable_bytes),
+    )
+
+
+async def describe_metadata_quorum(cluster: Cluster) -> MetadataQuorum:
+    """Describe the controllers, which replicate the cluster's metadata (KIP-836)."""
+    request = DescribeQuorumRequest(
+        topics=(
+            TopicData(
+                topic_name=KioTopicName(METADATA_TOPIC),
+                partitions=(PartitionData(partition_index=i32(0)),),
+            ),
+        )
+    )
+    response = await ask_any(cluster, request, subject="describe_metadata_quorum")
+    parts = [partition for topic in response.topics for partition in topic.partitions]
+    if response.error_code == NONE and len(parts) != 1:
+        raise UnknownServerError(
+            f"describe_metadata_quorum: expected one partition, the broker answered {len(parts)}"
+        )
+    for answer in (response, *parts):
+        if answer.error_code != NONE:
+            raise refused(
+                answer.error_code,
+                answer.error_message,
+                operation="DESCRIBE",
+                principal=cluster.principal,
+                request="describe_metadata_quorum",
+            )
+    (quorum,) = parts
+    return MetadataQuorum(
+        int(quorum.leader_id),
+        int(quorum.leader_epoch),
+        int(quorum.high_watermark),
+        tuple(map(_replica, quorum.current_voters)),
+        tuple(map(_replica, quorum.observers)),
+    )
+
+
+def _replica(replica: ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        int(replica.replica_id),
+        int(replica.log_end_offset),
+        known(replica.last_fetch_timestamp),
+        known(replica.last_caught_up_timestamp),
+    )
