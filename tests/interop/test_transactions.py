@@ -27,13 +27,7 @@ from sharegroup.errors import (
     ProducerFenced,
     UnknownMemberId,
 )
-from sharegroup.wire.apis import APIS
-from tests.support.chosen_broker import KAFKA, RunningBroker, chosen, running
-
-END_TXN = 26
-pytestmark = pytest.mark.skipif(
-    chosen() != KAFKA and END_TXN not in APIS, reason="our broker does not serve transactions yet"
-)
+from tests.support.chosen_broker import RunningBroker, chosen, running
 
 SECONDS_MAX = 60
 QUIET_MS = 1_000

@@ -134,15 +134,8 @@ PEER_APIS: dict[int, Api] = {
         Api(17, "SaslHandshake", 0, 1, flexible=2),
         # Versions from 4 on are sent by brokers, for several producers at once.
         Api(24, "AddPartitionsToTxn", 0, 3, flexible=3),
-        Api(25, "AddOffsetsToTxn", 0, 4, flexible=3),
-        Api(26, "EndTxn", 0, 5, flexible=3),
-        Api(28, "TxnOffsetCommit", 3, 5, flexible=3),
-        Api(27, "WriteTxnMarkers", 1, 2, flexible=1),
         Api(36, "SaslAuthenticate", 0, 2, flexible=2),
         Api(55, "DescribeQuorum", 0, 2, flexible=0),
-        Api(61, "DescribeProducers", 0, 0, flexible=0),
-        Api(65, "DescribeTransactions", 0, 0, flexible=0),
-        Api(66, "ListTransactions", 0, 2, flexible=0),
         Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
     )
 }

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
+from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 from kio.schema.produce.v13.response import (
     PartitionProduceResponse,
     ProduceResponse,

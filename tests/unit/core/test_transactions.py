@@ -162,7 +162,9 @@ def test_each_new_producer_fences_the_one_before() -> None:
 def test_another_producer_id_is_another_error() -> None:
     world = World()
     world.init()
-    with pytest.raises(InvalidProducerIdMapping, match="belongs to producer 101, not to producer 7"):
+    with pytest.raises(
+        InvalidProducerIdMapping, match="belongs to producer 101, not to producer 7"
+    ):
         world.add((7, 0), A0)
 
 
@@ -437,9 +439,7 @@ def test_idle_ids_expire_the_oldest_first() -> None:
             f"t{number}", number, 0, 1_000, TransactionState.EMPTY, frozenset(), -1, number
         )
         transactions.replay(record, now=START)
-    busy = TransactionMetadata(
-        "busy", 9, 0, 1_000, TransactionState.ONGOING, frozenset({A0}), 0, 0
-    )
+    busy = TransactionMetadata("busy", 9, 0, 1_000, TransactionState.ONGOING, frozenset({A0}), 0, 0)
     transactions.replay(busy, now=START)
     expired = transactions.expired(since_wall_ms=2, count_max=10)
     assert [tombstone.transactional_id for tombstone in expired] == ["t0", "t1", "t2"]

@@ -16,7 +16,7 @@ from kio.schema.describe_producers.v0.request import DescribeProducersRequest, T
 from kio.schema.describe_producers.v0.response import ProducerState as KioProducerState
 from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 from kio.schema.describe_transactions.v0.response import TransactionState as KioTransactionState
-from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.types import ProducerId as KioProducerId
 from kio.schema.types import TopicName as KioTopicName

@@ -342,7 +342,7 @@ class TransactionDescription:
     producer_epoch: int
     timeout_ms: int
     started_at_ms: int | None
-    """When the transaction began, in milliseconds since 1970; None if none is open."""
+    """When the open transaction, or the last one, began, in ms since 1970; None before any."""
     partitions: tuple[TopicPartition, ...]
     """The partitions of the open transaction, those of committed offsets included."""
     coordinator_id: int

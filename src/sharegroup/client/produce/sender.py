@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
-from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
-from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
+from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 from kio.static.primitive import i32Timedelta
 
 from sharegroup.backoff import Backoff

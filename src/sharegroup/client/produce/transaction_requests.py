@@ -16,7 +16,7 @@ from kio.schema.add_partitions_to_txn.v3.request import (
     AddPartitionsToTxnTopic,
 )
 from kio.schema.end_txn.v5.request import EndTxnRequest
-from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 from kio.schema.txn_offset_commit.v5.request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
