@@ -74,6 +74,13 @@ class TlsHandshakeFailed(KafkaError):
     """The TLS handshake failed: no version or cipher in common, or a certificate is not trusted."""
 
 
+class AuthorizationException(KafkaError):
+    """Base class of errors for a missing permission; the text names the permission if known."""
+
+    resource_name: str | None = None
+    """The topic, group or transactional id that may not be used; None if no broker named it."""
+
+
 class UnknownServerError(KafkaError, code=-1):
     """The server failed unexpectedly."""
 
@@ -198,15 +205,15 @@ class InvalidCommitOffsetSize(KafkaError, code=28):
     """The metadata of the committed offsets is too large."""
 
 
-class TopicAuthorizationFailed(KafkaError, code=29):
+class TopicAuthorizationFailed(AuthorizationException, code=29):
     """The user is not authorized to access the topic."""
 
 
-class GroupAuthorizationFailed(KafkaError, code=30):
+class GroupAuthorizationFailed(AuthorizationException, code=30):
     """The user is not authorized to access the group."""
 
 
-class ClusterAuthorizationFailed(KafkaError, code=31):
+class ClusterAuthorizationFailed(AuthorizationException, code=31):
     """The user is not authorized to access the cluster."""
 
 
@@ -294,7 +301,7 @@ class TransactionCoordinatorFenced(KafkaError, code=52):
     """A newer transaction coordinator has written for this producer."""
 
 
-class TransactionalIdAuthorizationFailed(KafkaError, code=53):
+class TransactionalIdAuthorizationFailed(AuthorizationException, code=53):
     """The user may not use the transactional id, or the broker does not support transactions."""
 
 
@@ -342,7 +349,7 @@ class DelegationTokenRequestNotAllowed(KafkaError, code=64):
     """This connection may not ask for delegation tokens."""
 
 
-class DelegationTokenAuthorizationFailed(KafkaError, code=65):
+class DelegationTokenAuthorizationFailed(AuthorizationException, code=65):
     """The user is not authorized to use the delegation token."""
 
 

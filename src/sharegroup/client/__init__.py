@@ -76,6 +76,7 @@ from sharegroup.client.records import (
     RecordMetadata,
     TopicPartition,
     WakeupError,
+    records_by_partition,
 )
 from sharegroup.client.settings.option_values import (
     AcknowledgementMode,
@@ -176,6 +177,7 @@ __all__ = [
     "UpgradeType",
     "WakeupError",
     "new_offsets",
+    "records_by_partition",
 ]
 
 _MODULES = {

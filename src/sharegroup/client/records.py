@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from sharegroup.errors import KafkaError
 
@@ -41,6 +41,25 @@ class OffsetAndMetadata:
     metadata: str = ""
     leader_epoch: int | None = None
     """The leader epoch of the last record that was read, or None."""
+
+
+class HasPartition(Protocol):
+    """A record of a consumer."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and partition of the record."""
+
+
+AnyRecord = TypeVar("AnyRecord", bound=HasPartition)
+
+
+def records_by_partition(records: Iterable[AnyRecord]) -> dict[TopicPartition, list[AnyRecord]]:
+    """Group the records of a poll by partition, each group in the order of the poll."""
+    grouped: dict[TopicPartition, list[AnyRecord]] = {}
+    for record in records:
+        grouped.setdefault(record.topic_partition, []).append(record)
+    return grouped
 
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import TopicPartition, records_by_partition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.decoded_records import DecodedRecords, decode_records
 from sharegroup.client.share.held_records import HeldRecords
@@ -15,7 +15,7 @@ from sharegroup.client.share.record import DeserializationError, UnreadableRecor
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
-from sharegroup.wire.batches import stamp
+from sharegroup.wire.batches import stamp, stamp_append_time
 from sharegroup.wire.records import encode_batch
 
 LOCK_DEADLINE = 100.0
@@ -107,6 +107,31 @@ def test_record_has_its_delivery_count_and_lock_deadline() -> None:
     assert (record.delivery_count, record.deadline) == (1, 100.0)
 
 
+def test_record_has_the_leader_epoch_and_the_kind_of_timestamp_of_its_batch() -> None:
+    first, second = bytearray(batch(10, b"a", b"b")), bytearray(batch(12, b"c"))
+    stamp(first, base_offset=10, leader_epoch=4)
+    stamp(second, base_offset=12, leader_epoch=5)
+    stamp_append_time(second, 7_000)
+    (delivery,) = read(table(), bytes(first + second), (10, 13))
+    assert [
+        (record.leader_epoch, record.has_append_time, record.timestamp_ms)
+        for record in delivery.records
+    ] == [(4, False, 1_000), (4, False, 1_000), (5, True, 7_000)]
+
+
+def test_record_has_the_sizes_of_its_bytes_also_when_it_is_deserialized() -> None:
+    numbers = ShareConsumerConfig(group_id="g", value_deserializer=int)
+    for config in (None, numbers):
+        (delivery,) = read(table(), batch(10, b"1234"), (10, 11), config=config)
+        (record,) = delivery.records
+        assert (record.serialized_key_size, record.serialized_value_size) == (None, 4)
+
+
+def test_records_of_a_poll_by_partition() -> None:
+    (delivery,) = read(table(), batch(10, b"a", b"b"), (10, 12))
+    assert records_by_partition(delivery.records) == {TopicPartition("t", 0): [*delivery.records]}
+
+
 def test_offsets_without_a_record_are_gaps() -> None:
     # Compaction took 12 to 14: they lie below the end of the last batch, so nobody has them.
     held = table()
@@ -194,7 +219,7 @@ def test_value_that_fails_to_deserialize_is_released_and_raised() -> None:
     assert [record.value for record in inbox.take(500, now=0.0)] == [1]
     with pytest.raises(DeserializationError, match="offset 11: the value can't") as caught:
         inbox.take(500, now=0.0)
-    assert caught.value.record.value == b"x"
+    assert (caught.value.record.value, caught.value.field) == (b"x", "value")
     assert [record.value for record in inbox.take(500, now=0.0)] == [3]
     held.accept_open()
     assert settled(held) == (AckRun(10, 11, 1), AckRun(11, 12, 2), AckRun(12, 13, 1))

@@ -3,7 +3,12 @@
 import pytest
 
 from sharegroup.client.net.refusals import refused
-from sharegroup.errors import GroupIdNotFound, TopicAlreadyExists, UnknownErrorCode
+from sharegroup.errors import (
+    AuthorizationException,
+    GroupIdNotFound,
+    TopicAlreadyExists,
+    UnknownErrorCode,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +40,24 @@ def test_subject_missing_from_the_brokers_message_is_put_in_front(
     text: str | None, said: str
 ) -> None:
     assert str(refused(GroupIdNotFound.code, text, topic="a", partition=3)) == said
+
+
+@pytest.mark.parametrize(
+    ("code", "about", "name"),
+    [
+        (29, {"topic": "a", "partition": 3}, "a"),
+        (30, {"group": "g"}, "g"),
+        (53, {"transactional_id": "x"}, "x"),
+        (31, {"request": "list"}, None),
+        (29, {"group": "g"}, None),  # One of the group's topics; no broker says which.
+    ],
+)
+def test_authorization_errors_have_a_base_class_and_the_name_of_the_resource(
+    code: int, about: dict[str, str | int], name: str | None
+) -> None:
+    error = refused(code, None, **about)  # type: ignore[arg-type]
+    assert isinstance(error, AuthorizationException)
+    assert error.resource_name == name
 
 
 def test_an_unknown_code_is_named_too() -> None:

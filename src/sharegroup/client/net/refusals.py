@@ -13,6 +13,7 @@ from kio.schema.metadata.v13.response import MetadataResponseTopic
 
 from sharegroup.errors import (
     BY_CODE,
+    AuthorizationException,
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
     KafkaError,
@@ -53,10 +54,14 @@ def refused(
     TopicAuthorizationFailed("No. (User:ann needs WRITE on topic 'a')")
     """
     text = (message or meaning(code)) + missing_right(code, operation, principal, **about)
-    if all(_names(text, kind, name) for kind, name in about.items()):
-        return error_for(code, text)
-    where = " ".join(f"{kind} {name!r}" for kind, name in about.items())
-    return error_for(code, f"{where}: {text}")
+    if not all(_names(text, kind, name) for kind, name in about.items()):
+        where = " ".join(f"{kind} {name!r}" for kind, name in about.items())
+        text = f"{where}: {text}"
+    error = error_for(code, text)
+    if isinstance(error, AuthorizationException):
+        name = about.get(RESOURCES.get(code, ""))
+        error.resource_name = None if name is None else str(name)
+    return error
 
 
 def topic_refusal(

@@ -29,7 +29,7 @@ from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.option_values import OnDeserializationError
 from sharegroup.client.share.deserialization import Deserialization
 from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.locks import AcquisitionLock, BatchOrigin
 from sharegroup.client.share.record import DeserializationError, Record
 from sharegroup.client.share_locks.acquired_gaps import find_missing
 from sharegroup.client.share_sessions.offset_set import OffsetSet
@@ -64,6 +64,7 @@ class _Batches(NamedTuple):
     records: list[Record]
     offsets: list[int]
     corrupt: list[_Corrupt]
+    origins: list[BatchOrigin]
     end: int
     """The offset after the last whole batch; -1 if there is none."""
 
@@ -77,6 +78,7 @@ def decode_records(
     """Yield the acquired records to hand out; settle gaps and unreadable offsets in ``held``."""
     batches = _take_apart(held, records, locks, config)
     for lock in locks:
+        lock.origins = batches.origins
         low = bisect_left(batches.offsets, lock.first)
         high = bisect_left(batches.offsets, lock.end, low)
         if high - low != lock.end - lock.first:
@@ -95,6 +97,7 @@ def _take_apart(
 ) -> _Batches:
     decoded: list[Record] = []
     corrupt: list[_Corrupt] = []
+    origins: list[BatchOrigin] = []
     end = -1
     locks_ahead = iter(locks)
     lock = next(locks_ahead)
@@ -108,6 +111,7 @@ def _take_apart(
             end = header.end_offset
             if header.is_control:
                 continue
+            origins.append(BatchOrigin(end, header.leader_epoch, header.has_log_append_time))
             try:
                 decoded += read_batch(
                     records,
@@ -125,7 +129,7 @@ def _take_apart(
         # batch that was cut off.
         text = f"topic {held.topic!r} partition {held.partition} from offset {end}: {error}"
         corrupt.append(_Corrupt(end, None, CorruptMessage(text)))
-    return _Batches(decoded, [record.offset for record in decoded], corrupt, end)
+    return _Batches(decoded, [record.offset for record in decoded], corrupt, origins, end)
 
 
 def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], list[Record]]:

@@ -10,7 +10,7 @@ read is never accepted silently; ``on_deserialization_error`` decides:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from sharegroup.client.settings.consumer_config import Deserializer, ShareConsumerConfig
 from sharegroup.client.settings.option_values import OnDeserializationError
@@ -31,11 +31,13 @@ class Deserialization:
         If that fails, return an UnreadableRecord (with "raw"), or raise DeserializationError.
         """
         config = self._config
+        sizes = _size(record.key), _size(record.value)
         try:
             key = _read(record, "key", record.key, config.key_deserializer)
             record.value = _read(record, "value", record.value, config.value_deserializer)
             # The key is set last, because after an error both key and value must be bytes.
             record.key = key
+            record._sizes = sizes
         except DeserializationError as error:
             if config.on_deserialization_error is OnDeserializationError.RAW:
                 return _unreadable(record, error)
@@ -43,7 +45,13 @@ class Deserialization:
         return record
 
 
-def _read(record: Record, name: str, raw: bytes | None, read: Deserializer | None) -> Any:
+def _size(content: bytes | None) -> int | None:
+    return None if content is None else len(content)
+
+
+def _read(
+    record: Record, name: Literal["key", "value"], raw: bytes | None, read: Deserializer | None
+) -> Any:
     if read is None or raw is None:
         return raw
     try:
@@ -53,7 +61,7 @@ def _read(record: Record, name: str, raw: bytes | None, read: Deserializer | Non
             f"topic {record.topic!r} partition {record.partition} offset {record.offset}: "
             f"the {name} can't be deserialized: {error}"
         )
-        raise DeserializationError(text, record) from error
+        raise DeserializationError(text, record, name) from error
 
 
 def _unreadable(record: Record, error: DeserializationError) -> UnreadableRecord:

@@ -12,7 +12,9 @@ broker starts the lock later.  A renewal moves the deadline of the records that 
 
 from __future__ import annotations
 
-from typing import Protocol
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
@@ -42,12 +44,21 @@ class LockHolder(Protocol):
         """Set, or change, the acknowledgement type of a record handed out under ``lock``."""
 
 
+class BatchOrigin(NamedTuple):
+    """The facts that all records of one batch in the log have in common."""
+
+    end: int
+    """The offset after the batch."""
+    leader_epoch: int
+    has_append_time: bool
+
+
 class AcquisitionLock:
     """The acquisition lock on one range of offsets of a partition, held by this member."""
 
     __slots__ = (
         "_holes", "_renewed", "acquired_at", "deadline", "delivery_count", "end", "first", "held",
-        "let_go", "open", "record_bytes", "waiting_from",
+        "let_go", "open", "origins", "record_bytes", "waiting_from",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +84,8 @@ class AcquisitionLock:
         self.open = 0
         """The number of its records that are handed out and not settled."""
         self.waiting_from = first
+        self.origins: Sequence[BatchOrigin] = ()
+        """The batches of its records, by offset; empty if they were not decoded one by one."""
         self.let_go = False
         """Whether the lock is no longer renewed, because it is too old or the broker refused."""
         self._renewed: dict[int, float] | None = None
@@ -87,6 +100,11 @@ class AcquisitionLock:
     def is_done(self) -> bool:
         """Whether none of its records is waiting or open."""
         return not self.open and self.waiting_from >= self.end
+
+    def origin_of(self, offset: int) -> BatchOrigin | None:
+        """Return the batch of the record at this offset, or None if it is unknown."""
+        index = bisect_right(self.origins, offset, key=_end_of)
+        return self.origins[index] if index < len(self.origins) else None
 
     def hole(self, first: int, end: int) -> None:
         """Note that ``[first, end)`` was settled without being handed out, and never will be."""
@@ -122,3 +140,7 @@ class AcquisitionLock:
             self._renewed = {offset: deadline}
         else:
             self._renewed[offset] = deadline
+
+
+def _end_of(origin: BatchOrigin) -> int:
+    return origin.end
