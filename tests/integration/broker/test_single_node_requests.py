@@ -343,6 +343,7 @@ def test_all_topics_are_described_without_names(tmp_path: Path) -> None:
         assert [name for name, _, _ in found] == [
             "__consumer_offsets",
             "__share_group_state",
+            "__transaction_state",
             "orders",
         ]
         assert following is None

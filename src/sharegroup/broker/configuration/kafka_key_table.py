@@ -306,7 +306,6 @@ NO_EFFECT = {
     max.request.partition.size.limit INT 2000 1.. fixed
     """,
     "Client telemetry (KIP-714) is not received.": """
-    telemetry.max.bytes INT 1048576 1.. fixed
     """,
 }
 REMOVED = {
