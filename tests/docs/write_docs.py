@@ -19,6 +19,7 @@ from sharegroup.broker.configuration.config import (
     CoordinatorConfig,
     GroupConfig,
     LogConfig,
+    ModernGroupConfig,
     ServerConfig,
     ShareGroupConfig,
     TopicConfig,
@@ -338,6 +339,7 @@ def config() -> Iterator[str]:
         ("Broker: logs", LogConfig),
         ("Broker: share groups", ShareGroupConfig),
         ("Broker: consumer groups", ConsumerGroupConfig),
+        ("Broker: consumer groups of the consumer protocol", ModernGroupConfig),
         ("Broker: coordinators", CoordinatorConfig),
         ("Broker: transactions", TransactionConfig),
         ("Topic", TopicConfig),
@@ -509,6 +511,7 @@ def limit_default(limit: Limit) -> int:
         parts = (
             ServerConfig,
             LogConfig,
+            ModernGroupConfig,
             ShareGroupConfig,
             ConsumerGroupConfig,
             CoordinatorConfig,

@@ -319,7 +319,7 @@ def _build_groups(
         share_partitions=share.share_partitions,
     )
     share.coordinator.load()
-    consumer_groups = ConsumerGroupsOnDemand(group_log, topics, clock, config)
+    consumer_groups = ConsumerGroupsOnDemand(group_log, topics, clock, config, settings)
     group_log.load()
     share_group_coordinator.agree()
     consumer_groups.agree()

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
         AlterShareGroupOffsetsRequest,
         AlterShareGroupOffsetsResponse,
     )
+    from kio.schema.consumer_group_describe.v1 import (
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse,
+    )
     from kio.schema.consumer_group_heartbeat.v1 import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
@@ -468,6 +472,14 @@ def _consumer_group_heartbeat() -> ApiHandler[
     return ApiHandler(consumer_group_heartbeat.handle, consumer_group_heartbeat.refuse)
 
 
+def _consumer_group_describe() -> ApiHandler[
+    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+]:
+    from sharegroup.broker.handlers import consumer_group_describe
+
+    return ApiHandler(consumer_group_describe.handle, consumer_group_describe.refuse)
+
+
 def _get_telemetry_subscriptions() -> ApiHandler[
     GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
 ]:
@@ -674,6 +686,7 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     65: _describe_transactions,
     66: _list_transactions,
     68: _consumer_group_heartbeat,
+    69: _consumer_group_describe,
     71: _get_telemetry_subscriptions,
     72: _push_telemetry,
     74: _list_config_resources,

@@ -14,6 +14,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
+from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.produced_batches import ProducedBatches
@@ -34,6 +35,7 @@ from sharegroup.core.sessions.share_session import ShareSessions
 if TYPE_CHECKING:
     # `ConsumerGroupsOnDemand` imports it at first use, to keep the start of a broker short.
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
 
 
 class Node(NamedTuple):
@@ -93,3 +95,13 @@ class Parts:
     def consumer_group_coordinator(self) -> ConsumerGroupCoordinator:
         """The consumer group coordinator; made on first use."""
         return self.consumer_groups.coordinator()
+
+    @property
+    def modern_groups(self) -> ModernGroupsOnDemand:
+        """The consumer groups of KIP-848."""
+        return self.consumer_groups.modern
+
+    @property
+    def modern_group_coordinator(self) -> ModernGroupCoordinator:
+        """The coordinator of consumer groups of KIP-848; made on first use."""
+        return self.modern_groups.coordinator()

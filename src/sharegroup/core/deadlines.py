@@ -40,6 +40,10 @@ class Deadlines(Generic[Key]):
                 self._heap = [(due_ms, known) for known, due_ms in self._due.items()]
                 heapify(self._heap)
 
+    def has(self, key: Key) -> bool:
+        """Whether the key has a deadline."""
+        return key in self._due
+
     def cancel(self, key: Key) -> None:
         """Remove the key's deadline, if it has one."""
         self._due.pop(key, None)

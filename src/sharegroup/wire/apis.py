@@ -100,6 +100,7 @@ APIS: dict[int, Api] = {
         Api(65, "DescribeTransactions", 0, 0, flexible=0),
         Api(66, "ListTransactions", 0, 2, flexible=0),
         Api(68, "ConsumerGroupHeartbeat", 0, 1, flexible=0),
+        Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
         Api(71, "GetTelemetrySubscriptions", 0, 0, flexible=0),
         Api(72, "PushTelemetry", 0, 0, flexible=0),
         Api(74, "ListConfigResources", 0, 1, flexible=0),
@@ -136,7 +137,6 @@ PEER_APIS: dict[int, Api] = {
         Api(24, "AddPartitionsToTxn", 0, 3, flexible=3),
         Api(36, "SaslAuthenticate", 0, 2, flexible=2),
         Api(55, "DescribeQuorum", 0, 2, flexible=0),
-        Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
     )
 }
 """APIs of Apache Kafka that only the client uses, or in fewer versions than are served."""

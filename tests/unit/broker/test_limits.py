@@ -10,6 +10,7 @@ from sharegroup.broker.configuration.config import (
     ConsumerGroupConfig,
     CoordinatorConfig,
     LogConfig,
+    ModernGroupConfig,
     ServerConfig,
     ShareGroupConfig,
     TransactionConfig,
@@ -25,6 +26,7 @@ KEYS = {
     for part in (
         ServerConfig,
         LogConfig,
+        ModernGroupConfig,
         ShareGroupConfig,
         ConsumerGroupConfig,
         CoordinatorConfig,

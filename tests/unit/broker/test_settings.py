@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.broker.configuration.config import Config, GroupConfig, ShareGroupConfig
+from sharegroup.broker.configuration.config import (
+    Config,
+    GroupConfig,
+    ModernGroupConfig,
+    ShareGroupConfig,
+)
 from sharegroup.broker.configuration.config_values import reset_duration_ms
 from sharegroup.broker.configuration.live_config import LiveConfig, check_dynamic
 from sharegroup.broker.configuration.setting_changes import (
@@ -89,18 +94,22 @@ def test_unset_value_is_the_default() -> None:
 )
 def test_group_settings_out_of_range_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
-        check_group(settings, ShareGroupConfig())
+        check_group(settings, ShareGroupConfig(), ModernGroupConfig())
 
 
 def test_a_million_locks_are_allowed() -> None:
-    check_group({"share.partition.max.record.locks": "1000000"}, ShareGroupConfig())
+    check_group(
+        {"share.partition.max.record.locks": "1000000"}, ShareGroupConfig(), ModernGroupConfig()
+    )
 
 
 def test_session_must_outlast_the_heartbeat() -> None:
     broker = ShareGroupConfig(session_timeout_ms_min=1, heartbeat_interval_ms_max=60_000)
     with pytest.raises(InvalidConfig, match="must be larger"):
         check_group(
-            {"share.session.timeout.ms": "9000", "share.heartbeat.interval.ms": "9000"}, broker
+            {"share.session.timeout.ms": "9000", "share.heartbeat.interval.ms": "9000"},
+            broker,
+            ModernGroupConfig(),
         )
 
 
@@ -120,7 +129,7 @@ def test_duration_of_a_reset(text: str, milliseconds: int) -> None:
 @pytest.mark.parametrize("text", ["by_duration:P" + "9" * 400 + "D", "by_duration:PT\u0663S"])
 def test_duration_that_is_no_number_of_milliseconds_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"share\.auto\.offset\.reset must be"):
-        check_group({"share.auto.offset.reset": text}, ShareGroupConfig())
+        check_group({"share.auto.offset.reset": text}, ShareGroupConfig(), ModernGroupConfig())
 
 
 LIVE = LiveConfig(Config())
@@ -182,13 +191,15 @@ def test_topic_settings_out_of_range_are_refused_by_name(
 
 def test_group_value_that_the_broker_no_longer_allows_is_capped() -> None:
     group = GroupConfig(lock_ms=60_000, delivery_count_max=2)
-    held, said = capped(group, ShareGroupConfig(lock_ms_max=40_000, delivery_count_max_min=3))
+    held, said = capped(
+        group, ShareGroupConfig(lock_ms_max=40_000, delivery_count_max_min=3), ModernGroupConfig()
+    )
     assert (held.lock_ms, held.delivery_count_max) == (40_000, 3)
     assert said == {
         "share.record.lock.duration.ms": "60000 is outside of 15000 to 40000; 40000 is used",
         "share.delivery.count.limit": "2 is outside of 3 to 10; 3 is used",
     }
-    assert capped(group, ShareGroupConfig()) == (group, {})
+    assert capped(group, ShareGroupConfig(), ModernGroupConfig()) == (group, {})
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,14 @@ class Catalog:
         "features_epoch",
         "group_settings_bytes",
         "producer_ids_end",
+        "topics_version",
     )
 
     def __init__(self) -> None:
         self.cluster_id = ""
         self.producer_ids_end = 0
+        self.topics_version = 0
+        """A number that changes whenever topics are created, deleted or grow; not stored."""
         self.feature_levels: Mapping[str, int] = LEVELS_BEFORE
         self.features_epoch = 0
         self._topics: dict[TopicName, Topic] = {}
@@ -224,6 +227,7 @@ class Catalog:
                 name = self._ids.pop(topic_id, None)
                 if name is not None:  # A rewritten journal has only the deletion.
                     del self._topics[name]
+                    self.topics_version += 1
             case "partitions_added":
                 topic = self._topics[event["name"]]
                 self._put(_changed(topic, event["partitions"], topic.settings))
@@ -246,6 +250,7 @@ class Catalog:
                 )
 
     def _put(self, topic: Topic) -> None:
+        self.topics_version += 1
         self._topics[topic.name] = topic
         self._ids[topic.topic_id] = topic.name
 

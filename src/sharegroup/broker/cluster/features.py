@@ -7,7 +7,8 @@ of two responses.
     share.version     0  no share groups: requests for them fail with UNSUPPORTED_VERSION
                       1  share groups (KIP-932)
                       2  and dead letters (KIP-1191)
-    group.version     the level of Kafka 4.4; nothing here depends on it
+    group.version     0  no consumer groups of KIP-848: requests for them fail likewise
+                      1  consumer groups of KIP-848
     metadata.version  the level of Kafka 4.4; it cannot change, because the catalog has one format
     transaction.version
                       0  transactions (KIP-98)
@@ -29,6 +30,7 @@ from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedV
 from sharegroup.protocol_enums import UpgradeType
 
 SHARE_VERSION = "share.version"
+GROUP_VERSION = "group.version"
 METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 SHARE_GROUPS_LEVEL = 1
@@ -36,6 +38,10 @@ DEAD_LETTERS_LEVEL = 2
 
 SHARE_APIS = frozenset({76, 77, 78, 79, 90, 91, 92})
 """The APIs that need `share.version` 1: heartbeat, describe, fetch, acknowledge, offsets."""
+
+
+CONSUMER_APIS = frozenset({68, 69})
+"""The APIs that need `group.version` 1: heartbeat, describe."""
 
 
 class Feature(NamedTuple):
@@ -47,7 +53,7 @@ class Feature(NamedTuple):
 
 
 FEATURES = (
-    Feature("group.version", 0, 1),
+    Feature(GROUP_VERSION, 0, 1),
     Feature(METADATA_VERSION, 7, 33),
     Feature(SHARE_VERSION, 0, 2),
     Feature(TRANSACTION_VERSION, 0, 2),
@@ -91,6 +97,11 @@ class FinalizedFeatures:
         return self._catalog.feature_levels.get(TRANSACTION_VERSION, 0)
 
     @property
+    def consumer_groups(self) -> bool:
+        """Whether consumer groups of KIP-848 are switched on."""
+        return self._catalog.feature_levels[GROUP_VERSION] > 0
+
+    @property
     def finalized(self) -> Mapping[str, int]:
         """The level of each feature; features at level 0 are off and not listed."""
         return {name: level for name, level in self._catalog.feature_levels.items() if level}
@@ -109,6 +120,12 @@ class FinalizedFeatures:
         if api_key in SHARE_APIS and not self.share_groups:
             raise UnsupportedVersion(
                 "share groups are disabled: share.version is 0; upgrade it to 1 or 2 to enable them"
+            )
+
+        if api_key in CONSUMER_APIS and not self.consumer_groups:
+            raise UnsupportedVersion(
+                "consumer groups of KIP-848 are disabled: group.version is 0; upgrade it to 1, or "
+                "set group.protocol=classic in the consumer"
             )
 
     def changed(self, updates: tuple[Update, ...]) -> Event:

@@ -16,11 +16,15 @@ from sharegroup.broker.configuration.config_values import entries, parse_part
 from sharegroup.broker.configuration.group_config import (
     ConsumerGroupConfig,
     CoordinatorConfig,
-    GroupConfig,
     ShareGroupConfig,
     check_share_groups,
 )
 from sharegroup.broker.configuration.log_config import LogConfig
+from sharegroup.broker.configuration.modern_group_config import (
+    ModernGroupConfig,
+    check_modern_groups,
+)
+from sharegroup.broker.configuration.own_group_config import GroupConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
 from sharegroup.broker.configuration.transaction_config import TransactionConfig
@@ -32,6 +36,7 @@ __all__ = [
     "CoordinatorConfig",
     "GroupConfig",
     "LogConfig",
+    "ModernGroupConfig",
     "ServerConfig",
     "ShareGroupConfig",
     "TopicConfig",
@@ -47,6 +52,7 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     share_group: ShareGroupConfig = field(default_factory=ShareGroupConfig)
     consumer_group: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
+    modern_group: ModernGroupConfig = field(default_factory=ModernGroupConfig)
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -86,6 +92,7 @@ class Config:
         if unserved := config.unserved:
             check_unserved_keys(unserved, node_id=config.server.node_id)
         check_share_groups(config.share_group)
+        check_modern_groups(config.modern_group)
         return config
 
 
@@ -134,6 +141,7 @@ _PARTS = tuple(
             LogConfig,
             ShareGroupConfig,
             ConsumerGroupConfig,
+            ModernGroupConfig,
             CoordinatorConfig,
             TransactionConfig,
         ),

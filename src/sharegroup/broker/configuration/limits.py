@@ -368,6 +368,9 @@ _RANGE = "limits the values that a group may set"
 NO_LIMITS: dict[str, str] = {
     "max.connections.per.ip.overrides": "sets `max.connections.per.ip` for specific addresses",
     "group.max.session.timeout.ms": _RANGE,
+    "group.consumer.max.assignment.interval.ms": _RANGE,
+    "group.consumer.max.heartbeat.interval.ms": _RANGE,
+    "group.consumer.max.session.timeout.ms": _RANGE,
     "group.share.delivery.count.limit": "decides when a record is archived",
     "group.share.max.assignment.interval.ms": _RANGE,
     "group.share.max.delivery.count.limit": _RANGE,

@@ -19,6 +19,7 @@ from sharegroup.broker.configuration.config import (
     ConsumerGroupConfig,
     CoordinatorConfig,
     LogConfig,
+    ModernGroupConfig,
     ServerConfig,
     ShareGroupConfig,
     TransactionConfig,
@@ -26,6 +27,7 @@ from sharegroup.broker.configuration.config import (
 )
 from sharegroup.broker.configuration.config_values import entries, parse_value
 from sharegroup.broker.configuration.group_config import check_share_groups
+from sharegroup.broker.configuration.modern_group_config import check_modern_groups
 from sharegroup.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig)
+DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig, ModernGroupConfig)
 
 
 class LiveConfig:
@@ -70,6 +72,11 @@ class LiveConfig:
         return self._current.consumer_group
 
     @property
+    def modern_group(self) -> ModernGroupConfig:
+        """The effective settings for groups of the consumer protocol that do not set their own."""
+        return self._current.modern_group
+
+    @property
     def coordinator(self) -> CoordinatorConfig:
         """The effective settings of the two internal topics of groups."""
         return self._current.coordinator
@@ -102,12 +109,15 @@ class LiveConfig:
             check_unserved_keys(unserved, node_id=self._started.server.node_id)
         share_group = _overlaid(self._started.share_group, overlay)
         check_share_groups(share_group)
+        modern_group = _overlaid(self._started.modern_group, overlay)
+        check_modern_groups(modern_group)
         return replace(
             self._started,
             server=_overlaid(self._started.server, overlay),
             log=_overlaid(self._started.log, overlay),
             share_group=share_group,
             consumer_group=_overlaid(self._started.consumer_group, overlay),
+            modern_group=modern_group,
         )
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:

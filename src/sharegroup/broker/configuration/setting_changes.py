@@ -11,8 +11,14 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, replace
 from typing import Any
 
+from sharegroup.broker.configuration import modern_group_config
 from sharegroup.broker.configuration.client_metrics_config import ClientMetricsConfig
-from sharegroup.broker.configuration.config import GroupConfig, ShareGroupConfig, TopicConfig
+from sharegroup.broker.configuration.config import (
+    GroupConfig,
+    ModernGroupConfig,
+    ShareGroupConfig,
+    TopicConfig,
+)
 from sharegroup.broker.configuration.config_values import (
     ConfigType,
     default_text,
@@ -61,7 +67,7 @@ def changed_group(
 ) -> dict[str, str]:
     """Return a group's settings after ``changes``."""
     outcome = _changed(own, changes, _kinds(GroupConfig), {})
-    check_group(outcome, config.share_group)
+    check_group(outcome, config.share_group, config.modern_group)
     return outcome
 
 
@@ -89,32 +95,46 @@ def changed_broker(
     return _changed(own, changes, kinds, {**effective, **config.default, **config.own})
 
 
-def check_group(settings: Mapping[str, str], broker: ShareGroupConfig) -> None:
+def check_group(
+    settings: Mapping[str, str], broker: ShareGroupConfig, modern: ModernGroupConfig
+) -> None:
     """Check own ranges, the broker's bounds, and that the session outlasts the heartbeat
     (KIP-1240).
     """
     group = parse_part(GroupConfig, settings)
-    for entry, low, high in _bounds(broker):
+    for entry, low, high in _bounds(broker, modern):
         value = getattr(group, entry.name)
         if value is not None and not low <= value <= high:
             raise InvalidConfig(
                 f"{entry.metadata['name']} must be between {low} and {high} on this broker, "
                 f"not {value}"
             )
-    session_ms = group.session_timeout_ms or broker.session_timeout_ms
-    heartbeat_ms = group.heartbeat_interval_ms or broker.heartbeat_interval_ms
-    if session_ms <= heartbeat_ms:
-        raise InvalidConfig(
-            f"share.session.timeout.ms={session_ms} must be larger than "
-            f"share.heartbeat.interval.ms={heartbeat_ms}"
-        )
+    for kind, session_ms, heartbeat_ms in (
+        (
+            "share",
+            group.session_timeout_ms or broker.session_timeout_ms,
+            group.heartbeat_interval_ms or broker.heartbeat_interval_ms,
+        ),
+        (
+            "consumer",
+            group.consumer_session_timeout_ms or modern.session_timeout_ms,
+            group.consumer_heartbeat_interval_ms or modern.heartbeat_interval_ms,
+        ),
+    ):
+        if session_ms <= heartbeat_ms:
+            raise InvalidConfig(
+                f"{kind}.session.timeout.ms={session_ms} must be larger than "
+                f"{kind}.heartbeat.interval.ms={heartbeat_ms}"
+            )
 
 
-def capped(group: GroupConfig, broker: ShareGroupConfig) -> tuple[GroupConfig, dict[str, str]]:
+def capped(
+    group: GroupConfig, broker: ShareGroupConfig, modern: ModernGroupConfig
+) -> tuple[GroupConfig, dict[str, str]]:
     """Return the group's settings within the broker's bounds, and a message for each capped key."""
     capped_values: dict[str, Any] = {}
     messages: dict[str, str] = {}
-    for entry, low, high in _bounds(broker):
+    for entry, low, high in _bounds(broker, modern):
         value = getattr(group, entry.name)
         if value is not None and not low <= value <= high:
             capped_values[entry.name] = min(max(value, low), high)
@@ -124,12 +144,16 @@ def capped(group: GroupConfig, broker: ShareGroupConfig) -> tuple[GroupConfig, d
     return replace(group, **capped_values), messages
 
 
-def _bounds(broker: ShareGroupConfig) -> list[tuple[Field[Any], int, int]]:
+def _bounds(
+    broker: ShareGroupConfig, modern: ModernGroupConfig
+) -> list[tuple[Field[Any], int, int]]:
     """Return each bounded key of groups with the broker's least and greatest value."""
     by_name = {entry.name: entry for entry in entries(GroupConfig)}
+    kinds = (("", broker, BOUNDED), ("consumer_", modern, modern_group_config.BOUNDED))
     return [
-        (by_name[field], getattr(broker, f"{field}_min"), getattr(broker, f"{field}_max"))
-        for field in BOUNDED
+        (by_name[prefix + field], getattr(part, f"{field}_min"), getattr(part, f"{field}_max"))
+        for prefix, part, bounded in kinds
+        for field in bounded
     ]
 
 

@@ -128,7 +128,7 @@ def _describe(
     started = config.started
     broker = {
         entry.metadata["name"]: (section, entry)
-        for section in (started.log, started.share_group)
+        for section in (started.log, started.share_group, started.modern_group)
         for entry in entries(type(section))
     }
     for entry in entries(part):

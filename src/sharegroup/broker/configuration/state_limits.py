@@ -148,6 +148,70 @@ GROUPS: tuple[Limit, ...] = (
         answer="INVALID_REQUEST; a longer client id is truncated",
     ),
     Limit(
+        setting="sharegroup.consumer.groups.bytes.max",
+        unit="bytes",
+        bounds="members, topic names and assigned partitions of all groups of the consumer "
+        "protocol (KIP-848)",
+        answer="GROUP_MAX_SIZE_REACHED",
+        metric="sharegroup_consumer_groups_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="core.modern_group.sizes:GROUP_ROOM_BYTES",
+        unit="bytes",
+        bounds="minimum size that counts for such a group in the total above",
+        answer="no error: a group may grow to this size even if the total is reached",
+    ),
+    Limit(
+        setting="core.modern_group.sizes:GROUP_BYTES_MAX",
+        unit="bytes",
+        bounds="members, topic names and assigned partitions of one such group",
+        answer="GROUP_MAX_SIZE_REACHED",
+    ),
+    Limit(
+        setting="group.consumer.max.size",
+        unit="members",
+        bounds="members of one such group",
+        answer="GROUP_MAX_SIZE_REACHED",
+    ),
+    Limit(
+        setting="sharegroup.consumer.member.topics.max",
+        unit="topics",
+        bounds="topics that one member of such a group subscribes to by name",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="core.modern_group.sizes:PATTERNS_MAX",
+        unit="patterns",
+        bounds="different regular expressions that the members of one such group subscribe to",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="core.modern_group.patterns:PATTERN_CHARACTERS_MAX",
+        unit="characters",
+        bounds="regular expression",
+        answer="INVALID_REGULAR_EXPRESSION",
+    ),
+    Limit(
+        setting="core.modern_group.patterns:NODES_MAX",
+        unit="nodes",
+        bounds="automaton of a regular expression: about three nodes for each character, and "
+        "copies for a repetition such as `{20}`",
+        answer="INVALID_REGULAR_EXPRESSION",
+    ),
+    Limit(
+        setting="broker.groups.topic_patterns:STEPS_PER_NAME_MAX",
+        unit="steps",
+        bounds="time to match a regular expression with all topics, for each topic",
+        answer="INVALID_REGULAR_EXPRESSION",
+    ),
+    Limit(
+        setting="core.modern_group.sizes:LABEL_CHARACTERS_MAX",
+        unit="characters",
+        bounds="member id, instance id and rack id of a member of such a group",
+        answer="INVALID_REQUEST; a longer client id is truncated",
+    ),
+    Limit(
         setting="core.consumer_group.sizes:GROUPS_MAX",
         unit="groups",
         bounds="consumer groups",

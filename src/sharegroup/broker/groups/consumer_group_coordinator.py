@@ -14,18 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.cluster.coordinator_log import NO_PRODUCER, BatchProducer, Marker
+from sharegroup.broker.cluster.coordinator_log import (
+    NO_PRODUCER,
+    BatchProducer,
+    KeyAndValue,
+    Marker,
+)
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_group_records import decode, encode
+from sharegroup.broker.groups.durable import Durable
 from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinator
+from sharegroup.broker.groups.modern_group_view import ModernGroupView
+from sharegroup.core.consumer_group.consumer_group import ConsumerGroup
 from sharegroup.core.consumer_group.consumer_groups import (
     Committer,
     ConsumerGroups,
@@ -47,7 +55,13 @@ from sharegroup.core.consumer_group.member import (
 )
 from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
 from sharegroup.core.consumer_group.pending_offsets import OpenTransaction
-from sharegroup.core.consumer_group.records import OffsetCommit, OffsetTombstone, Records
+from sharegroup.core.consumer_group.records import (
+    GroupMetadata,
+    GroupTombstone,
+    OffsetCommit,
+    OffsetTombstone,
+    Records,
+)
 from sharegroup.errors import (
     InconsistentGroupProtocol,
     InvalidCommitOffsetSize,
@@ -55,15 +69,13 @@ from sharegroup.errors import (
     NotCoordinator,
     RebalanceInProgress,
 )
-from sharegroup.ids import GroupId, MemberId, TopicName
+from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.consumer_protocol import subscribed_topics
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 RETRY_MS = 1_000
 """Milliseconds until the timers are checked again after a failed write."""
@@ -101,12 +113,21 @@ class ConsumerGroupCoordinator:
         "_groups",
         "_is_stopped",
         "_log",
+        "_modern",
         "_topics",
         "_waiting",
     )
 
-    def __init__(self, log_: GroupLog, topics: Topics, clock: Clock, config: LiveConfig) -> None:
+    def __init__(
+        self,
+        log_: GroupLog,
+        topics: Topics,
+        clock: Clock,
+        config: LiveConfig,
+        modern: ModernGroupView,
+    ) -> None:
         self._log = log_
+        self._modern = modern
         self._topics = topics
         self._clock = clock
         self._alarm = Alarm(clock, self._pass_time)
@@ -205,7 +226,7 @@ class ConsumerGroupCoordinator:
         )
         ticket = self._follow(decision)
         self._set_alarm()
-        return _Durable(ticket, outcomes)
+        return Durable(ticket, outcomes)
 
     # Offsets
 
@@ -214,18 +235,33 @@ class ConsumerGroupCoordinator:
         committer: Committer,
         offsets: tuple[OffsetCommit, ...],
         *,
+        api_version: int = 9,
         producer: BatchProducer = NO_PRODUCER,
     ) -> Awaitable[None]:
-        """Commit offsets of a group; with a producer, when its transaction is committed."""
+        """Commit offsets of a group of either protocol.
+
+        With a producer they count when its transaction is committed.  ``api_version`` is that of
+        OffsetCommit.
+        """
         group_id = committer.group_id
         self._begin(group_id)
-        self._log.check_type(group_id, GroupType.CLASSIC)
-        self._groups.check_commit(
-            committer,
-            offsets,
-            bytes_max=self._config.consumer_group.offsets_bytes_max,
-            now=self._now(),
-        )
+        bytes_max = self._config.consumer_group.offsets_bytes_max
+        if self._modern.has(group_id):
+            partitions = (
+                TopicIdPartition(offset.committed.topic_id, offset.partition)
+                for offset in offsets
+                if offset.committed.topic_id is not None
+            )
+            self._modern.check_commit(
+                committer,
+                partitions,
+                api_version=api_version,
+                is_transactional=producer is not NO_PRODUCER,
+            )
+            self._groups.check_room(group_id, offsets, bytes_max=bytes_max)
+        else:
+            self._log.check_type(group_id, GroupType.CLASSIC)
+            self._groups.check_commit(committer, offsets, bytes_max=bytes_max, now=self._now())
         note_bytes = sum(len(offset.committed.metadata) for offset in offsets)
         if note_bytes > COMMIT_BYTES_MAX:
             raise InvalidCommitOffsetSize(
@@ -234,8 +270,8 @@ class ConsumerGroupCoordinator:
             )
         with as_a_coordinator():
             if producer is NO_PRODUCER:
-                return _Durable(self._write(group_id, offsets), None)
-            return _Durable(self._write_pending(group_id, offsets, producer), None)
+                return Durable(self._write(group_id, offsets), None)
+            return Durable(self._write_pending(group_id, offsets, producer), None)
 
     def _write_pending(
         self, group_id: GroupId, offsets: tuple[OffsetCommit, ...], producer: BatchProducer
@@ -271,7 +307,7 @@ class ConsumerGroupCoordinator:
 
     def durable(self, group_id: GroupId) -> Awaitable[None]:
         """Return an awaitable that ends when all earlier writes of the group are durable."""
-        return _Durable(self._log.last(group_id), None)
+        return Durable(self._log.last(group_id), None)
 
     def delete_offsets(
         self, group_id: GroupId, partitions: Mapping[TopicName, Iterable[int]]
@@ -279,17 +315,23 @@ class ConsumerGroupCoordinator:
         """Delete offsets; return an error for each topic that the group still reads."""
         self._begin(group_id)
         with as_a_coordinator():
-            records, refused = self._groups.delete_offsets(group_id, partitions)
-            return _Durable(self._write(group_id, records), refused)
+            modern = self._modern.find(group_id)
+            records, refused = self._groups.delete_offsets(
+                group_id, partitions, reads=None if modern is None else modern.reads
+            )
+            return Durable(self._write(group_id, records), refused)
 
     # Administration
 
     def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
-        """Return all consumer groups, in the order of their ids."""
-        return self._groups.list_groups()
+        """Return all classic groups, in the order of their ids."""
+        listed = self._groups.list_groups()
+        return tuple(group for group in listed if not self._modern.has(group.group_id))
 
     def describe(self, group_id: GroupId) -> DescribedConsumerGroup:
-        """Return a consumer group and its members; raise GroupIdNotFound if it does not exist."""
+        """Return a classic group and its members; raise GroupIdNotFound if it does not exist."""
+        if self._modern.has(group_id):
+            self._log.check_type(group_id, GroupType.CLASSIC)
         return self._groups.describe(group_id)
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
@@ -299,7 +341,51 @@ class ConsumerGroupCoordinator:
             records = self._groups.delete_group(group_id)
             ticket = self._write(group_id, records)
         log.info("event=group_deleted group=%r offsets=%d", group_id, len(records) - 1)
-        return _Durable(ticket, None)
+        return Durable(ticket, None)
+
+    # Migration: a group of the protocol of KIP-848 takes the place of a classic one, or the reverse
+
+    def upgradable(self, group_id: GroupId) -> ConsumerGroup | None:
+        """Return the classic group with this id if it has members; it must not be changed."""
+        group = self._groups.find(group_id)
+        return None if group is None or not len(group.members) else group
+
+    def end_group(self, group_id: GroupId) -> list[KeyAndValue]:
+        """End the requests of a group that another takes the place of; return its tombstone.
+
+        The caller writes the tombstone and then calls `replay_encoded`.
+        """
+        group = self._groups.find(group_id)
+        if group is None:
+            return []
+        for call, reply in self._groups.hand_over(group_id).answers:
+            self._answer(call, reply, None)
+        return [encode(GroupTombstone(group_id))]
+
+    def forget(self, group_id: GroupId) -> list[KeyAndValue]:
+        """Return the tombstones of the offsets of a group of KIP-848, for the caller to write."""
+        return [encode(record) for record in self._groups.forgotten(group_id)]
+
+    def replay_encoded(self, records: Iterable[KeyAndValue]) -> None:
+        """Replay records of this coordinator that the caller has written."""
+        for key, value in records:
+            record = decode(key, value)
+            assert record is not None, "these records were encoded here"
+            self._groups.replay(record)
+        self._set_alarm()
+
+    def encoded(self, metadata: GroupMetadata) -> KeyAndValue:
+        """Return the record of a group that takes the place of one of KIP-848."""
+        return encode(metadata)
+
+    def take_over(self, metadata: GroupMetadata, *, rebalances: bool) -> None:
+        """Start a group whose record the caller has written."""
+        self._follow(
+            self._groups.take_over(
+                metadata, rebalances=rebalances, now=self._now(), limits=self._limits()
+            )
+        )
+        self._set_alarm()
 
     # Decisions and the log
 
@@ -447,7 +533,13 @@ class ConsumerGroupCoordinator:
         try:
             self._log.forget_what_failed()
             for group_id in group_ids[:SLICE_GROUPS]:
-                expired = self._groups.expire(group_id, now=self._now(), retention_ms=retention_ms)
+                modern = self._modern.find(group_id)
+                expired = self._groups.expire(
+                    group_id,
+                    now=self._now(),
+                    retention_ms=retention_ms,
+                    reads=None if modern is None else modern.reads,
+                )
                 if expired:
                     self._write(group_id, expired)
                     log.info("event=offsets_expired group=%r records=%d", group_id, len(expired))
@@ -493,23 +585,4 @@ async def _answered(answer: PendingReply) -> Reply:
     reply, ticket = await answer
     if isinstance(reply, KafkaError):
         raise reply
-    return await _Durable(ticket, reply)
-
-
-class _Durable(Generic[T]):
-    """An awaitable result that is available when a ticket is durable.
-
-    Unlike a coroutine, it may be dropped without being awaited.
-    """
-
-    __slots__ = ("_result", "_ticket")
-
-    def __init__(self, ticket: Ticket | None, result: T) -> None:
-        self._ticket = ticket
-        self._result = result
-
-    def __await__(self) -> Generator[Any, None, T]:
-        if self._ticket is not None:
-            with as_a_coordinator():
-                yield from self._ticket.__await__()
-        return self._result
+    return await Durable(ticket, reply)

@@ -13,6 +13,8 @@ from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.group_log import GroupLog, Reading, RegisteredCoordinator
+from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
+from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import GroupType
 
@@ -30,9 +32,22 @@ class ConsumerGroupsOnDemand:
     Until then there is no consumer group, and `agree`, `connection_closed` and `stop` do nothing.
     """
 
-    __slots__ = ("_clock", "_config", "_coordinator", "_log", "_topics")
+    __slots__ = ("_clock", "_config", "_coordinator", "_log", "_topics", "modern")
 
-    def __init__(self, log_: GroupLog, topics: Topics, clock: Clock, config: LiveConfig) -> None:
+    def __init__(
+        self,
+        log_: GroupLog,
+        topics: Topics,
+        clock: Clock,
+        config: LiveConfig,
+        settings: GroupSettings,
+    ) -> None:
+        # Registered before classic groups: the offsets of a group of KIP-848 look like a classic
+        # group without members, and the type that is found first counts.
+        self.modern = ModernGroupsOnDemand(
+            log_, topics, clock, config=config, settings=settings, classic=self.coordinator
+        )
+        """The groups of KIP-848."""
         self._log = log_
         self._topics = topics
         self._clock = clock
@@ -53,6 +68,7 @@ class ConsumerGroupsOnDemand:
 
     def agree(self) -> None:
         """Correct committed offsets that no longer match the logs, after the log was read."""
+        self.modern.agree()
         if self._coordinator is not None:
             self._coordinator.agree()
 
@@ -63,6 +79,7 @@ class ConsumerGroupsOnDemand:
 
     def stop(self) -> None:
         """Stop the timers of consumer groups and cancel all waiting requests."""
+        self.modern.stop()
         if self._coordinator is not None:
             self._coordinator.stop()
 
@@ -71,7 +88,7 @@ class ConsumerGroupsOnDemand:
         from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
 
         self._coordinator = ConsumerGroupCoordinator(
-            self._log, self._topics, self._clock, self._config
+            self._log, self._topics, self._clock, self._config, self.modern
         )
         return self._coordinator
 

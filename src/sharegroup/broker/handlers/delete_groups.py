@@ -1,4 +1,4 @@
-"""DeleteGroups (42): deletes empty groups of either type, with their offsets and share state."""
+"""DeleteGroups (42): deletes empty groups of all types, with their offsets and share state."""
 
 from __future__ import annotations
 
@@ -45,8 +45,11 @@ async def _delete_all(parts: Parts, request: DeleteGroupsRequest) -> DeleteGroup
 
 
 def _delete(parts: Parts, group_id: GroupId) -> Awaitable[None]:
-    if parts.groups.type_of(group_id) is GroupType.SHARE:
-        return parts.share_group_coordinator.delete(group_id)
+    match parts.groups.type_of(group_id):
+        case GroupType.SHARE:
+            return parts.share_group_coordinator.delete(group_id)
+        case GroupType.CONSUMER:
+            return parts.modern_group_coordinator.delete(group_id)
     return parts.consumer_group_coordinator.delete(group_id)
 
 

@@ -14,8 +14,12 @@ from sharegroup.ids import GroupId, MemberId
 
 
 def handle(parts: Parts, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    parts.consumer_group_coordinator.heartbeat(
-        GroupId(request.group_id),
+    group_id = GroupId(request.group_id)
+    heartbeat = parts.consumer_group_coordinator.heartbeat
+    if parts.modern_groups.has(group_id):
+        heartbeat = parts.modern_group_coordinator.heartbeat_classic
+    heartbeat(
+        group_id,
         MemberId(request.member_id),
         instance_id=request.group_instance_id,
         generation=request.generation_id,

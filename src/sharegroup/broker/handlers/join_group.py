@@ -45,7 +45,10 @@ def handle(
     protocols: Protocols = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, bytes(protocol.metadata))
-    pending = parts.consumer_group_coordinator.join(
+    join = parts.consumer_group_coordinator.join
+    if parts.modern_groups.has(GroupId(request.group_id)):
+        join = parts.modern_group_coordinator.join
+    pending = join(
         JoinRequest(
             group_id=GroupId(request.group_id),
             member_id=MemberId(request.member_id),

@@ -32,7 +32,7 @@ def handle(
     parts: Parts, context: RequestContext, request: LeaveGroupRequest
 ) -> Later[LeaveGroupResponse]:
     leaving = _identities(request.members)
-    pending = parts.consumer_group_coordinator.leave(GroupId(request.group_id), leaving)
+    pending = _leave(parts, GroupId(request.group_id), leaving)
     return Later(_respond(parts, [(leaving, pending)]))
 
 
@@ -42,13 +42,21 @@ def handle_wide(
     """Remove many members in pieces, each of which is decided and written on its own."""
     if not isinstance(request, LeaveGroupRequest):
         request = from_older(request, LeaveGroupRequest)
-    coordinator, group_id = parts.consumer_group_coordinator, GroupId(request.group_id)
+    group_id = GroupId(request.group_id)
     pieces = []
     for first in range(0, len(request.members), PIECE_MEMBERS):
         leaving = _identities(request.members[first : first + PIECE_MEMBERS])
-        pieces.append((leaving, coordinator.leave(group_id, leaving)))
+        pieces.append((leaving, _leave(parts, group_id, leaving)))
         yield
     return Later(_respond(parts, pieces))
+
+
+def _leave(
+    parts: Parts, group_id: GroupId, leaving: tuple[LeavingMember, ...]
+) -> Awaitable[list[KafkaError | None]]:
+    if parts.modern_groups.has(group_id):
+        return parts.modern_group_coordinator.leave_classic(group_id, leaving)
+    return parts.consumer_group_coordinator.leave(group_id, leaving)
 
 
 def refuse(request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:

@@ -54,3 +54,10 @@ def _groups(parts: Parts) -> Iterator[ListedGroup]:
             group_state=consumer.state,
             group_type=GroupType.CLASSIC,
         )
+    for modern in parts.modern_groups.list_groups():
+        yield ListedGroup(
+            group_id=WireGroupId(modern.group_id),
+            protocol_type="consumer",
+            group_state=modern.state,
+            group_type=GroupType.CONSUMER,
+        )

@@ -95,7 +95,9 @@ def _commit(
         request.generation_id_or_member_epoch,
     )
     try:
-        return parts.consumer_group_coordinator.commit(committer, tuple(offsets))
+        return parts.consumer_group_coordinator.commit(
+            committer, tuple(offsets), api_version=context.api_version
+        )
     except GroupIdNotFound as error:
         if context.api_version >= GROUP_NOT_FOUND_VERSION or committer.generation < 0:
             return error.with_traceback(None)

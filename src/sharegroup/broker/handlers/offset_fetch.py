@@ -24,7 +24,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
 from sharegroup.core.consumer_group.records import OffsetAndMetadata
 from sharegroup.errors import KafkaError, UnknownTopicId
-from sharegroup.ids import GroupId, TopicId, TopicName
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.convert import downgrade
@@ -52,6 +52,9 @@ class GroupAndTopics(NamedTuple):
 
     group_id: GroupId
     topics: tuple[OffsetFetchRequestTopic, ...] | None
+    member_id: MemberId | None = None
+    member_epoch: int = -1
+    """The member of a group of KIP-848 that asks; None and -1 from all others."""
 
 
 def _is_stable(partition: int) -> bool:
@@ -120,6 +123,10 @@ class _CommittedOffsets:
     def _group(self, asked: GroupAndTopics) -> Steps[Any]:
         catalog = self._parts.topics.catalog
         try:
+            if self._parts.modern_groups.has(asked.group_id):
+                self._parts.modern_group_coordinator.check_fetch(
+                    asked.group_id, asked.member_id, asked.member_epoch
+                )
             committed = self._parts.consumer_group_coordinator.offsets(asked.group_id)
         except KafkaError as error:
             return (yield from _refused(self._request, asked, error))
@@ -177,13 +184,24 @@ def _asked(request: OffsetFetchRequest) -> Steps[list[GroupAndTopics]]:
     if not hasattr(request, "groups"):
         return [GroupAndTopics(GroupId(request.group_id), request.topics)]
     if len(request.groups) == 1:  # Without a hash, which would visit all topics.
-        return [GroupAndTopics(GroupId(group.group_id), group.topics) for group in request.groups]
-    asked: dict[GroupAndTopics, None] = {}
+        return [_of_member(group) for group in request.groups]
+    asked: dict[tuple[str, Any], GroupAndTopics] = {}
     for group in request.groups:
-        asked[GroupAndTopics(GroupId(group.group_id), group.topics)] = None
+        asked.setdefault((group.group_id, group.topics), _of_member(group))
         if len(asked) & STEP_MASK == 0:
             yield
-    return list(asked)
+    return list(asked.values())
+
+
+def _of_member(group: Any) -> GroupAndTopics:
+    """Return a group of the request; before version 9 it does not name a member."""
+    member_id = getattr(group, "member_id", None)
+    return GroupAndTopics(
+        GroupId(group.group_id),
+        group.topics,
+        None if member_id is None else MemberId(member_id),
+        getattr(group, "member_epoch", -1),
+    )
 
 
 def _refused(request: OffsetFetchRequest, asked: GroupAndTopics, error: KafkaError) -> Steps[Any]:

@@ -29,22 +29,21 @@ def handle(
             f"group {request.group_id!r}, member {request.member_id!r}: from version "
             f"{PROTOCOL_VERSION} on a member must send its protocol type and protocol name"
         )
-    pending = parts.consumer_group_coordinator.sync(
-        SyncRequest(
-            group_id=GroupId(request.group_id),
-            member_id=MemberId(request.member_id),
-            instance_id=request.group_instance_id,
-            generation=request.generation_id,
-            protocol_type=request.protocol_type,
-            protocol=request.protocol_name,
-            assignments={
-                MemberId(assignment.member_id): bytes(assignment.assignment)
-                for assignment in request.assignments
-            },
-        ),
-        context.connection_id,
+    sync = SyncRequest(
+        group_id=GroupId(request.group_id),
+        member_id=MemberId(request.member_id),
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
+        assignments={
+            MemberId(assignment.member_id): bytes(assignment.assignment)
+            for assignment in request.assignments
+        },
     )
-    return Later(_respond(pending))
+    if parts.modern_groups.has(sync.group_id):
+        return Later(_respond(parts.modern_group_coordinator.sync(sync)))
+    return Later(_respond(parts.consumer_group_coordinator.sync(sync, context.connection_id)))
 
 
 def refuse(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:

@@ -259,7 +259,7 @@ SESSIONS: tuple[Family, ...] = (
 COORDINATORS: tuple[Family, ...] = (
     GROUPS := Family(
         "kafka_group_coordinator_groups", MetricType.GAUGE, "groups",
-        "Groups by protocol: share, or classic for consumer groups.",
+        "Groups by type: share, classic, or consumer for those of KIP-848.",
         ("protocol",), ("group-count",),
     ),
     GROUP_STATES := Family(
@@ -285,7 +285,22 @@ COORDINATORS: tuple[Family, ...] = (
     ),
     CONSUMER_GROUP_STATES := Family(
         "kafka_group_coordinator_classic_groups", MetricType.GAUGE, "groups",
-        "Consumer groups by state.", ("state",), ("classic-group-count",),
+        "Consumer groups of the classic protocol by state.", ("state",), ("classic-group-count",),
+    ),
+    MODERN_GROUP_STATES := Family(
+        "kafka_group_coordinator_consumer_groups", MetricType.GAUGE, "groups",
+        "Consumer groups of the consumer protocol (KIP-848) by state.",
+        ("state",), ("consumer-group-count",),
+    ),
+    MODERN_GROUP_BYTES := Family(
+        "sharegroup_consumer_groups_bytes", MetricType.GAUGE, "bytes",
+        "Approximate memory of the members, topic names and assigned partitions of all consumer "
+        "groups of the consumer protocol (KIP-848).",
+    ),
+    MODERN_REBALANCES := Family(
+        "kafka_group_coordinator_consumer_group_rebalances_total", MetricType.COUNTER, "rebalances",
+        "Increases of the group epoch, over all consumer groups of the consumer protocol "
+        "(KIP-848).", (), ("consumer-group-rebalance-rate", "consumer-group-rebalance-count"),
     ),
     REBALANCES := Family(
         "kafka_group_coordinator_share_group_rebalances_total", MetricType.COUNTER, "rebalances",

@@ -282,7 +282,13 @@ class Metrics:
             str(group.state) for group in self._parts.consumer_group_coordinator.list_groups()
         )
         yield names.GROUPS, ("share",), shares.total()
+        modern = Counter(str(group.state) for group in self._parts.modern_groups.list_groups())
         yield names.GROUPS, ("classic",), classic.total()
+        yield names.GROUPS, ("consumer",), modern.total()
+        for state in ("Empty", "Assigning", "Reconciling", "Stable"):
+            yield names.MODERN_GROUP_STATES, (state,), modern[state]
+        yield names.MODERN_GROUP_BYTES, (), self._parts.modern_groups.size_bytes
+        yield names.MODERN_REBALANCES, (), self._parts.modern_groups.rebalance_count
         for state in ("Empty", "Stable", "Dead"):
             yield names.GROUP_STATES, (state,), shares[state]
         for state, count in classic.items():

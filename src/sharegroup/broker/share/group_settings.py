@@ -45,7 +45,7 @@ class GroupSettings:
             if len(self._own) >= GROUPS_KEPT_MAX:
                 self.all_changed()
             stored = self._catalog.group_config(group_id)
-            settings, warnings = capped(stored, self._config.share_group)
+            settings, warnings = capped(stored, self._config.share_group, self._config.modern_group)
             if _is_kept(group_id):
                 self._own[group_id] = settings
             for name, warning in warnings.items():

@@ -123,6 +123,15 @@ class ConsumerGroup:
         if len(self.members) > limits.members_max:
             self._prepare(now, limits)
 
+    def rebalance(self, now: Now, limits: ConsumerGroupLimits) -> None:
+        """Begin a rebalance of a stable group."""
+        self._prepare(now, limits)
+
+    def end_requests(self, error: KafkaError) -> None:
+        """Answer all waiting requests with an error."""
+        for member in self.members:
+            self._answers.end(member, error)
+
     def stop(self) -> None:
         """Remove all members and cancel all timers, because the group is deleted."""
         for member_id in (UNKNOWN_MEMBER, *self.members.clear()):

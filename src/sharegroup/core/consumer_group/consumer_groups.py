@@ -54,6 +54,7 @@ from sharegroup.errors import (
     KafkaError,
     NonEmptyGroup,
     PolicyViolation,
+    RebalanceInProgress,
     UnknownMemberId,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
@@ -233,6 +234,29 @@ class ConsumerGroups:
             self._forget_void(group)
             yield group.take()
 
+    # Migration
+
+    def find(self, group_id: GroupId) -> ConsumerGroup | None:
+        """Return the group with this id, which must not be changed; None if there is none."""
+        return self._groups.get(group_id)
+
+    def hand_over(self, group_id: GroupId) -> Decision:
+        """End the waiting requests of a group that becomes one of KIP-848; they join again."""
+        group = self._groups[group_id]
+        group.end_requests(RebalanceInProgress(f"group {group_id!r} is upgraded: join again"))
+        return group.take()
+
+    def take_over(
+        self, metadata: GroupMetadata, *, rebalances: bool, now: Now, limits: ConsumerGroupLimits
+    ) -> Decision:
+        """Start the classic group that a group of KIP-848 has become; its record is written."""
+        self.replay(metadata)
+        group = self._groups[metadata.group_id]
+        group.start(now, limits)
+        if rebalances:
+            group.rebalance(now, limits)
+        return group.take()
+
     # Offsets
 
     @property
@@ -253,9 +277,13 @@ class ConsumerGroups:
             raise _not_found(committer.group_id)
         elif len(self._groups) >= self._sizes.groups_max:
             raise self._too_many_groups(committer.group_id)
-        self._offsets.check_room(
-            committer.group_id, offsets, bytes_max=bytes_max - self._pending.size_bytes
-        )
+        self.check_room(committer.group_id, offsets, bytes_max=bytes_max)
+
+    def check_room(
+        self, group_id: GroupId, offsets: Iterable[OffsetCommit], *, bytes_max: int
+    ) -> None:
+        """Raise if the offsets would take too much memory."""
+        self._offsets.check_room(group_id, offsets, bytes_max=bytes_max - self._pending.size_bytes)
 
     def offsets(self, group_id: GroupId) -> OffsetsOfGroup:
         """Return the group's committed offsets."""
@@ -266,9 +294,16 @@ class ConsumerGroups:
         return self._pending.is_open(group_id, topic, partition)
 
     def delete_offsets(
-        self, group_id: GroupId, partitions: Mapping[TopicName, Iterable[int]]
+        self,
+        group_id: GroupId,
+        partitions: Mapping[TopicName, Iterable[int]],
+        *,
+        reads: Callable[[TopicName], bool] | None = None,
     ) -> tuple[Records, dict[TopicName, KafkaError]]:
-        """Delete offsets; the topics that the group's members read are refused."""
+        """Delete offsets; the topics that the group's members read are refused.
+
+        ``reads`` tells that for a group of KIP-848.
+        """
         _check_group_id(group_id)
         group = self._existing(group_id)
         if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
@@ -277,7 +312,7 @@ class ConsumerGroups:
         refused: dict[TopicName, KafkaError] = {}
         tombstones: dict[OffsetTombstone, None] = {}
         for topic, indexes in partitions.items():
-            if read is None or topic in read:
+            if read is None or topic in read or (reads is not None and reads(topic)):
                 text = f"group {group_id!r} has members that read topic {topic!r}"
                 refused[topic] = GroupSubscribedToTopic(text)
             else:
@@ -318,18 +353,28 @@ class ConsumerGroups:
         """Return the ids of all groups."""
         return tuple(self._groups)
 
-    def expire(self, group_id: GroupId, *, now: Now, retention_ms: int) -> Records:
+    def expire(
+        self,
+        group_id: GroupId,
+        *,
+        now: Now,
+        retention_ms: int,
+        reads: Callable[[TopicName], bool] | None = None,
+    ) -> Records:
         """Delete the group's expired offsets, and the group if it has none left.
 
         The retention of an empty group's offsets counts from the time its last member left. For
         topics that the members do not read any more, and for manual commits, it counts from the
-        commit.
+        commit. ``reads`` tells whether the members of a group of KIP-848 read a topic.
         """
         group = self._groups.get(group_id)
         if group is None:
             return ()
         is_old = self._is_old(group, now.wall_ms, retention_ms)
-        records = self._offsets.tombstones(group_id, is_old)
+        records = self._offsets.tombstones(
+            group_id,
+            is_old if reads is None else lambda commit: is_old(commit) and not reads(commit.topic),
+        )
         kept = sum(map(len, self._offsets.of_group(group_id).values())) - len(records)
         if self._pending.has_open(group_id):
             return ()
@@ -368,6 +413,10 @@ class ConsumerGroups:
             ),
         )
 
+    def forgotten(self, group_id: GroupId) -> Records:
+        """Return the records that delete the offsets of a group of KIP-848; () if it has none."""
+        return self.delete_group(group_id) if group_id in self._groups else ()
+
     def delete_group(self, group_id: GroupId) -> Records:
         """Delete an empty group and its offsets."""
         group = self._existing(group_id)
@@ -402,6 +451,11 @@ class ConsumerGroups:
                 )
             case GroupTombstone():
                 self._drop(record.group_id)
+                if self._offsets.of_group(record.group_id) or self._pending.has_open(
+                    record.group_id
+                ):
+                    # The group has become one of KIP-848, whose offsets are kept here, too.
+                    self._group(record.group_id).was_recorded = True
 
     def replay_pending(
         self, transaction: OpenTransaction, record: OffsetCommit | OffsetTombstone

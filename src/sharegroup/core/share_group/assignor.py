@@ -81,7 +81,7 @@ def _divide(
     """Divide ``targets`` among the members of ``held``, which is the current assignment."""
     # Members per partition, rounded up, so that every member gets a partition.
     sharing = -(-len(held) // len(targets))
-    if sharing == 1 and _divide_unshared(targets, held):
+    if sharing == 1 and divide_unshared(targets, held):
         return held
     holders: dict[TopicIdPartition, list[MemberId]] = {target: [] for target in targets}
     for member_id, share in held.items():
@@ -95,7 +95,7 @@ def _divide(
     return held
 
 
-def _divide_unshared(
+def divide_unshared(
     targets: Sequence[TopicIdPartition], held: dict[MemberId, set[TopicIdPartition]]
 ) -> bool:
     """Divide like `_divide` if no target has two members so far; return whether it did.
