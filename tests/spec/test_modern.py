@@ -34,6 +34,7 @@ class ConsumerMember:
     """A member by hand; a confirmed heartbeat moves its epoch and its assignment."""
 
     def __init__(self, scene: Scene, group: str, **fields: Any) -> None:
+        self.scene = scene
         self.connection = scene.connect()
         self.group = group
         self.member_id = str(uuid4())
@@ -96,6 +97,8 @@ class ConsumerMember:
 
     def join(self, *topics: Topic, **fields: Any) -> Self:
         names = tuple(topic.name for topic in topics)
+        if self.scene.kind == "kafka" and names:
+            wait_for(lambda: self.knows(topics), "the coordinator to know the topics")
 
         def attempt() -> Any:
             answer = self.heartbeat(epoch=0, names=names, **fields)
@@ -104,6 +107,14 @@ class ConsumerMember:
         answer = wait_for(attempt, "the coordinator")
         assert answer.error_code == 0, answer
         return self
+
+    def knows(self, topics: tuple[Topic, ...]) -> bool:
+        """Whether a group would get the topics: Kafka's coordinator learns of them late."""
+        probe = ConsumerMember(self.scene, f"probe-{uuid4()}")
+        answer = probe.heartbeat(epoch=0, names=tuple(topic.name for topic in topics))
+        if answer.error_code == 0:
+            probe.heartbeat(epoch=-1)
+        return len(probe.assigned) == sum(topic.partition_count for topic in topics)
 
     def settle(self, *others: ConsumerMember) -> None:
         """Send heartbeats that confirm every revocation until nothing moves any more."""
