@@ -136,7 +136,6 @@ PEER_APIS: dict[int, Api] = {
         # Versions from 4 on are sent by brokers, for several producers at once.
         Api(24, "AddPartitionsToTxn", 0, 3, flexible=3),
         Api(36, "SaslAuthenticate", 0, 2, flexible=2),
-        Api(55, "DescribeQuorum", 0, 2, flexible=0),
     )
 }
 """APIs of Apache Kafka that only the client uses, or in fewer versions than are served."""

@@ -276,20 +276,6 @@ NO_EFFECT = {
     group.streams.task.offset.interval.ms INT 60000 1.. fixed internal
     """,
     "The protocol of KIP-848 is not served; clients get an error.": """
-    group.consumer.assignment.interval.ms INT 1000 0.. cluster
-    group.consumer.assignor.offload.enable BOOLEAN true - cluster internal
-    group.consumer.assignors LIST uniform,range - fixed
-    group.consumer.heartbeat.interval.ms INT 5000 1.. fixed
-    group.consumer.max.assignment.interval.ms INT 15000 0.. fixed
-    group.consumer.max.heartbeat.interval.ms INT 15000 1.. fixed
-    group.consumer.max.session.timeout.ms INT 60000 1.. fixed
-    group.consumer.max.size INT 2147483647 1.. fixed
-    group.consumer.migration.policy STRING bidirectional - fixed
-    group.consumer.min.assignment.interval.ms INT 0 0.. fixed
-    group.consumer.min.heartbeat.interval.ms INT 5000 1.. fixed
-    group.consumer.min.session.timeout.ms INT 45000 1.. fixed
-    group.consumer.regex.refresh.interval.ms INT 600000 10000.. fixed internal
-    group.consumer.session.timeout.ms INT 45000 1.. fixed
     """,
     "A partition is added to a transaction at once, so nothing is tried again.": """
     add.partitions.to.txn.retry.backoff.max.ms INT 100 0.. fixed
