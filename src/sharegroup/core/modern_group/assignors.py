@@ -9,8 +9,8 @@ Each partition goes to one member that subscribes to its topic.
 
 Kafka's assignors have the same names and properties (KIP-848 «Server side assignors»). ``range``
 returns Kafka's assignments exactly. ``uniform`` may choose other members, because Kafka's choice
-depends on the order of its hash tables; it is never less balanced, and moves no more partitions in
-groups whose members all subscribe to the same topics.
+depends on the order of its hash tables. If all members subscribe to the same topics, it is as
+balanced as Kafka's and moves no more partitions (``tests/interop/test_group_assignors.py``).
 """
 
 from __future__ import annotations
