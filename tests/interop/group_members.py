@@ -11,7 +11,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer
@@ -50,12 +50,16 @@ class GroupMember(Protocol):
 class ConfluentMember:
     """confluent-kafka (librdkafka)."""
 
+    protocol: Mapping[str, Any] = {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+    }
+
     def __init__(self, bootstrap: str, topic: str, group: str, instance: str | None = None) -> None:
         config: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
+            **self.protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "topic.metadata.refresh.interval.ms": 1_000,
@@ -86,6 +90,12 @@ class ConfluentMember:
         if not self._is_closed:
             self._is_closed = True
             self._consumer.close()
+
+
+class ConsumerProtocolMember(ConfluentMember):
+    """confluent-kafka with the protocol of KIP-848, in which the group has the times."""
+
+    protocol: Mapping[str, Any] = {"group.protocol": "consumer"}
 
 
 class KafkaPythonMember:

@@ -193,10 +193,8 @@ def test_empty_group_is_reset_and_forgotten_as_by_kafkas_tool(cluster: str, run:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_group_of_another_type_is_described_and_left_alone(
-    protocol: str, cluster: str, request: pytest.FixtureRequest, run: Run
+    protocol: str, cluster: str, run: Run
 ) -> None:
-    if protocol == "consumer" and "sharegroup" in request.node.name:
-        pytest.skip("our broker has no groups of the newer protocol (KIP-848)")
     group, topic = f"cli.{protocol}", f"cli.topic.{protocol}"
     create_topic(cluster, topic)
     consume_once(cluster, group, topic, protocol)

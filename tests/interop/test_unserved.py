@@ -1,5 +1,7 @@
 """Clients that ask for a feature that our broker does not serve get an error soon.
 
+Here that is the protocol of KIP-848, which a setting switches off.
+
 All limits are far above the time that an error takes, so a client that waits for its own time-out
 fails the test.
 """
@@ -7,24 +9,32 @@ fails the test.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
 
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.support import kafka_peer
-from tests.support.chosen_broker import KAFKA, chosen
-from tests.support.confluent_calls import create_topic
+from tests.support.confluent_calls import admin, create_topic
 from tests.support.java_shell import NO_COMPILER, java_command, javac
+from tests.support.processes import ServeProcess
 
 pytestmark = [
-    pytest.mark.skipif(chosen() == KAFKA, reason="Apache Kafka serves these features"),
     LEAVES_SOCKETS,
 ]
 
 WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
 WAIT_SECONDS_MAX = 20.0
 JAVA_SECONDS_MAX = 120.0
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {"group.coordinator.rebalance.protocols": "classic"}
+    with ServeProcess(tmp_path_factory.mktemp("unserved"), settings=settings) as broker:
+        yield broker.bootstrap_servers
+    admin.cache_clear()
 
 
 def test_confluent_ends_the_consumer_protocol_with_a_fatal_error(

@@ -43,6 +43,10 @@ HEARD_SECONDS_MAX = 10.0
 SHORT_TIMES = {
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.session.timeout.ms": "1000",
 }
 """What a group may ask for: short locks make short tests, and both brokers refuse less than a
 second."""
