@@ -109,7 +109,7 @@ def advance(
         group.target.get(member.member_id, NOTHING),
         dict(group.regexes),
     )
-    if known is None or known.metadata(group.group_id) != member.metadata(group.group_id):
+    if known is None or not known.has_metadata_of(member):
         plan.records.append(member.metadata(group.group_id))
     names_changed = (
         () if known is None else known.subscribed_topic_names
@@ -143,7 +143,8 @@ def advance(
 def _is_settled(group: ModernGroup, change: Change, cluster: Cluster) -> bool:
     """Return whether a request changes nothing, as nearly all do."""
     return (
-        change.known == change.member
+        change.known is not None
+        and change.known.has_metadata_of(change.member)
         and cluster.version == group.topics_version
         and group.assignment_epoch == group.epoch
         and change.member.is_reconciled_to(group.assignment_epoch)

@@ -35,6 +35,9 @@ PROTOCOL_BYTES = 150
 """Memory of a classic protocol without its name and metadata."""
 
 
+_ANY = GroupId("")
+
+
 @dataclass(frozen=True, slots=True)
 class ModernMember:
     """A member of a consumer group.
@@ -63,6 +66,13 @@ class ModernMember:
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """Whether the member has the whole target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def has_metadata_of(self, other: ModernMember) -> bool:
+        """Whether the identity and the subscription are equal; partitions are not compared.
+
+        There may be thousands of partitions, and nearly no heartbeat changes anything.
+        """
+        return self is other or self.metadata(_ANY) == other.metadata(_ANY)
 
     def metadata(self, group_id: GroupId) -> ModernGroupMemberMetadata:
         """Return the record of the member's identity and subscription."""

@@ -201,7 +201,10 @@ class ModernGroups:
             request.member_epoch == JOIN_EPOCH
             or request.is_full
             or known is None
-            or known.assigned.keys() != after.assigned.keys()
+            or (
+                known.assigned is not after.assigned
+                and known.assigned.keys() != after.assigned.keys()
+            )
         )
         reply = HeartbeatReply(
             after.member_id,
@@ -252,7 +255,8 @@ class ModernGroups:
         cluster: Cluster,
         limits: ModernGroupLimits,
     ) -> None:
-        if member == group.members.get(member.member_id):
+        known = group.members.get(member.member_id)
+        if known is not None and known.has_metadata_of(member):
             return
         pattern, matched = member.subscribed_topic_regex, frozenset[TopicName]()
         if pattern not in group.regexes:
@@ -288,7 +292,11 @@ class ModernGroups:
         self, group_id: GroupId, known: ModernMember | None, after: ModernMember, now_ms: int
     ) -> None:
         """Give a member that has to revoke partitions its rebalance timeout."""
-        if after.classic is not None or known == after:
+        if after.classic is not None or (
+            known is not None
+            and (known.state, known.member_epoch) == (after.state, after.member_epoch)
+            and known.pending_revocation is after.pending_revocation
+        ):
             return
         if after.state is MemberState.UNREVOKED_PARTITIONS:
             due_ms = now_ms + max(after.rebalance_timeout_ms, 0)
