@@ -79,8 +79,11 @@ class GroupScene:
         )
 
     def heartbeat(self, member_id: str, epoch: int, *names: str, **fields: Any) -> HeartbeatReply:
-        records, reply = self.decide(self.request(member_id, epoch, *names, **fields))
+        request = self.request(member_id, epoch, *names, **fields)
+        patterns = self.groups.patterns(request, self.version)
+        records, reply = self.decide(request)
         self.append(records)
+        self.groups.seen(GROUP, self.cluster(*patterns))
         return reply
 
     def join(self, member_id: str, *names: str, **fields: Any) -> HeartbeatReply:

@@ -200,14 +200,14 @@ class ModernGroupCoordinator:
         self, request: HeartbeatRequest, limits: ModernGroupLimits
     ) -> Awaitable[HeartbeatReply]:
         group_id = request.group_id
-        self._log.check_writable(group_id)
         needed = self._groups.patterns(request, self._catalog.topics_version)
         classic = self._classic().upgradable(group_id) if self._is_upgrade(request) else None
         if classic is not None:
             check_upgrade(classic, limits)
+        cluster = self._cluster(needed)
         records, reply = self._groups.heartbeat(
             request,
-            self._cluster(needed),
+            cluster,
             limits=limits,
             now_ms=self._clock.now_ms(),
             wall_ms=self._clock.wall_ms(),
@@ -215,6 +215,7 @@ class ModernGroupCoordinator:
         )
         is_new = group_id not in self._groups
         ticket = self._write(group_id, records, before=self._classic_end(group_id, records))
+        self._groups.seen(group_id, cluster)
         if classic is not None:
             log.info("event=group_upgraded group=%r members=%d", group_id, len(classic.members))
             self._restart((group_id,))
@@ -329,10 +330,11 @@ class ModernGroupCoordinator:
     def _join(
         self, request: JoinRequest, subscription: ClassicSubscription, limits: ModernGroupLimits
     ) -> Awaitable[JoinReply | NewMemberId]:
+        cluster = self._cluster(())
         records, joined = self._groups.join_classic(
             request,
             subscription,
-            self._cluster(()),
+            cluster,
             limits=limits,
             now_ms=self._clock.now_ms(),
             wall_ms=self._clock.wall_ms(),
@@ -340,6 +342,7 @@ class ModernGroupCoordinator:
         if joined is None:
             return Durable(None, NewMemberId(request.new_member_id))
         ticket = self._write(request.group_id, records)
+        self._groups.seen(request.group_id, cluster)
         self._set_alarm()
         # No member leads, because the broker assigns.
         reply = JoinReply(

@@ -194,7 +194,6 @@ class ModernGroups:
         change = Change(known, member, request.owned)
         more, after = advance(group, change, cluster, limits, wall_ms)
         records += more
-        self._seen(request.group_id, cluster)
         self._set(request.group_id, after, Timer.SESSION, now_ms + limits.session_timeout_ms)
         self._follow_reconciliation(request.group_id, known, after, now_ms)
         told = (
@@ -282,8 +281,8 @@ class ModernGroups:
             limits=limits.sizes,
         )
 
-    def _seen(self, group_id: GroupId, cluster: Cluster) -> None:
-        """Note that a heartbeat has compared the group with the cluster's topics."""
+    def seen(self, group_id: GroupId, cluster: Cluster) -> None:
+        """Note that a decision, which is written now, has compared the group with the topics."""
         group = self._groups.get(group_id)
         if group is not None and all(pattern in cluster.matches for pattern in group.patterns):
             group.topics_version = cluster.version
@@ -387,7 +386,6 @@ class ModernGroups:
         self._check_size(group, member, cluster, limits)
         owned = partitions_of(subscription.owned, cluster.topics)
         more, after = advance(group, Change(known, member, owned), cluster, limits, wall_ms)
-        self._seen(request.group_id, cluster)
         self._timers.cancel(TimerKey(group.group_id, member_id, Timer.JOIN))
         self._set(group.group_id, after, Timer.SESSION, now_ms + request.session_timeout_ms)
         self._set(group.group_id, after, Timer.SYNC, now_ms + request.rebalance_timeout_ms)
