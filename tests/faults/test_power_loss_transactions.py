@@ -1,4 +1,4 @@
-"""500 losses of power under a producer of transactions, at operations of the disk that a seed draws.
+"""500 losses of power under a producer of transactions, at operations that a seed draws.
 
 Each transaction has a number, writes values with that number to some of three partitions, and
 commits the number for a group.  The power goes five times in the life of a disk; after each loss
