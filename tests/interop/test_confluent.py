@@ -206,6 +206,13 @@ def test_broker_config_is_described(bootstrap: str) -> None:
     assert described["group.share.delivery.count.limit"] == "5"
 
 
+def test_authorized_operations_on_the_cluster_are_all_of_them(bootstrap: str) -> None:
+    """librdkafka asks for them with Metadata, as clients did before DescribeCluster."""
+    described = admin(bootstrap).describe_cluster(include_authorized_operations=True)
+    operations = described.result(WAIT_SECONDS_MAX).authorized_operations
+    assert sorted(operation.value for operation in operations) == [5, 7, 8, 9, 10, 11, 12]
+
+
 def test_cluster_is_described(bootstrap: str) -> None:
     cluster = admin(bootstrap).describe_cluster().result(WAIT_SECONDS_MAX)
     assert [(node.id, node.host, node.port) for node in cluster.nodes] == [

@@ -207,7 +207,8 @@ def _large(
     parts, handler, header, context, began, _ = arrived
     request = yield from decoding()
     if not handler.is_native and handler.from_older is upgrade:
-        request = yield from convert_steps(request, newest_request_class(header.api_key))
+        newest = handler.upgraded_class or newest_request_class(header.api_key)
+        request = yield from convert_steps(request, newest)
     counters = parts.requests.of(header.api_key)
     call = _DecodedRequest(parts, handler, header, context, request, counters, began)
     if handler.handle_wide is None:
@@ -281,7 +282,7 @@ def _answer(call: _DecodedRequest) -> Reply | asyncio.Future[Reply]:
     """Call the handler of a request; return the reply or a future of it."""
     handler, api_key = call.handler, call.header.api_key
     if not handler.is_native and call.header.api_version != APIS[api_key].newest:
-        newest = newest_request_class(api_key)
+        newest = handler.upgraded_class or newest_request_class(api_key)
         try:
             call = call._replace(request=handler.from_older(call.request, newest))
         except Exception as error:  # noqa: BLE001  Logged there, with its trace.

@@ -104,6 +104,8 @@ class ApiHandler(Generic[Request, Response]):
         ]
         | None
     ) = None
+    upgraded_class: type[Request] | None = None
+    """The class that older requests are converted to; None for that of the newest version."""
     is_native: bool = False
     """Whether it takes the request, and returns the response, in the client's version."""
     from_older: Callable[[Any, type[Request]], Request] = upgrade

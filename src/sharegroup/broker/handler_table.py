@@ -193,8 +193,9 @@ def _list_offsets() -> ApiHandler[ListOffsetsRequest, ListOffsetsResponse]:
 
 def _metadata() -> ApiHandler[MetadataRequest, MetadataResponse]:
     from sharegroup.broker.handlers import metadata
+    from sharegroup.wire.messages.metadata_with_cluster import MetadataRequestWithCluster
 
-    return ApiHandler(metadata.handle, metadata.refuse)
+    return ApiHandler(metadata.handle, metadata.refuse, upgraded_class=MetadataRequestWithCluster)
 
 
 def _offset_commit() -> ApiHandler[OffsetCommitRequest, OffsetCommitResponse]:

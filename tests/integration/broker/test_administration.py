@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
@@ -22,6 +23,8 @@ from kio.schema.metadata.v13 import request as metadata
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.wire.apis import request_class
+from sharegroup.wire.convert import upgrade
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
@@ -280,6 +283,28 @@ def test_settings_are_replaced_as_a_whole_by_older_clients(tmp_path: Path) -> No
         assert await replaced(broker, BROKER, "1", log_retention_ms="9") == 0
         assert await replaced(broker, BROKER, "1", message_max_bytes="8000") == 0
         assert catalog.broker_settings() == ({"message.max.bytes": "8000"}, {})
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+@pytest.mark.parametrize(("asked", "expected"), [(True, 8_096), (False, -(2**31))])
+def test_older_clients_ask_for_operations_on_the_cluster_with_metadata(
+    tmp_path: Path, version: int, asked: bool, expected: int
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        request = upgrade(
+            metadata.MetadataRequest(
+                topics=(),
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=False,
+            ),
+            request_class(3, version),
+        )
+        answer = await broker.ask(
+            dataclasses.replace(request, include_cluster_authorized_operations=asked)
+        )
+        assert answer.cluster_authorized_operations == expected
 
     run(scenario, tmp_path)
 

@@ -8,7 +8,8 @@ always has room.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from uuid import UUID
 
@@ -28,7 +29,7 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.operations import NOT_ASKED, ON_TOPIC
+from sharegroup.broker.operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
     InvalidRequest,
@@ -40,6 +41,10 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps, run_to_end
+from sharegroup.wire.messages.metadata_with_cluster import (
+    MetadataRequestWithCluster,
+    MetadataResponseWithCluster,
+)
 
 VERSION_WITHOUT_NULL_TOPICS = 0
 """The version in which an empty list requests all topics; later versions use null."""
@@ -163,7 +168,7 @@ def _described(
             topics.append((yield from _topic(parts, wanted_topic, operations, refused)))
         if index & STEP_MASK == STEP_MASK:
             yield
-    return _response(parts, topics)
+    return _response(parts, request, topics)
 
 
 def _topic(
@@ -238,9 +243,16 @@ def _unknown(
     )
 
 
-def _response(parts: Parts, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
+def _response(
+    parts: Parts, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]
+) -> MetadataResponse:
     node = parts.node
-    return MetadataResponse(
+    make: Callable[..., MetadataResponse] = MetadataResponse
+    if isinstance(request, MetadataRequestWithCluster):
+        asks = request.include_cluster_authorized_operations
+        operations = ON_CLUSTER if asks else NOT_ASKED
+        make = partial(MetadataResponseWithCluster, cluster_authorized_operations=operations)
+    return make(
         throttle_time=NO_THROTTLE,
         brokers=(
             MetadataResponseBroker(
