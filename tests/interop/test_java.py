@@ -24,7 +24,7 @@ from sharegroup.ids import (
     share_state_partition,
 )
 from tests.interop.transcripts import Terminal
-from tests.support.chosen_broker import KAFKA, chosen
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, chosen
 from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
     admin,
@@ -37,7 +37,14 @@ from tests.support.confluent_calls import (
     take_shared,
 )
 from tests.support.java_shell import SOURCES
-from tests.support.kafka_tools import formatted, run_tool, why_missing
+from tests.support.kafka_tools import (
+    SCRIPTS,
+    formatted,
+    newest_client,
+    run_tool,
+    run_tool_alone,
+    why_missing,
+)
 
 pytestmark = [
     pytest.mark.kafka,
@@ -55,6 +62,35 @@ def test_output_of_the_tools_agrees_with_the_transcript(
     path: Path, bootstrap: str, tmp_path: Path
 ) -> None:
     Terminal(bootstrap, tmp_path, is_kafka=IS_KAFKA).play(path.read_text())
+
+
+NEWEST_CLIENT = [
+    ("kafka-topics", "--create --topic {topic}", "Created topic {topic}."),
+    ("kafka-topics", "--describe --topic {topic}", "Elr: \tLastKnownElr:"),
+    ("kafka-get-offsets", "--topic {topic}", "{topic}:0:0"),
+    ("kafka-configs", "--describe --entity-type topics --entity-name {topic}", "{topic} are:"),
+    ("kafka-metadata-quorum", "describe --status", "LeaderId:               1"),
+    ("kafka-features", "describe", "share.version"),
+    ("kafka-share-groups", "--list", ""),
+    ("kafka-client-metrics", "--list", ""),
+    ("kafka-reassign-partitions", "--list", "No partition reassignments found."),
+    (
+        "kafka-leader-election",
+        "--election-type preferred --topic {topic} --partition 0",
+        "Valid replica already elected for partitions {topic}-0",
+    ),
+    ("kafka-topics", "--delete --topic {topic}", ""),
+]
+"""Tools of 4.3.1 that run with the client of 4.4.0, and a part of what they print."""
+
+
+@LONG_WITH_A_JVM
+def test_tools_run_with_the_newest_client(bootstrap: str, topic: str) -> None:
+    """It speaks newer versions than the tools' own: ApiVersions 5 and DeleteGroups 3."""
+    for script, arguments, expected in NEWEST_CLIENT:
+        words = ["--bootstrap-server", bootstrap, *arguments.format(topic=topic).split()]
+        printed = run_tool_alone(SCRIPTS[script], *words, first_jar=newest_client())
+        assert expected.format(topic=topic) in printed, (script, arguments)
 
 
 def test_kafka_configs_sets_a_group_config(bootstrap: str, group: str) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.java_shell import NO_COMPILER, QUICK, SOURCES, JavaShell, javac
-from tests.support.kafka_peer import KafkaPeerError, cache_libs, fetch_jars, java
+from tests.support.kafka_peer import KafkaPeerError, cache_libs, fetch_jars, java, kafka_libs
 
 TOOLS_VERSION = "4.3.1"
 TOOL_SECONDS_MAX = 60.0
@@ -74,6 +74,15 @@ def tool_libs() -> Path:
     return fetch_jars(_libs(), POM.read_text())
 
 
+def newest_client() -> Path:
+    """The jar of the newest client, to be put before the tools' jars.
+
+    Their own client stays behind it, for the classes that the newest one does not have any more.
+    Not every tool runs so: some use parts of the client that are not its interface.
+    """
+    return next(kafka_libs().glob("kafka-clients-*.jar"))
+
+
 @cache
 def tools() -> JavaShell:
     """The virtual machine in which the tools of this test session run."""
@@ -107,10 +116,16 @@ def formatted(
     return documents
 
 
-def run_tool_alone(main_class: str, *arguments: str) -> str:
-    """`run_tool` in a process of its own: what it costs whoever calls the tool."""
+def run_tool_alone(main_class: str, *arguments: str, first_jar: Path | None = None) -> str:
+    """`run_tool` in a process of its own: what it costs whoever calls the tool.
+
+    The classes of ``first_jar`` replace those of the tools' jars.
+    """
     done = subprocess.run(
-        _command(main_class, *arguments), capture_output=True, text=True, timeout=TOOL_SECONDS_MAX
+        _command(main_class, *arguments, first_jar=first_jar),
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS_MAX,
     )
     if done.returncode:
         raise KafkaPeerError(
@@ -161,14 +176,14 @@ def tool_in_background(main_class: str, *arguments: str) -> Iterator[RunningTool
             process.kill()
 
 
-def _command(main_class: str, *arguments: str) -> list[str]:
+def _command(main_class: str, *arguments: str, first_jar: Path | None = None) -> list[str]:
     executable = java()
     if executable is None:
         raise KafkaPeerError(str(why_missing()))
     return [
         executable,
         *QUICK,
-        *("-cp", f"{tool_libs()}/*"),
+        *("-cp", f"{first_jar}:{tool_libs()}/*" if first_jar else f"{tool_libs()}/*"),
         main_class,
         *arguments,
     ]
