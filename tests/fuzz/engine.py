@@ -330,7 +330,7 @@ class Engine:
 
     def _peer(self, number: int) -> Peer:
         if number not in self._peers:
-            self._peers[number] = Peer(self._running.server._connection())
+            self._peers[number] = Peer(self._running.server._connection(0))
         return self._peers[number]
 
     def end(self, number: int) -> None:
