@@ -25,7 +25,7 @@ from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.apis import response_class, response_header_version
+from sharegroup.wire.apis import DECLARED_HERE, response_class, response_header_version
 from sharegroup.wire.decoder import decode
 from tests.fuzz.frames import valid_frame
 from tests.fuzz.honest import TOPICS, new_topic
@@ -379,8 +379,14 @@ def check_answer(frame: bytes, key: int, version: int, known: Known) -> Finding 
     if key == API_VERSIONS and frame[4:6] == b"\0\x23":
         version = 0  # UNSUPPORTED_VERSION comes in version 0, whatever was asked.
     at = 5 if response_header_version(key, version) == 1 else 4
+    cls = response_class(key, version)
     try:
-        response, size = entity_reader(response_class(key, version))(frame, at)
+        # kio's reader does not know the error codes of the messages that it does not have.
+        if (key, version) in DECLARED_HERE:
+            response, end = decode(cls, frame, at)
+            size = end - at
+        else:
+            response, size = entity_reader(cls)(frame, at)
     except Exception as error:  # noqa: BLE001  Every one is a finding.
         found = finding_of(error, f"answer of api key {key} version {version}: {frame.hex()}")
         return found._replace(signature=f"answer {key}: {found.signature}")
