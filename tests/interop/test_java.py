@@ -7,6 +7,7 @@ from confluent's client, which other tests have shown to work.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,7 @@ def test_output_of_the_tools_agrees_with_the_transcript(
     Terminal(bootstrap, tmp_path, is_kafka=IS_KAFKA).play(path.read_text())
 
 
+VERIFIABLE = "org.apache.kafka.tools.Verifiable"
 NEWEST_CLIENT = [
     ("kafka-topics", "--create --topic {topic}", "Created topic {topic}."),
     ("kafka-topics", "--describe --topic {topic}", "Elr: \tLastKnownElr:"),
@@ -91,6 +93,32 @@ def test_tools_run_with_the_newest_client(bootstrap: str, topic: str) -> None:
         words = ["--bootstrap-server", bootstrap, *arguments.format(topic=topic).split()]
         printed = run_tool_alone(SCRIPTS[script], *words, first_jar=newest_client())
         assert expected.format(topic=topic) in printed, (script, arguments)
+
+
+@LONG_WITH_A_JVM
+def test_verifiable_producer_and_consumer_agree(bootstrap: str, topic: str, group: str) -> None:
+    """The programs of Kafka's system tests: each event is a line of JSON."""
+    create_topic(bootstrap, topic)
+    server = ("--bootstrap-server", bootstrap, "--topic", topic)
+    sent = events(VERIFIABLE + "Producer", *server, "--max-messages", "5", "--acks", "-1")
+    acked = [event["offset"] for event in sent if event["name"] == "producer_send_success"]
+    assert acked == [0, 1, 2, 3, 4]
+    taken = events(
+        VERIFIABLE + "Consumer",
+        *(*server, "--group-id", group, "--max-messages", "5"),
+        *("--reset-policy", "earliest"),
+    )
+    consumed = [event["count"] for event in taken if event["name"] == "records_consumed"]
+    assert sum(consumed) == 5
+    committed = [event for event in taken if event["name"] == "offsets_committed"]
+    assert committed[-1]["offsets"] == [{"topic": topic, "partition": 0, "offset": 5}]
+    assert all(event["success"] for event in committed)
+
+
+def events(main_class: str, *arguments: str) -> list[dict[str, Any]]:
+    """What a verifiable program printed."""
+    lines = run_tool_alone(main_class, *arguments).splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def test_kafka_configs_sets_a_group_config(bootstrap: str, group: str) -> None:

@@ -25,7 +25,7 @@ from sharegroup.core.client_telemetry.subscriptions import (
 )
 from sharegroup.errors import CorruptMessage, InvalidConfig, InvalidRecord, InvalidRequest
 from sharegroup.ids import uuid_text
-from sharegroup.steps import Steps
+from sharegroup.steps import STEP_ELEMENTS, Steps
 from sharegroup.wire.compression import decompress
 from sharegroup.wire.otlp_metrics import read_metrics
 
@@ -139,14 +139,18 @@ class ClientTelemetry:
             raise InvalidRecord(f"the pushed metrics: {error}") from error
         found = yield from read_metrics(plain)
         self.values.dropped_count += found.skipped_count
-        self.values.put(
-            instance_id,
-            self._identity(sender, instance_id),
-            found.labels,
-            found.values,
-            now_ms=self._clock.now_ms(),
-            interval_ms=interval_ms,
-        )
+        client, now_ms = self._identity(sender, instance_id), self._clock.now_ms()
+        self.values.expire(now_ms=now_ms)
+        for first in range(0, len(found.values), STEP_ELEMENTS):
+            self.values.put(
+                instance_id,
+                client,
+                found.labels,
+                found.values[first : first + STEP_ELEMENTS],
+                now_ms=now_ms,
+                interval_ms=interval_ms,
+            )
+            yield
 
     def _remember(self, sender: Sender, instance_id: UUID) -> RequestedMetrics:
         """Make the instance known with its present subscription, and return that."""

@@ -29,6 +29,7 @@ from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC = 3, 17
 UNSUPPORTED_VERSION, INVALID_REPLICA_ASSIGNMENT = 35, 39
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
 DYNAMIC_TOPIC, DEFAULT, DYNAMIC_LOGGER = 1, 5, 6
@@ -382,5 +383,41 @@ def test_invalid_changes_of_log_levels_are_refused(tmp_path: Path, spare_logger:
             validate_only=False,
         )
         assert (await broker.ask(legacy)).responses[0].error_code == INVALID_REQUEST
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "orders", 0),
+        (TOPIC, "missing", UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", INVALID_TOPIC),
+        (TOPIC, "", INVALID_TOPIC),
+        (BROKER, "", 0),
+        (BROKER, "1", 0),
+        (BROKER, "2", INVALID_REQUEST),
+        (LOGGER, "1", 0),
+        (METRICS, "nobody-made-it", 0),
+        (METRICS, "", INVALID_REQUEST),
+        (GROUP, "nobody-made-it", 0),
+        (GROUP, "", INVALID_REQUEST),
+        (1, "orders", INVALID_REQUEST),
+        (64, "orders", INVALID_REQUEST),
+    ],
+)
+def test_every_type_of_resource_is_described_or_refused(
+    tmp_path: Path, kind: int, name: str, code: int
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 1)
+        resource = describe.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        request = describe.DescribeConfigsRequest(resources=(resource,))
+        (result,) = (await broker.ask(request)).results
+        assert (result.resource_type, result.resource_name) == (kind, name)
+        assert (int(result.error_code), bool(result.error_message)) == (code, code != 0)
+        assert bool(result.configs) == (code == 0 and (kind, name) != (BROKER, ""))
 
     run(scenario, tmp_path)

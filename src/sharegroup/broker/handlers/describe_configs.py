@@ -17,6 +17,7 @@ from kio.static.primitive import i8
 
 from sharegroup.broker import loggers
 from sharegroup.broker.configuration import settings
+from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
@@ -70,6 +71,7 @@ def _resource(
 def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[settings.Setting]:
     catalog, name = parts.topics.catalog, wanted.resource_name
     if int(wanted.resource_type) == ResourceType.TOPIC:
+        check_topic_name(TopicName(name))  # An invalid name is another error than a missing topic.
         return settings.describe_topic(parts.config, catalog.topic(TopicName(name)).settings)
     if int(wanted.resource_type) == ResourceType.GROUP:
         if not name:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from sharegroup.broker.metrics.text import label_pairs
 from sharegroup.core.client_telemetry.pushed_values import PushedValues, Series
@@ -21,7 +22,7 @@ PREFIX = "kafka_client_"
 NAMES_MAX = 2_000
 """Different metrics of all clients that one page shows."""
 
-SERIES_PER_PAUSE = 200
+SERIES_PER_PAUSE = 50
 RESOURCE_LABELS = (
     "client_rack",
     "group_id",
@@ -54,12 +55,15 @@ class ClientValuesPage:
             yield
 
     def texts(self) -> Iterator[str]:
-        """Yield the lines of each metric."""
+        """Yield the lines of each metric, a few hundred at once."""
         for name, by_labels in self._by_name.items():
-            kind = self._kinds[name]
-            yield f"# HELP {name} Pushed by clients.\n# TYPE {name} {kind}\n" + "".join(
-                f"{name}{{{labels}}} {number}\n" for labels, number in by_labels.items()
-            )
+            yield f"# HELP {name} Pushed by clients.\n# TYPE {name} {self._kinds[name]}\n"
+            series = iter(by_labels.items())
+            while some := "".join(
+                f"{name}{{{labels}}} {number}\n"
+                for labels, number in islice(series, SERIES_PER_PAUSE)
+            ):
+                yield some
 
     def _add(self, client: ClientIdentity, value: Series) -> None:
         name = PREFIX + _NOT_ALLOWED.sub("_", value.name.removeprefix(KAFKAS_PREFIX))

@@ -100,8 +100,7 @@ class PushedValues:
         now_ms: int,
         interval_ms: int,
     ) -> None:
-        """Store the values of a push; ``labels`` are those of the client's resource."""
-        self.expire(now_ms=now_ms)
+        """Store some values of a push; ``labels`` are those of the client's resource."""
         pushed = self._instances.get(instance_id)
         if pushed is None:
             pushed = self._instances[instance_id] = _Pushed(client)
