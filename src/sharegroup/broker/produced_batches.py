@@ -1,17 +1,17 @@
 """Prepares batches of producers whose records have to be read before they are appended.
 
-A topic may need that for three reasons: records of a compacted topic must have keys, a topic with a
-``compression.type`` stores its batches with another codec, and it may limit the size of a record.
-A batch that is refused for its records is read, too, to name them.  Small batches that need not be
-compressed are read at once.  Others are walked in pieces (`record_jobs`), and meanwhile later
-batches for the same partition wait behind them.  So batches keep their order, and the sequence
-numbers of an idempotent producer stay in order.
+A topic may need that for four reasons: records of a compacted topic must have keys, a topic with a
+``compression.type`` stores its batches with another codec, and it may limit the age and the size of
+a record.  A batch that is refused for its records is read, too, to name them.  Small batches that
+need not be compressed are read at once.  Others are walked in pieces (`record_jobs`), and meanwhile
+later batches for the same partition wait behind them.  So batches keep their order, and the
+sequence numbers of an idempotent producer stay in order.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from sharegroup.broker.record_errors import RecordError, RecordsOutOfTime, Recor
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.errors import InvalidRecord, KafkaError, RequestTimedOut
 from sharegroup.ids import TopicIdPartition
-from sharegroup.wire.batches import BatchHeader, Buffer, Writable
+from sharegroup.wire.batches import NO_TIMESTAMP, BatchHeader, Buffer, Writable
 from sharegroup.wire.compression import NONE
 from sharegroup.wire.recompression import TargetCompression, check_sizes, recompressed
 from sharegroup.wire.record_faults import records_out_of_time, records_without_key
@@ -33,6 +33,7 @@ from sharegroup.wire.record_walk import (
     finish,
     small_records,
 )
+from sharegroup.wire.records import DecodedRecord
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class Preparation(NamedTuple):
     record_bytes_max: int | None = None
     """The largest record that is allowed; None is any size."""
     times: tuple[int, int] | None = None
-    """The first and the last allowed timestamp, for a batch that is refused for its timestamps."""
+    """The first and the last timestamp that a record may have; None is any time."""
 
     @property
     def reads_all(self) -> bool:
@@ -144,7 +145,7 @@ def _is_checked(batch: Writable, header: BatchHeader, needs: Preparation) -> boo
     records = small_records(batch, header)
     if records is None:
         return False
-    if needs.times is None and all(record.key is not None for record in records):
+    if _are_accepted(records, header, needs):
         return True
     try:
         body = finish(body_of(batch, header, bytes_max=SMALL_BYTES))
@@ -152,6 +153,19 @@ def _is_checked(batch: Writable, header: BatchHeader, needs: Preparation) -> boo
     except UNREADABLE as error:
         raise _unreadable(error) from error
     return True
+
+
+def _are_accepted(
+    records: Iterable[DecodedRecord], header: BatchHeader, needs: Preparation
+) -> bool:
+    if needs.keys and any(record.key is None for record in records):
+        return False
+    if needs.times is None:
+        return True
+    earliest, latest = needs.times
+    return has_valid_times(header, earliest, latest) and all(
+        record.timestamp is None or earliest <= record.timestamp <= latest for record in records
+    )
 
 
 def _prepared(
@@ -180,7 +194,7 @@ def _unreadable(error: Exception) -> InvalidRecord:
 def _checked(body: Buffer, header: BatchHeader, needs: Preparation) -> Walk[None]:
     """Raise KafkaError for records that the topic refuses."""
     if needs.times is not None:
-        yield from _refuse_times(body, header, *needs.times)
+        yield from _check_times(body, header, *needs.times)
     if needs.keys and not (yield from every_record_has_a_key(body, header)):
         indexes = yield from records_without_key(body, header)
         text = "the topic is compacted (cleanup.policy), but the record has no key"
@@ -190,21 +204,25 @@ def _checked(body: Buffer, header: BatchHeader, needs: Preparation) -> Walk[None
         yield from check_sizes(body, header, record_bytes_max=limit)
 
 
-def _refuse_times(body: Buffer, header: BatchHeader, earliest: int, latest: int) -> Walk[None]:
+def _check_times(body: Buffer, header: BatchHeader, earliest: int, latest: int) -> Walk[None]:
     found = yield from records_out_of_time(body, header, earliest=earliest, latest=latest)
-    records = tuple(
-        RecordError(index, f"timestamp {timestamp} is not within {earliest} and {latest}")
-        for index, timestamp in found
-    )
-    raise RecordsOutOfTime(_times_text(header, earliest, latest), records)
+    if found or not has_valid_times(header, earliest, latest):
+        raise RecordsOutOfTime(
+            f"timestamps of {len(found)} records must lie within {earliest} and {latest} "
+            f"(message.timestamp.before.max.ms and .after.max.ms); the batch has "
+            f"{header.first_timestamp} (first) and {header.max_timestamp} (largest)",
+            tuple(
+                RecordError(index, f"timestamp {timestamp} is not within {earliest} and {latest}")
+                for index, timestamp in found
+            ),
+        )
 
 
-def _times_text(header: BatchHeader, earliest: int, latest: int) -> str:
-    """Return the error text for timestamps that are not valid."""
-    return (
-        f"timestamps {header.first_timestamp} (first) and {header.max_timestamp} (largest) must "
-        f"lie within {earliest} and {latest} (message.timestamp.before.max.ms and .after.max.ms)"
-    )
+def has_valid_times(header: BatchHeader, earliest: int, latest: int) -> bool:
+    """Return whether the first and the largest timestamp are valid, which the header has."""
+    first, largest = header.first_timestamp, header.max_timestamp
+    is_early = first < earliest and first != NO_TIMESTAMP
+    return not (largest > latest or first > latest or is_early)
 
 
 def needed(

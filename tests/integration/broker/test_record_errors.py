@@ -63,6 +63,29 @@ def test_records_out_of_time_are_named(tmp_path: Path, size: int) -> None:
     run(scenario, tmp_path)
 
 
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("size", [1, 1_000], ids=["small", "large"])
+def test_an_old_record_between_newer_ones_is_found(tmp_path: Path, codec: int, size: int) -> None:
+    """The header has only the first and the largest timestamp."""
+
+    async def scenario(broker: Broker) -> None:
+        await create_topic(broker, message_timestamp_before_max_ms="10")
+        now_ms = broker.clock.wall_ms()
+
+        def batch(timestamp: int) -> bytearray:
+            times = [now_ms, timestamp, -1] * 50
+            records = [SimpleRecord(b"k", b"v" * size, time) for time in times]
+            return encode_batch(records, codec=codec)
+
+        accepted = await produced(broker, batch(now_ms - 10))
+        assert int(accepted.error_code) == 0
+        answer = await produced(broker, batch(now_ms - 11))
+        assert int(answer.error_code) == INVALID_TIMESTAMP
+        assert [error.batch_index for error in named(answer)] == list(range(1, 150, 3))
+
+    run(scenario, tmp_path)
+
+
 def test_named_records_are_bounded(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         await create_topic(broker, cleanup_policy="compact")

@@ -23,6 +23,7 @@ from sharegroup.broker.cluster.data_directory import (
     remove_deleted,
 )
 from sharegroup.broker.cluster.features import FIRST_LEVELS
+from sharegroup.broker.configuration.config_values import LONG_MAX
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.log_config import RECORD_BYTES_MAX, LogConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
@@ -72,6 +73,8 @@ class LogSettings(NamedTuple):
     append_time: bool
     timestamp_before_ms_max: int
     timestamp_after_ms_max: int
+    limits_age: bool
+    """Whether ``message.timestamp.before.max.ms`` is set, so that every record is checked."""
     target: TargetCompression | None
     """The codec in which batches are stored; None is that of their producers."""
     record_bytes_max: int | None
@@ -208,6 +211,8 @@ class Topics:
             timestamp_after_ms_max=_own_or(
                 own.timestamp_after_ms_max, broker.timestamp_after_ms_max
             ),
+            limits_age=_own_or(own.timestamp_before_ms_max, broker.timestamp_before_ms_max)
+            < LONG_MAX,
             target=target,
             record_bytes_max=record_bytes_max,
             retention=_retention(own, broker) if "delete" in policy else Retention(),

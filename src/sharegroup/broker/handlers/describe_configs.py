@@ -29,13 +29,19 @@ from sharegroup.steps import Steps, of_each
 RESOURCES_MAX = 200
 """Limit for one request, because the response has dozens of settings for each resource."""
 
+BROKER_WEIGHT = 10
+"""Resources for which a broker counts, because it has ten times the settings of a topic."""
+
 
 def handle(
     parts: Parts, context: RequestContext, request: DescribeConfigsRequest
 ) -> Steps[DescribeConfigsResponse]:
-    if len(request.resources) > RESOURCES_MAX:
+    brokers = sum(int(found.resource_type) == ResourceType.BROKER for found in request.resources)
+    count = len(request.resources) + (BROKER_WEIGHT - 1) * brokers
+    if count > RESOURCES_MAX:
         raise InvalidRequest(
-            f"{len(request.resources)} resources in one request; {RESOURCES_MAX} are allowed"
+            f"{len(request.resources)} resources in one request; {RESOURCES_MAX} are allowed, and "
+            f"each of its {brokers} brokers counts as {BROKER_WEIGHT}"
         )
     results = []
     for wanted in request.resources:

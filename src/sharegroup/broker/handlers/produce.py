@@ -32,7 +32,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.produced_batches import needed
+from sharegroup.broker.produced_batches import has_valid_times, needed
 from sharegroup.broker.record_errors import RecordError, errors_of_records
 from sharegroup.core.transactions.records import TransactionPartition
 from sharegroup.errors import (
@@ -50,7 +50,6 @@ from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.batches import (
     HEADER_BYTES,
-    NO_TIMESTAMP,
     BatchHeader,
     Writable,
     parse_header,
@@ -316,7 +315,7 @@ def _append(
                     f"{where}: a transactional batch in a request without a transactional id"
                 )
             transaction.check_first(header, log.producers)
-        times = None if settings.append_time else _refused_times(header, settings, now_ms)
+        times = None if settings.append_time else _times_to_check(header, settings, now_ms)
         if times or settings.reads_records or parts.produced_batches.last:
             later = _prepare(parts, log, batch, header, settings, times, transaction)
             if later is not None:
@@ -351,17 +350,16 @@ def _check(batch: Writable | None, settings: LogSettings, where: str) -> BatchHe
     return headers[0]
 
 
-def _refused_times(
+def _times_to_check(
     header: BatchHeader, settings: LogSettings, now_ms: int
 ) -> tuple[int, int] | None:
-    """Return the allowed range of timestamps if the batch violates it, otherwise None.
+    """Return the range in which each timestamp must lie, or None if the header proves that it does.
 
-    Only the first and the largest timestamp are checked, which the header has.
+    The header has the largest timestamp.  A topic may limit the smallest one, too.
     """
-    first, largest = header.first_timestamp, header.max_timestamp
     earliest = now_ms - settings.timestamp_before_ms_max
     latest = now_ms + settings.timestamp_after_ms_max
-    if largest > latest or first > latest or (first < earliest and first != NO_TIMESTAMP):
+    if settings.limits_age or not has_valid_times(header, earliest, latest):
         return earliest, latest
     return None
 
@@ -390,12 +388,17 @@ def _prepare(
 
     def append(prepared: Writable) -> Appended:
         if prepared is not batch:
-            _check(prepared, settings, str(log))
+            _check(prepared, settings, _place(parts, log))
         if transaction is not None:
             transaction.verify(parts.transactions.coordinator())  # It may have ended meanwhile.
         return _written(log, prepared, settings, parts.clock.wall_ms())
 
     return parts.produced_batches.prepare(log.key, batch, header, needs, append)
+
+
+def _place(parts: Parts, log: PartitionLog) -> str:
+    topic = parts.topics.catalog.by_id(log.key.topic_id)
+    return f"{'a deleted topic' if topic is None else topic.name}-{log.key.partition}"
 
 
 def _without_reply(results: Results) -> Encoded | Later[Encoded]:
