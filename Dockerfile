@@ -5,7 +5,9 @@
 #
 # Clients connect to the name that the broker tells them: localhost unless another is given by
 # --env SHAREGROUP_HOST=...  Publishing on 127.0.0.1 alone keeps the unprotected port on this
-# machine.  Any other command of `sharegroup` runs too: docker run sharegroup groups list --help
+# machine.  With the environment of Apache Kafka's image (KAFKA_LISTENERS, ...) the broker is
+# configured by that, so a compose file works with this image in its place.  Any other command of
+# `sharegroup` runs too: docker run sharegroup groups list --help
 
 FROM python:3.12-slim AS build
 WORKDIR /source

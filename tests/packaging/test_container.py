@@ -20,9 +20,10 @@ def run_entry(tmp_path):
     stand_in.chmod(0o755)
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.defpath}", "SHAREGROUP_HOST": "queue.local"}
 
-    def run(*arguments: str) -> list[str]:
+    def run(*arguments: str, **variables: str) -> list[str]:
         entry = [str(ROOT / "container" / "entry"), *arguments]
-        done = subprocess.run(entry, env=environment, capture_output=True, text=True, check=True)
+        given = {**environment, **variables}
+        done = subprocess.run(entry, env=given, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
     return run
@@ -41,6 +42,17 @@ def test_the_entry_point_serves_a_broker_by_default(run_entry):
 
 def test_options_after_broker_are_last_and_override(run_entry):
     assert run_entry("broker", "--durability", "os") == [*BROKER, "--durability", "os"]
+
+
+@pytest.mark.parametrize("name", ["KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"])
+def test_the_environment_of_kafkas_image_replaces_the_listener(run_entry, name):
+    options = ["serve", "--kafka-env", "--data", "/data", "--insecure"]
+    assert run_entry(**{name: "PLAINTEXT://:9092"}) == options
+    assert run_entry("broker", "--durability", "os", **{name: "PLAINTEXT://:9092"}) == [
+        *options,
+        "--durability",
+        "os",
+    ]
 
 
 def test_other_arguments_are_a_command_of_sharegroup(run_entry):
