@@ -6,6 +6,7 @@ body is decompressed and compressed, and length, codec and checksum of the heade
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -19,9 +20,10 @@ from sharegroup.wire.batches import (
     Buffer,
     checksum,
     header_bytes,
+    parse_header,
 )
 from sharegroup.wire.compression import compress
-from sharegroup.wire.record_walk import SLICE_RECORDS, Walk, WalkStep, read_varint
+from sharegroup.wire.record_walk import SLICE_RECORDS, Walk, WalkStep, body_of, read_varint
 
 _crc = Struct(">I")
 
@@ -47,6 +49,18 @@ def recompressed(header: BatchHeader, body: Buffer, target: TargetCompression) -
     batch = bytearray(header_bytes(changed)) + records
     _crc.pack_into(batch, CRC_AT, checksum(batch, 0, changed))
     return batch
+
+
+def repacked(batch: bytearray, target: TargetCompression, *, bytes_max: int) -> Walk[bytearray]:
+    """Return a batch of the broker's own in the target's codec."""
+    header = parse_header(batch)
+    if header.codec == target.codec:
+        return batch
+    yield WalkStep.BEGIN
+    body = yield from body_of(batch, header, bytes_max=bytes_max)
+    packed = yield partial(recompressed, header, body, target)
+    assert isinstance(packed, bytearray), "the work of a step was not done"
+    return packed
 
 
 def check_sizes(body: Buffer, header: BatchHeader, *, record_bytes_max: int) -> Walk[None]:

@@ -14,7 +14,8 @@ from sharegroup.broker.share.dead_letter_records import ORIGINAL_HEADERS_MAX, OR
 from sharegroup.ids import TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.disk.folders import folder_name
-from sharegroup.wire.batches import HEADER_BYTES, scan
+from sharegroup.wire.batches import HEADER_BYTES, parse_header, scan
+from sharegroup.wire.compression import GZIP
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.integration.broker.dead_letter_scene import GROUP_KIND, Scene, played
@@ -236,6 +237,23 @@ def test_records_of_compressed_batches_are_copied(tmp_path: Path, codec: int) ->
         await scene.settle(*((n, REJECT if n in (3, 17) else ACCEPT) for n in range(20)))
         await scene.settles_up_to(20)
         assert [letter.value for letter in scene.letters()] == [b"value 3", b"value 17"]
+
+    played(scenario, tmp_path)
+
+
+def test_letter_has_the_codec_of_its_topic(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.make_queue(compression_type="gzip")
+        await scene.produce((b"k", b"v", ()))
+        assert await scene.take() == [(0, 1)]
+        await scene.settle((0, REJECT))
+        await scene.settles_up_to(1)
+        [letter] = scene.letters()
+        assert (letter.key, letter.value) == (b"k", b"v")
+        topics = scene.broker.running.parts.topics
+        queue = topics.named(TopicName("dlq.g"), 0)[1]
+        assert parse_header(queue.read(0, bytes_max=1 << 20)).codec == GZIP
 
     played(scenario, tmp_path)
 

@@ -33,7 +33,7 @@ from itertools import count
 from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.cluster.topics import LogSettings, Topics
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.share.dead_letter_records import (
     LetterBatch,
@@ -52,6 +52,7 @@ from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches import stamp_append_time
+from sharegroup.wire.recompression import repacked
 from sharegroup.wire.record_walk import finish
 
 log = logging.getLogger(__name__)
@@ -286,7 +287,21 @@ class DeadLetters:
             bytes_max=self._topics.settings(target).message_bytes_max,
             wall_ms=self._clock.wall_ms(),
         )
-        return finish(walk) if self.jobs is None else await self.jobs.complete(walk)
+        made = finish(walk) if self.jobs is None else await self.jobs.complete(walk)
+        return await self._compressed(made, self._topics.settings(target))
+
+    async def _compressed(self, made: LetterBatch, settings: LogSettings) -> LetterBatch:
+        """Return the batch in the codec of the topic, as a producer's batch is stored.
+
+        A letter that is only small enough because it is compressed stays so.
+        """
+        if settings.target is None or self.jobs is None:
+            return made
+        walk = repacked(made.batch, settings.target, bytes_max=self.jobs.bytes_max)
+        packed = await self.jobs.complete(walk)
+        if len(packed) > settings.message_bytes_max:
+            return made
+        return made._replace(batch=packed)
 
     def _append(self, target: Topic, partition: int, batch: LetterBatch) -> Ticket:
         log_ = self._topics.log_of(target, partition % target.partition_count)
