@@ -12,6 +12,7 @@ from itertools import pairwise
 from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.kafka_properties import NAMES, OBJECTS
+from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.spark.options import BATCH, SINK, STREAM, Option
 from tests.docs.write_reference import in_line, string
 
@@ -27,8 +28,12 @@ is the same; upper and lower case are alike. Any other option is refused with wh
 BOOTSTRAP = "addresses of brokers: `host:port`, with commas between"
 CLIENTS = "every property of [every client](client-options.md#every-client)"
 KINDS = {
-    "Every client": (ClientConfig, "Options of `ShareConsumer`, `Producer` and `AdminClient`."),
+    "Every client": (
+        ClientConfig,
+        "Options of `ShareConsumer`, `Consumer`, `Producer` and `AdminClient`.",
+    ),
     "Producer": (ProducerConfig, "Options of a `Producer`, besides those of every client."),
+    "Consumer": (ConsumerConfig, "Options of a `Consumer`, besides those of every client."),
     "ShareConsumer": (
         ShareConsumerConfig,
         "Options of a `ShareConsumer`, besides those of every client.",

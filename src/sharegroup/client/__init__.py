@@ -6,12 +6,13 @@ The client classes are imported at their first use, so programs that only need t
 The sub-packages are layers (see ``pyproject.toml``):
 
     sync                                       the clients without asyncio
-    share | share_ranges                       a share consumer | a member that acquires ranges
+    share | share_ranges | consume             a share consumer | a member that acquires ranges
+                                               | a plain consumer
     share_locks                                what holds of acquisition locks in both of them
     share_sessions | group | admin | produce   requests, by what they are about
     fetch                                      plain reads: offsets and record batches
     net | loop_thread                          connections, metadata, leaders | a loop in a thread
-    metrics | settings | records
+    metrics | settings | records | subscribed_topics
 
 Applications import names from this package.  The worker, the Spark source and the command line
 also use its lower parts: the clients' own modules, `records`, `settings`, `net.cluster`, `fetch`,
@@ -66,12 +67,19 @@ from sharegroup.client.admin.types import (
     TransactionListing,
     TransactionState,
 )
+from sharegroup.client.consume.consumer_record import (
+    ConsumerRecord,
+    RecordDeserializationError,
+    UnreadableConsumerRecord,
+)
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import (
     AcknowledgementResult,
     CloseReport,
+    CommitFailedError,
     ConsumerGroupMetadata,
     IllegalStateError,
+    NoOffsetForPartition,
     OffsetAndMetadata,
     RecordMetadata,
     TopicPartition,
@@ -81,7 +89,10 @@ from sharegroup.client.records import (
 from sharegroup.client.settings.option_values import (
     AcknowledgementMode,
     Compression,
+    GroupProtocol,
+    IsolationLevel,
     OnDeserializationError,
+    OnUnreadableRecord,
     SaslMechanism,
     SecurityProtocol,
     StartFrom,
@@ -100,6 +111,8 @@ from sharegroup.protocol_enums import (
 
 if TYPE_CHECKING:
     from sharegroup.client.admin.admin_client import AdminClient
+    from sharegroup.client.consume.consumer import Consumer
+    from sharegroup.client.consume.rebalance_listener import RebalanceListener
     from sharegroup.client.produce.producer import Producer, SendFuture
     from sharegroup.client.produce.transaction import Transaction
     from sharegroup.client.share.share_consumer import ShareConsumer
@@ -115,15 +128,18 @@ __all__ = [
     "ByDuration",
     "CloseReport",
     "ClusterDescription",
+    "CommitFailedError",
     "CommittedOffset",
     "Compression",
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
+    "Consumer",
     "ConsumerGroupDescription",
     "ConsumerGroupMetadata",
     "ConsumerMemberDescription",
+    "ConsumerRecord",
     "DeserializationError",
     "FeatureRange",
     "FeatureUpdate",
@@ -131,25 +147,31 @@ __all__ = [
     "Flow",
     "FromPlan",
     "GroupListing",
+    "GroupProtocol",
     "GroupState",
     "GroupType",
     "IllegalStateError",
+    "IsolationLevel",
     "ListedOffset",
     "LogDirDescription",
     "MetadataQuorum",
     "NewTopic",
+    "NoOffsetForPartition",
     "NodeDescription",
     "OffsetAndMetadata",
     "OffsetChange",
     "OffsetSpec",
     "OnDeserializationError",
+    "OnUnreadableRecord",
     "OpenTransaction",
     "PartitionDescription",
     "Producer",
     "ProducerIdentity",
     "ProducerState",
     "QuorumReplica",
+    "RebalanceListener",
     "Record",
+    "RecordDeserializationError",
     "RecordMetadata",
     "ReplicaLog",
     "ResourceType",
@@ -173,6 +195,7 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "TransactionState",
+    "UnreadableConsumerRecord",
     "UnreadableRecord",
     "UpgradeType",
     "WakeupError",
@@ -182,6 +205,8 @@ __all__ = [
 
 _MODULES = {
     "AdminClient": "sharegroup.client.admin.admin_client",
+    "Consumer": "sharegroup.client.consume.consumer",
+    "RebalanceListener": "sharegroup.client.consume.rebalance_listener",
     "SendFuture": "sharegroup.client.produce.producer",
     "Producer": "sharegroup.client.produce.producer",
     "Transaction": "sharegroup.client.produce.transaction",

@@ -86,8 +86,19 @@ class IllegalStateError(Exception):
     """The client or the record is in a state that does not allow the call."""
 
 
+class CommitFailedError(Exception):
+    """The group refused a commit, because it rebalances or has given the partitions to others.
+
+    Records since the last commit are read again by the members that get the partitions.
+    """
+
+
+class NoOffsetForPartition(KafkaError):
+    """A partition has no committed offset, and ``auto_offset_reset`` is ``none``."""
+
+
 class WakeupError(Exception):
-    """Raised by `ShareConsumer.poll` after a call of `ShareConsumer.wakeup`."""
+    """Raised by `poll` of a consumer after a call of its `wakeup`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,5 +15,5 @@ def test_every_exported_name_exists_and_is_listed_by_dir() -> None:
 
 
 def test_unknown_name_is_named() -> None:
-    with pytest.raises(AttributeError, match=r"'sharegroup.client' has no attribute 'Consumer'"):
-        _ = sharegroup.client.Consumer
+    with pytest.raises(AttributeError, match=r"'sharegroup.client' has no attribute 'Consumers'"):
+        _ = sharegroup.client.Consumers

@@ -10,6 +10,7 @@ from sharegroup.client import sync
 
 PAIRS = {
     "AdminClient": (client.AdminClient, sync.AdminClient),
+    "Consumer": (client.Consumer, sync.Consumer),
     "Producer": (client.Producer, sync.Producer),
     "ShareConsumer": (client.ShareConsumer, sync.ShareConsumer),
 }

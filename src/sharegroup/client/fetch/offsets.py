@@ -7,8 +7,8 @@ Three functions differ in what they do with an error:
     offset_of       one attempt, for a caller that retries
 
 A request names the leader epoch of the metadata (KIP-320), so a broker that has lost the leadership
-without knowing it does not answer for the leader.  The end is the high watermark: records of open
-transactions are included, because no caller of this package leaves them out.
+without knowing it does not answer for the leader.  The end is the high watermark, so records of
+open transactions are included, unless a caller of `list_offsets` asks for read_committed.
 """
 
 from __future__ import annotations
@@ -78,17 +78,21 @@ class ListedOffset:
 
 
 async def list_offsets(
-    cluster: Cluster, specs: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    specs: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
     """Look up one offset in each partition by an OffsetSpec or a timestamp in milliseconds.
 
     A leader is asked again after an error in `RETRIED`, until ``default_api_timeout_ms``.  Raises
-    RequestTimedOut if no leader can be reached.
+    RequestTimedOut if no leader can be reached.  With ``isolation_level`` 1 (read_committed) the
+    end is the last stable offset.
     """
     return await ask_leaders(
         cluster,
         specs,
-        partial(_request, cluster),
+        partial(_request, cluster, isolation_level=isolation_level),
         _listed,
         operation="DESCRIBE",
         subject="list_offsets",
@@ -145,12 +149,16 @@ async def _listed_once(
 
 
 def _request(
-    cluster: Cluster, specs: Mapping[TopicPartition, int], topics: Mapping[str, Topic]
+    cluster: Cluster,
+    specs: Mapping[TopicPartition, int],
+    topics: Mapping[str, Topic],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
 ) -> ListOffsetsRequest:
     """Make the request for one leader; the leader epochs are those of the metadata."""
     return ListOffsetsRequest(
         replica_id=BrokerId(CONSUMER_REPLICA_ID),
-        isolation_level=i8(READ_UNCOMMITTED),
+        isolation_level=i8(isolation_level),
         topics=tuple(
             ListOffsetsTopic(
                 name=KioTopicName(name),

@@ -8,6 +8,7 @@ because there is no second thread.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from sharegroup.client.metrics.metric_types import Metrics
 
@@ -15,6 +16,9 @@ SHARE_CONSUMER = "consumer-share-metrics"
 SHARE_COORDINATOR = "consumer-share-coordinator-metrics"
 SHARE_FETCH = "consumer-share-fetch-manager-metrics"
 PRODUCER = "producer-metrics"
+CONSUMER = "consumer-metrics"
+COORDINATOR = "consumer-coordinator-metrics"
+FETCH = "consumer-fetch-manager-metrics"
 
 
 class ShareConsumerMetrics:
@@ -61,6 +65,44 @@ def show_idleness(
     """
     metrics.gauge(SHARE_COORDINATOR, "assigned-partitions", partitions)
     metrics.gauge(SHARE_COORDINATOR, "idle-seconds", idle)
+
+
+class ConsumerMetrics:
+    """The metrics of a plain consumer; times are in ms unless the name says seconds."""
+
+    __slots__ = (
+        "between_polls_ms", "bytes_consumed", "commit", "commit_ms", "fetch", "fetch_bytes",
+        "fetch_latency_ms", "fetch_throttle_ms", "heartbeat", "heartbeat_ms", "last_heartbeat",
+        "last_poll", "rebalance", "records_consumed",
+    )  # fmt: skip
+
+    def __init__(
+        self, metrics: Metrics, *, partitions: Callable[[], int], lag_max: Callable[[], int]
+    ) -> None:
+        self.last_poll = metrics.moment(CONSUMER, "last-poll-seconds-ago")
+        self.between_polls_ms = metrics.summary(CONSUMER, "time-between-poll")
+        self.heartbeat = metrics.counter(COORDINATOR, "heartbeat")
+        self.heartbeat_ms = metrics.summary(COORDINATOR, "heartbeat-response-time", ("max",))
+        self.last_heartbeat = metrics.moment(COORDINATOR, "last-heartbeat-seconds-ago")
+        self.rebalance = metrics.counter(COORDINATOR, "rebalance", per_hour=True)
+        self.commit = metrics.counter(COORDINATOR, "commit")
+        self.commit_ms = metrics.summary(COORDINATOR, "commit-latency")
+        metrics.gauge(COORDINATOR, "assigned-partitions", partitions)
+        self.fetch = metrics.counter(FETCH, "fetch")
+        self.fetch_latency_ms = metrics.summary(FETCH, "fetch-latency")
+        self.fetch_throttle_ms = metrics.summary(FETCH, "fetch-throttle-time")
+        self.fetch_bytes = metrics.summary(FETCH, "fetch-size")
+        self.bytes_consumed = metrics.counter(FETCH, "bytes-consumed")
+        self.records_consumed = metrics.counter(FETCH, "records-consumed")
+        metrics.gauge(FETCH, "records-lag-max", lag_max)
+
+    def fetched(self, seconds: float, size: int, throttle_time: timedelta) -> None:
+        """Count an answered fetch."""
+        self.fetch.add()
+        self.fetch_latency_ms.observe(seconds * 1000)
+        self.fetch_throttle_ms.observe(throttle_time.total_seconds() * 1000)
+        self.fetch_bytes.observe(size)
+        self.bytes_consumed.add(size)
 
 
 class ProducerMetrics:

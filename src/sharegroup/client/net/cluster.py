@@ -10,8 +10,9 @@ A topic stays usable while some of its partitions have no leader: only the recor
 partitions wait.
 
 A connection is opened when it is first needed and again after a failure.  There is one attempt at
-a time for each node, with growing pauses.  Each node has two connections, because a broker answers
-the requests of a connection in order: a heartbeat must not wait behind a parked fetch.
+a time for each node, with growing pauses.  Each node has a connection for each purpose, because a
+broker answers the requests of a connection in order: a heartbeat must not wait behind a parked
+fetch.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class ConnectionPurpose(Enum):
     """Metadata, heartbeats, administration: short requests."""
     RECORDS = "records"
     """Produce and fetch: large or parked requests."""
+    GROUP = "group"
+    """Joining a classic consumer group: parked until all members have joined."""
 
 
 class CoordinatorType(IntEnum):

@@ -64,3 +64,30 @@ class StartFrom(StrEnum):
     """The first record in the log."""
     LATEST = "latest"
     """The end of the log: the group gets only records that are produced later."""
+
+
+class GroupProtocol(StrEnum):
+    """The protocol of a consumer group."""
+
+    CLASSIC = "classic"
+    """Members assign the partitions among themselves (JoinGroup, SyncGroup)."""
+    CONSUMER = "consumer"
+    """The group coordinator assigns the partitions (KIP-848)."""
+
+
+class IsolationLevel(StrEnum):
+    """Whether a consumer reads records of transactions that are open or were aborted."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    """All records up to the high watermark."""
+    READ_COMMITTED = "read_committed"
+    """Records up to the last stable offset, without those of aborted transactions."""
+
+
+class OnUnreadableRecord(StrEnum):
+    """The action of a plain consumer for a record that a deserializer cannot read."""
+
+    RAISE = "raise"
+    """`poll` raises RecordDeserializationError; the position stays at the record."""
+    RAW = "raw"
+    """`poll` returns it as an UnreadableConsumerRecord with its bytes."""

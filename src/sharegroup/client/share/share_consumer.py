@@ -32,6 +32,7 @@ from sharegroup.client.share.acknowledgement_results import (
 from sharegroup.client.share.flow import Flow
 from sharegroup.client.share.record import Record, check_type
 from sharegroup.client.share.share_member import ShareMember
+from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import AcknowledgeType
 
@@ -550,22 +551,3 @@ class ShareConsumer:
         # In implicit mode one record per poll: the next poll accepts all records of the last
         # one, also those that were not yielded yet.
         return self._config.max_poll_records if self._config.explicit else 1
-
-
-def topic_names(topics: tuple[str | Iterable[str], ...]) -> tuple[str, ...]:
-    """Return the arguments of `ShareConsumer.subscribe`, names or one list of names, sorted."""
-    given: Iterable[object] = topics
-    only: object = topics[0] if len(topics) == 1 else None
-    if isinstance(only, Iterable) and not isinstance(only, str | bytes):
-        given = only
-    names = set()
-    for name in given:
-        if not isinstance(name, str):
-            raise TypeError(
-                f"topic {name!r}: expected the name of a topic, found {type(name).__name__}; "
-                f"pass names, subscribe('a', 'b'), or one list of names, subscribe(['a', 'b'])"
-            )
-        if not name.strip():
-            raise ValueError(f"topic {name!r}: expected the name of a topic, found blanks")
-        names.add(name)
-    return tuple(sorted(names))

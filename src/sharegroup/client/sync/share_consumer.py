@@ -12,7 +12,8 @@ from sharegroup.client.share import share_consumer
 from sharegroup.client.share.acknowledgement_results import AcknowledgementCallback
 from sharegroup.client.share.flow import Flow
 from sharegroup.client.share.record import Record, UnreadableRecord
-from sharegroup.client.share.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS, topic_names
+from sharegroup.client.share.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS
+from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType

@@ -1,0 +1,104 @@
+"""Makes Arrow record batches from a fetch answer, for `Consumer.poll_arrow`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+try:
+    import numpy as np
+    import pyarrow as pa
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error}: poll_arrow needs numpy and pyarrow, pip install 'sharegroup[arrow]'"
+    ) from error
+
+from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import CorruptMessage
+from sharegroup.wire.batches import Buffer
+from sharegroup.wire.columns import OffsetRanges, RecordColumns, record_columns
+from sharegroup.wire.header_columns import HEADERS
+
+NO_TIMESTAMP = -1
+SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+    ]
+)
+
+
+def decode(
+    where: TopicPartition,
+    data: Buffer,
+    aborted: Sequence[AbortedTransaction],
+    first_offset: int,
+    *,
+    decompressed_bytes_max: int,
+) -> list[pa.RecordBatch]:
+    """Return the records from ``first_offset`` on, in order; raise CorruptMessage if it can't."""
+    ranges: list[tuple[int, int]] = []
+    epochs: list[tuple[int, int]] = []
+    try:
+        for _, header, is_delivered in classified_batches(data, aborted):
+            first = max(header.base_offset, first_offset)
+            if not is_delivered or header.end_offset <= first:
+                continue
+            epochs.append((first, header.leader_epoch))
+            if ranges and ranges[-1][1] == first:
+                ranges[-1] = (ranges[-1][0], header.end_offset)
+            else:
+                ranges.append((first, header.end_offset))
+        if not ranges:
+            return []
+        groups = record_columns(
+            data,
+            OffsetRanges.of(ranges),
+            headers=True,
+            decompressed_bytes_max=decompressed_bytes_max,
+        )
+        return [_batch(where, group, epochs) for group in groups]
+    except CorruptMessage as error:
+        topic, partition = where
+        raise CorruptMessage(
+            f"topic {topic!r} partition {partition} from offset {first_offset}: {error}"
+        ) from error
+
+
+def last_epoch(batch: pa.RecordBatch) -> int:
+    """Return the leader epoch of the last record."""
+    return int(batch.column("leader_epoch")[-1].as_py())
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the records of one or more batches as one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches)
+
+
+def _batch(
+    where: TopicPartition, group: RecordColumns, epochs: Sequence[tuple[int, int]]
+) -> pa.RecordBatch:
+    count = len(group.offsets)
+    firsts = np.array([first for first, _ in epochs], dtype=np.int64)
+    numbers = np.array([epoch for _, epoch in epochs], dtype=np.int32)
+    absent = group.timestamps == NO_TIMESTAMP
+    timestamps = pa.array(group.timestamps, mask=absent if absent.any() else None)
+    columns = [
+        pa.repeat(pa.scalar(where.topic), count),
+        pa.array(np.full(count, where.partition, dtype=np.int32)),
+        pa.array(group.offsets),
+        timestamps.cast(SCHEMA.field("timestamp").type),
+        group.keys,
+        group.values,
+        group.headers,
+        pa.array(numbers[np.searchsorted(firsts, group.offsets, side="right") - 1]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

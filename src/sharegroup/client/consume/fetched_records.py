@@ -1,0 +1,189 @@
+"""The records of one partition in a fetch answer, decoded when the application takes them.
+
+    bytes    | batch | control | batch | aborted | batch |
+                 ^ taken up to here: `next_offset`
+
+A batch is decoded as a whole when its first record is taken, so records that a seek or a rebalance
+drops are never decoded.  `take_columns` decodes all remaining batches at once, which is what makes
+columns fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
+from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecord
+from sharegroup.client.records import TopicPartition
+from sharegroup.wire.batches import BatchHeader, Buffer, batch_positions, parse_header
+from sharegroup.wire.record_walk import UNREADABLE
+from sharegroup.wire.records import DecodedRecord, read_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class FetchedRecords:
+    """The records of one partition in a fetch answer, from the requested offset on."""
+
+    __slots__ = (
+        "_aborted", "_batches", "_columns", "_data", "_decoded", "_decompressed_bytes_max",
+        "_end_of_batch", "_index", "end_offset", "last_epoch", "next_epoch", "next_offset",
+        "size", "where",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        where: TopicPartition,
+        offset: int,
+        data: Buffer,
+        aborted: Sequence[AbortedTransaction] = (),
+        *,
+        decompressed_bytes_max: int,
+    ) -> None:
+        self.where = where
+        self.next_offset = offset
+        """The offset behind the records taken; the next record has this offset or a higher one."""
+        self.next_epoch = -1
+        """The leader epoch of the last batch of which a record was taken; -1 before that."""
+        positions = batch_positions(data)
+        last = parse_header(data, positions[-1]) if positions else None
+        self.end_offset = offset if last is None else last.end_offset
+        """The offset behind the last whole batch."""
+        self.last_epoch = -1 if last is None else last.leader_epoch
+        self.size = len(data)
+        self._data = data
+        self._aborted = aborted
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._batches = classified_batches(data, aborted)
+        self._decoded: list[ConsumerRecord] = []
+        self._index = 0
+        self._end_of_batch = offset
+        self._columns: list[pa.RecordBatch] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all records were taken."""
+        return self.next_offset >= self.end_offset
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """Take up to ``limit`` records of one batch; an empty list means that none are left.
+
+        Raises CorruptMessage for a batch that cannot be read; `next_offset` is its first offset.
+        """
+        self._columns = None
+        while self._index >= len(self._decoded):
+            self.next_offset = max(self.next_offset, self._end_of_batch)
+            if not self._decode_next():
+                return []
+        begin, end = self._index, self._index + limit
+        records = self._decoded[begin:end]
+        self._index = end
+        if end >= len(self._decoded):
+            self._decoded, self._index = [], 0
+            self.next_offset = self._end_of_batch
+        else:
+            self.next_offset = self._decoded[end].offset
+        return records
+
+    def back_to(self, record: ConsumerRecord) -> None:
+        """Give back the records of the last `take`, from this record on."""
+        self.next_offset = record.offset
+        self._restart()
+
+    def take_columns(self, limit: int) -> pa.RecordBatch | None:
+        """Take up to ``limit`` records as columns; None means that none are left."""
+        # Imported here because it needs pyarrow, an optional dependency.
+        from sharegroup.client.consume import consumed_columns
+
+        if self._columns is None:
+            self._columns = consumed_columns.decode(
+                self.where,
+                self._data,
+                self._aborted,
+                self.next_offset,
+                decompressed_bytes_max=self._decompressed_bytes_max,
+            )
+            self._columns.reverse()
+            self._restart()
+        if not self._columns:
+            self.next_offset, self.next_epoch = self.end_offset, self.last_epoch
+            return None
+        batch = self._columns.pop()
+        if batch.num_rows > limit:
+            self._columns.append(batch.slice(limit))
+            batch = batch.slice(0, limit)
+        if self._columns:
+            following = self._columns[-1]
+            self.next_offset = following.column("offset")[0].as_py()
+        else:
+            self.next_offset = self.end_offset
+        self.next_epoch = consumed_columns.last_epoch(batch)
+        return batch
+
+    def _restart(self) -> None:
+        """Let `take` begin anew at `next_offset`."""
+        self._batches = classified_batches(self._data, self._aborted)
+        self._decoded, self._index, self._end_of_batch = [], 0, self.next_offset
+
+    def _decode_next(self) -> bool:
+        """Decode the next batch with records; return False at the end."""
+        for position, header, is_delivered in self._batches:
+            if header.end_offset <= self.next_offset:
+                continue
+            if is_delivered:
+                self._decoded, self._index = self._records_of(position, header), 0
+                if self._decoded:
+                    self._end_of_batch, self.next_epoch = header.end_offset, header.leader_epoch
+                    return True
+            self.next_offset = header.end_offset
+            self.next_epoch = header.leader_epoch
+        self.next_offset = max(self.next_offset, self.end_offset)
+        return False
+
+    def _records_of(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
+        origin = BatchOrigin(self.where, header.leader_epoch, header.has_log_append_time)
+        try:
+            records = read_batch(
+                self._data,
+                position,
+                header,
+                _made_from(origin),
+                decompressed_bytes_max=self._decompressed_bytes_max,
+                check_crc=True,
+            )
+        except UNREADABLE as error:
+            self._restart()
+            raise type(error)(
+                f"topic {self.where.topic!r} partition {self.where.partition} offset "
+                f"{self.next_offset}: {error}; seek to {header.end_offset} to go on behind it"
+            ) from error
+        if records and records[0].offset < self.next_offset:
+            return [record for record in records if record.offset >= self.next_offset]
+        return records
+
+
+def _made_from(origin: BatchOrigin) -> Callable[[Iterable[DecodedRecord]], list[ConsumerRecord]]:
+    """Return a function that makes the records of a batch.
+
+    This is the hot loop of reading.  ``ConsumerRecord.__init__`` is not called, because the call
+    takes as long as its work.
+    """
+    new = ConsumerRecord.__new__
+
+    def make(raw: Iterable[DecodedRecord]) -> list[ConsumerRecord]:
+        records: list[ConsumerRecord] = []
+        append = records.append
+        for raw_record in raw:
+            record = new(ConsumerRecord)
+            record._origin = origin
+            record.offset = raw_record.offset
+            record.timestamp_ms = raw_record.timestamp or 0
+            record.key = raw_record.key
+            record.value = raw_record.value
+            record.headers = raw_record.headers or ()
+            append(record)
+        return records
+
+    return make

@@ -1,0 +1,231 @@
+"""Commits and reads the offsets of a consumer group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from kio.schema.offset_commit.v9.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_fetch.v9.request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kio.schema.types import GroupId as KioGroupId
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i32, i64
+
+from sharegroup.client.consume.coordinator_requests import ask_group_coordinator
+from sharegroup.client.consume.member_identity import MemberIdentity
+from sharegroup.client.metrics.client_metrics import ConsumerMetrics
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.leader_requests import by_topic
+from sharegroup.client.net.refusals import refused
+from sharegroup.client.records import CommitFailedError, OffsetAndMetadata, TopicPartition
+from sharegroup.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    KafkaError,
+    NotCoordinator,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownServerError,
+)
+
+MOVED = (NotCoordinator, CoordinatorNotAvailable)
+MEMBERSHIP_LOST = (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+"""The errors of a commit that the group refuses because the member does not own the partitions."""
+
+
+class OffsetCommits:
+    """The requests of one consumer about its group's offsets."""
+
+    def __init__(
+        self, cluster: Cluster, group_id: str, identity: MemberIdentity, metrics: ConsumerMetrics
+    ) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._identity = identity
+        self._metrics = metrics
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
+    ) -> None:
+        """Commit offsets; retry while that can help and the time is not up.
+
+        Raises CommitFailedError if the group has given the partitions to other members.
+        """
+        if not offsets:
+            return
+
+        generation = self._identity.epoch
+
+        async def attempt() -> None:
+            if not self._identity.has_member_epoch and self._identity.epoch != generation:
+                # With the new generation the coordinator would accept offsets of partitions that
+                # belong to another member now.
+                raise IllegalGeneration("the group has rebalanced during the commit")
+            if not self._identity.may_commit:
+                raise UnknownMemberId("this consumer is not a member of the group at the moment")
+            await self._commit(offsets)
+
+        try:
+            await self._cluster.retrying(
+                attempt, subject=f"commit of group {self._group_id!r}", timeout_ms=timeout_ms
+            )
+        except MEMBERSHIP_LOST as error:
+            raise CommitFailedError(
+                f"group {self._group_id!r}: the offsets of {len(offsets)} partitions were not "
+                f"committed: {error}. The group is rebalancing, or has given the partitions to "
+                "other members: go on with poll; if this repeats, poll more often, take fewer "
+                "records per poll, or increase max_poll_interval_ms"
+            ) from error
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        request = self._commit_request(offsets)
+        started_at = time.monotonic()
+        response = await ask_group_coordinator(self._cluster, self._group_id, request)
+        errors = [
+            self._refusal(partition.error_code, topic.name, partition.partition_index)
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code != NONE
+        ]
+        for error in errors:
+            if isinstance(error, MOVED):
+                self._cluster.forget_coordinator(self._group_id)
+            is_outdated = isinstance(error, StaleMemberEpoch)
+            if is_outdated and request.generation_id_or_member_epoch != self._identity.epoch:
+                # A heartbeat has brought a new member epoch, and this is still a member.
+                raise CoordinatorLoadInProgress(str(error))
+            if is_outdated:
+                raise FencedMemberEpoch(str(error))
+        if errors:
+            raise errors[0]
+        self._metrics.commit.add()
+        self._metrics.commit_ms.observe((time.monotonic() - started_at) * 1000)
+
+    def _commit_request(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            group_id=KioGroupId(self._group_id),
+            generation_id_or_member_epoch=i32(self._identity.epoch),
+            member_id=self._identity.member_id,
+            group_instance_id=self._identity.instance_id if self._identity.member_id else None,
+            topics=tuple(
+                OffsetCommitRequestTopic(
+                    name=KioTopicName(topic),
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(
+                            partition_index=i32(partition),
+                            committed_offset=i64(committed.offset),
+                            committed_leader_epoch=i32(
+                                -1 if committed.leader_epoch is None else committed.leader_epoch
+                            ),
+                            committed_metadata=committed.metadata,
+                        )
+                        for partition, committed in partitions.items()
+                    ),
+                )
+                for topic, partitions in by_topic(offsets).items()
+            ),
+        )
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offset of partitions; None for a partition without one.
+
+        Offsets of open transactions are waited for.
+        """
+
+        async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            return await self._committed(partitions)
+
+        return await self._cluster.retrying(
+            attempt, subject=f"offsets of group {self._group_id!r}", timeout_ms=timeout_ms
+        )
+
+    async def _committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        epoch = self._identity.fetch_epoch
+        request = OffsetFetchRequest(
+            groups=(
+                OffsetFetchRequestGroup(
+                    group_id=KioGroupId(self._group_id),
+                    member_id=None if epoch is None else self._identity.member_id,
+                    member_epoch=i32(-1 if epoch is None else epoch),
+                    topics=tuple(
+                        OffsetFetchRequestTopics(
+                            name=KioTopicName(topic), partition_indexes=tuple(map(i32, indexes))
+                        )
+                        for topic, indexes in by_topic(dict.fromkeys(partitions)).items()
+                    ),
+                ),
+            ),
+            require_stable=True,
+        )
+        response = await ask_group_coordinator(self._cluster, self._group_id, request)
+        if not response.groups:
+            raise UnknownServerError(f"group {self._group_id!r}: the broker's response is empty")
+        group = response.groups[0]
+        if group.error_code != NONE:
+            raise self._group_refusal(group.error_code)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
+        for topic in group.topics:
+            for partition in topic.partitions:
+                if partition.error_code != NONE:
+                    raise self._refusal(partition.error_code, topic.name, partition.partition_index)
+                if partition.committed_offset >= 0:
+                    leader_epoch = int(partition.committed_leader_epoch)
+                    found[TopicPartition(topic.name, partition.partition_index)] = (
+                        OffsetAndMetadata(
+                            int(partition.committed_offset),
+                            partition.metadata or "",
+                            None if leader_epoch < 0 else leader_epoch,
+                        )
+                    )
+        return found
+
+    def _group_refusal(self, code: int) -> KafkaError:
+        error = refused(
+            code,
+            None,
+            operation="READ",
+            principal=self._cluster.principal,
+            group=self._group_id,
+        )
+        if isinstance(error, MOVED):
+            self._cluster.forget_coordinator(self._group_id)
+        if isinstance(error, StaleMemberEpoch | UnknownMemberId):
+            # A heartbeat brings the new member epoch, or a new membership.
+            return CoordinatorLoadInProgress(str(error))
+        return error
+
+    def _refusal(self, code: int, topic: str, partition: int) -> KafkaError:
+        return refused(
+            code,
+            None,
+            operation="READ",
+            principal=self._cluster.principal,
+            group=self._group_id,
+            topic=topic,
+            partition=partition,
+        )

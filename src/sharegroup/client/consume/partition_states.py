@@ -1,0 +1,233 @@
+"""The state of every partition that a plain consumer reads: position, pause, fetched records.
+
+    position  --take--  records in the consumer  --fetch--  fetch_offset      log end
+       3                     3 4 5 6 7                          8                12
+
+`position` is the offset of the next record that the application gets, and the one that is
+committed.  `fetch_offset` is the offset of the next fetch.  Without a position a partition is not
+fetched; ``lookup`` says where its position comes from: the committed offset, or an offset by time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+
+from sharegroup.client.consume.consumer_record import ConsumerRecord
+from sharegroup.client.consume.fetched_records import FetchedRecords
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import KafkaError
+
+COMMITTED = "committed"
+"""The position is the group's committed offset; without one, ``auto_offset_reset`` decides."""
+RESET = "reset"
+"""The position is decided by ``auto_offset_reset``."""
+
+Lookup = str | int
+"""`COMMITTED`, `RESET`, or an OffsetSpec or a timestamp in milliseconds."""
+NO_EPOCH = -1
+NO_REPLICA = -1
+BUFFERED_FACTOR = 2
+"""Fetch ahead until this many times ``max_partition_fetch_bytes`` of a partition are waiting."""
+
+
+class PartitionState:
+    """The state of one partition."""
+
+    __slots__ = (
+        "buffered_bytes", "epoch", "failure", "fetch_epoch", "fetch_offset", "fetched",
+        "high_watermark", "is_current", "is_paused", "is_revoked", "last_stable_offset",
+        "log_start_offset", "lookup", "position", "replica", "replica_until", "where",
+    )  # fmt: skip
+
+    def __init__(self, where: TopicPartition, lookup: Lookup) -> None:
+        self.where = where
+        self.lookup: Lookup | None = lookup
+        self.position: int | None = None
+        self.epoch = NO_EPOCH
+        """The leader epoch of the last record below the position, if known."""
+        self.fetch_offset = -1
+        self.fetch_epoch = NO_EPOCH
+        self.fetched: deque[FetchedRecords] = deque()
+        self.buffered_bytes = 0
+        self.is_paused = False
+        self.is_current = True
+        """False after the partition was taken away; answers about it are dropped then."""
+        self.is_revoked = False
+        """Whether the partition is being taken away; its records are not handed out."""
+        self.failure: KafkaError | None = None
+        """An error to raise in the next poll."""
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+        self.replica = NO_REPLICA
+        """The follower that the leader named for this consumer's rack."""
+        self.replica_until = 0.0
+
+    def seek(self, offset: int, epoch: int = NO_EPOCH) -> None:
+        """Set the position and drop the fetched records."""
+        self._drop_fetched()
+        self.lookup, self.failure = None, None
+        self.position = self.fetch_offset = offset
+        self.epoch = self.fetch_epoch = epoch
+
+    def look_up(self, lookup: Lookup) -> None:
+        """Drop the position and the fetched records; the position is looked up."""
+        self._drop_fetched()
+        self.lookup, self.failure = lookup, None
+        self.position, self.epoch = None, NO_EPOCH
+
+    def add(self, fetched: FetchedRecords) -> None:
+        """Add the records of an answer behind those that wait already."""
+        assert fetched.next_offset == self.fetch_offset
+        self.fetched.append(fetched)
+        self.buffered_bytes += fetched.size
+        self.fetch_offset, self.fetch_epoch = fetched.end_offset, fetched.last_epoch
+
+    def taken(self) -> None:
+        """Move the position behind the records taken from the first answer."""
+        first = self.fetched[0]
+        self.position = first.next_offset
+        if first.next_epoch != NO_EPOCH:
+            self.epoch = first.next_epoch
+        if first.is_empty:
+            self.fetched.popleft()
+            self.buffered_bytes -= first.size
+
+    def refetch(self) -> None:
+        """Drop the fetched records, to fetch them again from the position."""
+        self._drop_fetched()
+        if self.position is not None:
+            self.fetch_offset, self.fetch_epoch = self.position, self.epoch
+
+    def _drop_fetched(self) -> None:
+        self.fetched.clear()
+        self.buffered_bytes = 0
+
+
+class PartitionStates:
+    """The assigned partitions with their states, and the order in which records are taken."""
+
+    def __init__(self, *, partition_bytes_max: int, bytes_max: int) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._order: deque[PartitionState] = deque()
+        """The partitions with fetched records; the next one to take from is the first."""
+        self._buffered_max = BUFFERED_FACTOR * partition_bytes_max
+        self._total_max = bytes_max
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, where: TopicPartition) -> PartitionState | None:
+        """Return the state of an assigned partition, or None."""
+        return self._states.get(where)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The assigned partitions."""
+        return frozenset(self._states)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The size of all fetched records that wait."""
+        return sum(state.buffered_bytes for state in self._states.values())
+
+    def assign(self, partitions: Iterable[TopicPartition], lookup: Lookup) -> None:
+        """Add partitions; those that are assigned already keep their state."""
+        for where in partitions:
+            if where not in self._states:
+                self._states[where] = PartitionState(where, lookup)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remove partitions and drop their records."""
+        for where in partitions:
+            state = self._states.pop(where, None)
+            if state is not None:
+                state.is_current = False
+        self._order = deque(state for state in self._order if state.is_current)
+
+    def positions(self) -> dict[TopicPartition, PartitionState]:
+        """Return the states of all partitions that have a position."""
+        return {where: state for where, state in self._states.items() if state.position is not None}
+
+    def add(self, state: PartitionState, fetched: FetchedRecords) -> None:
+        """Add the records of an answer to a partition."""
+        state.add(fetched)
+        if state not in self._order:
+            self._order.append(state)
+
+    def is_fetchable(self, state: PartitionState) -> bool:
+        """Whether the partition has a position and is neither paused nor being taken away."""
+        return state.position is not None and not state.is_paused and not state.is_revoked
+
+    def is_full(self, state: PartitionState) -> bool:
+        """Whether enough records of a partition wait, or of all partitions together."""
+        if state.buffered_bytes >= self._buffered_max:
+            return True
+        return bool(state.buffered_bytes) and self.buffered_bytes >= self._total_max
+
+    def next_to_take(self) -> PartitionState | None:
+        """Return a partition with records to hand out; partitions take turns by answers."""
+        for _ in range(len(self._order)):
+            state = self._order[0]
+            if not state.fetched:
+                self._order.popleft()
+            elif state.is_paused or state.is_revoked:
+                self._order.rotate(-1)
+            else:
+                return state
+        return None
+
+    def taken(self, state: PartitionState) -> None:
+        """Note that records of this partition, the first in the order, were taken."""
+        before = len(state.fetched)
+        state.taken()
+        if not state.fetched:
+            self._order.remove(state)
+        elif len(state.fetched) < before:
+            self._order.rotate(-1)
+
+    def failures(self) -> Iterator[KafkaError]:
+        """Yield the errors to raise, each once."""
+        for state in self._states.values():
+            if state.failure is not None:
+                error, state.failure = state.failure, None
+                yield error
+
+    def lag_max(self) -> int:
+        """Return the largest known lag of the partitions; 0 if none is known."""
+        return max((lag_of(state) or 0 for state in self._states.values()), default=0)
+
+
+def lag_of(state: PartitionState) -> int | None:
+    """Return the number of offsets between the position and the end that consumers can read."""
+    end = state.high_watermark
+    if state.last_stable_offset is not None:
+        end = state.last_stable_offset
+    if end is None or state.position is None:
+        return None
+    return max(0, end - state.position)
+
+
+def rewound(
+    states: Mapping[TopicPartition, PartitionState], unyielded: Iterable[ConsumerRecord]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return position and leader epoch of the partitions, before the records not yielded yet."""
+    positions = {
+        where: (state.position, state.epoch)
+        for where, state in states.items()
+        if state.position is not None
+    }
+    seen: set[TopicPartition] = set()
+    for record in unyielded:
+        where = record.topic_partition
+        if where in positions and where not in seen:
+            seen.add(where)
+            positions[where] = (
+                record.offset,
+                NO_EPOCH if record.leader_epoch is None else record.leader_epoch,
+            )
+    return positions

@@ -1,0 +1,141 @@
+"""Keeps the metadata of the topics of a plain consumer up to date.
+
+The watch asks for topics that are new, outdated after an error, or older than
+``metadata_max_age_ms``.  A topic that does not exist yet, and one with a leaderless partition, is
+asked for again after a pause.  For a pattern it lists all topics of the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from sharegroup.client.consume.topic_subscription import TopicSubscription
+from sharegroup.client.net.cluster import NO_LEADER, Cluster, Topic
+from sharegroup.client.net.refusals import may_pass
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+
+log = logging.getLogger(__name__)
+
+
+class TopicWatch:
+    """The topics that a consumer subscribes to, is assigned, or assigns as the group's leader."""
+
+    def __init__(self, cluster: Cluster, *, changed: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._changed = changed
+        self._subscription = TopicSubscription()
+        self._assigned: frozenset[str] = frozenset()
+        self._of_group: frozenset[str] = frozenset()
+        self._matching: frozenset[str] = frozenset()
+        self._listed_at: float | None = None
+        self._wake = asyncio.Event()
+        self.failure: KafkaError | None = None
+        """An error to report to the application once."""
+
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """The topics of the subscription; for a pattern those that exist and match it."""
+        if self._subscription.pattern is None:
+            return self._subscription.topics
+        return self._matching
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the topics of the subscription are known; for a pattern this takes a request."""
+        return self._subscription.pattern is None or self._listed_at is not None
+
+    def subscribe(self, subscription: TopicSubscription) -> None:
+        """Watch the topics of this subscription instead of those of the last one."""
+        self._subscription = subscription
+        self._listed_at, self._matching = None, frozenset()
+        self._wake.set()
+
+    def assign(self, topics: Iterable[str]) -> None:
+        """Watch these topics, because their partitions are assigned."""
+        self._assigned = frozenset(topics)
+        self._wake.set()
+
+    def watch_group(self, topics: Iterable[str]) -> None:
+        """Watch the topics of all members, because this member assigns them."""
+        self._of_group = frozenset(topics)
+        self._wake.set()
+
+    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of those topics that exist, as last known."""
+        return {
+            name: len(topic.leaders)
+            for name in topics
+            if (topic := self._cluster.last_known_topic(name)) is not None
+        }
+
+    def wake(self) -> None:
+        """Look at once for metadata that is missing or outdated."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Ask for metadata as it is needed; retry after errors."""
+        backoff = self._cluster.backoff()
+        while True:
+            self._wake.clear()
+            try:
+                is_complete = await self._look()
+            except KafkaError as error:
+                log.info("event=metadata.failed error=%s", error)
+                is_complete = False
+                if not may_pass(error):
+                    self._report(error)
+            if is_complete:
+                backoff.reset()
+                await self._pause(self._cluster.config.metadata_max_age_ms / 1000)
+            else:
+                await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _look(self) -> bool:
+        """Ask once for what is missing; return whether everything is known."""
+        before = self._snapshot()
+        if self._subscription.pattern is not None and self._is_listing_due():
+            listed = await self._cluster.refresh(None)
+            self._listed_at = time.monotonic()
+            self._matching = self._subscription.matching(
+                name
+                for name, topic in listed.items()
+                if isinstance(topic, Topic) and not topic.is_internal
+            )
+        names = self.subscribed | self._assigned | self._of_group
+        missing = {name for name in names if self._is_due(name)}
+        answered = await self._cluster.refresh(missing) if missing else {}
+        for name, topic in answered.items():
+            if isinstance(topic, KafkaError) and not isinstance(topic, UnknownTopicOrPartition):
+                log.info("event=metadata.failed topic=%s error=%s", name, topic)
+                if not may_pass(topic):
+                    self._report(topic)
+        if missing or self._snapshot() != before:
+            self._changed()
+        return not any(self._is_due(name) for name in names)
+
+    def _is_due(self, name: str) -> bool:
+        topic = self._cluster.known_topic(name)
+        return topic is None or NO_LEADER in topic.leaders
+
+    def _is_listing_due(self) -> bool:
+        if self._listed_at is None:
+            return True
+        age_seconds = time.monotonic() - self._listed_at
+        return age_seconds * 1000 >= self._cluster.config.metadata_max_age_ms
+
+    def _snapshot(self) -> tuple[bool, dict[str, int]]:
+        return self.is_listed, self.counts(self.subscribed | self._assigned | self._of_group)
+
+    def _report(self, error: KafkaError) -> None:
+        self.failure = error
+        self._changed()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,536 @@
+"""The plain consumer on a broker: ours, or with ``SHAREGROUP_INTEROP=kafka`` Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from sharegroup.client import (
+    AdminClient,
+    CommitFailedError,
+    Consumer,
+    ConsumerRecord,
+    IllegalStateError,
+    NewTopic,
+    NoOffsetForPartition,
+    OffsetAndMetadata,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+    WakeupError,
+    sync,
+)
+from sharegroup.errors import InvalidRegularExpression, OffsetOutOfRange
+from sharegroup.wire.apis import APIS
+from tests.support.chosen_broker import OURS, RunningBroker, chosen, running
+
+CONSUMER_GROUP_DESCRIBE = 69
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+OF_KAFKA = {
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+}
+HAS_CONSUMER_PROTOCOL = chosen() != OURS or CONSUMER_GROUP_DESCRIBE in APIS
+NEEDS_CONSUMER_PROTOCOL = pytest.mark.skipif(
+    not HAS_CONSUMER_PROTOCOL, reason="our broker does not have the protocol of KIP-848 yet"
+)
+PROTOCOLS = ["classic", pytest.param("consumer", marks=NEEDS_CONSUMER_PROTOCOL)]
+LIMIT_SECONDS = 15.0
+names = count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    settings = SETTINGS if chosen() == OURS else {**SETTINGS, **OF_KAFKA}
+    with running(chosen(), tmp_path_factory.mktemp("consumer"), settings) as there:
+        yield there
+
+
+class Stage:
+    """A topic and a group of their own, on the broker of this run."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.topic = f"orders-{next(names)}"
+        self.group = f"billing-{self.topic}"
+
+    async def create(self, partitions: int, topic: str | None = None) -> None:
+        async with AdminClient(bootstrap_servers=self.bootstrap_servers) as admin:
+            name = topic or self.topic
+            results = await admin.create_topics([NewTopic(name, num_partitions=partitions)])
+            assert results == {name: None}
+
+    async def fill(self, *values: bytes, partition: int = 0, topic: str | None = None) -> None:
+        async with Producer(bootstrap_servers=self.bootstrap_servers) as producer:
+            for value in values:
+                await producer.send(topic or self.topic, value, partition=partition)
+            await producer.flush()
+
+    @asynccontextmanager
+    async def member(self, *topics: str, **options: Any) -> AsyncIterator[Consumer]:
+        options = {"group_id": self.group, "auto_offset_reset": "earliest"} | options
+        if options.get("group_protocol", "classic") == "classic" and options["group_id"]:
+            options.setdefault("heartbeat_interval_ms", 100)
+        consumer = Consumer(
+            *topics, bootstrap_servers=self.bootstrap_servers, fetch_max_wait_ms=50, **options
+        )
+        async with consumer:
+            yield consumer
+
+    def at(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic, partition)
+
+
+def play(
+    broker: RunningBroker, scenario: Callable[[Stage], Coroutine[Any, Any, None]], partitions: int
+) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(2 * LIMIT_SECONDS):
+            stage = Stage(broker.bootstrap_servers)
+            await stage.create(partitions)
+            await scenario(stage)
+
+    asyncio.run(run())
+
+
+async def read(consumer: Consumer, wanted: int) -> list[ConsumerRecord]:
+    """Poll until there are so many records."""
+    records: list[ConsumerRecord] = []
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(records) < wanted:
+        assert time.monotonic() < deadline, f"{len(records)} of {wanted} records"
+        records += await consumer.poll(1)
+    return records
+
+
+async def poll_until(holds: Callable[[], bool], *consumers: Consumer) -> list[ConsumerRecord]:
+    """Poll all consumers until a condition holds."""
+    records: list[ConsumerRecord] = []
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, [consumer.assignment for consumer in consumers]
+        for polled in await asyncio.gather(*(consumer.poll(0.1) for consumer in consumers)):
+            records += polled
+    return records
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition without polling a consumer."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def values(records: list[ConsumerRecord]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+class Noted(RebalanceListener):
+    """Notes the changes of an assignment."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, list[int]]] = []
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self.changes.append(("assigned", sorted(number for _, number in partitions)))
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.changes.append(("revoked", sorted(number for _, number in partitions)))
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self.changes.append(("lost", sorted(number for _, number in partitions)))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_share_the_partitions_and_read_every_record_once(
+    broker: RunningBroker, protocol: str
+) -> None:
+    """A second member joins and the first one leaves; automatic commits carry the positions."""
+
+    async def scenario(stage: Stage) -> None:
+        for partition in range(4):
+            await stage.fill(*(b"%d-%d" % (partition, n) for n in range(5)), partition=partition)
+        async with stage.member(stage.topic, group_protocol=protocol) as first:
+            found = await poll_until(lambda: len(first.assignment) == 4, first)
+            async with stage.member(stage.topic, group_protocol=protocol) as second:
+                found += await poll_until(
+                    lambda: len(first.assignment) == len(second.assignment) == 2, first, second
+                )
+                assert not first.assignment & second.assignment
+                found += await first.poll(0.2)
+                await first.close()
+                found += await poll_until(lambda: len(second.assignment) == 4, second)
+                await stage.fill(b"last", partition=3)
+                while b"last" not in values(found):
+                    found += await second.poll(1)
+        wanted = [b"%d-%d" % (partition, n) for partition in range(4) for n in range(5)]
+        assert sorted(values(found)) == sorted([*wanted, b"last"])
+
+    play(broker, scenario, partitions=4)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_next_member_continues_from_the_committed_offsets(
+    broker: RunningBroker, protocol: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"a", b"b", b"c")
+        options = {"group_protocol": protocol, "enable_auto_commit": False}
+        async with stage.member(stage.topic, **options) as member:
+            assert values(await read(member, 3)) == [b"a", b"b", b"c"]
+            assert member.group_metadata().member_id != ""
+            await member.commit({stage.at(0): OffsetAndMetadata(2, "two done")})
+            assert await member.committed() == {stage.at(0): OffsetAndMetadata(2, "two done", None)}
+        async with stage.member(stage.topic, **options) as member:
+            assert values(await member.poll(10)) == [b"c"]
+            await member.commit()
+            committed = (await member.committed([stage.at(0)]))[stage.at(0)]
+            assert committed is not None
+            assert (committed.offset, committed.leader_epoch) == (3, 0)
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_automatic_commit_leaves_out_records_after_an_exception(
+    broker: RunningBroker, protocol: str
+) -> None:
+    """The records of the last poll are read again, because they were not processed."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"a", b"b")
+
+        async def fail() -> None:
+            async with stage.member(stage.topic, group_protocol=protocol) as member:
+                assert await read(member, 2)
+                raise ValueError("of the application")
+
+        with pytest.raises(ValueError, match="of the application"):
+            await fail()
+        async with stage.member(stage.topic, group_protocol=protocol) as member:
+            assert values(await read(member, 2)) == [b"a", b"b"]
+        async with stage.member(stage.topic, group_protocol=protocol) as member:
+            await poll_until(lambda: bool(member.assignment), member)
+            assert await member.position(stage.at(0)) == 2
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_iteration_commits_what_was_yielded(broker: RunningBroker, protocol: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(*(b"%d" % n for n in range(10)))
+        async with stage.member(stage.topic, group_protocol=protocol) as member:
+            async for record in member:
+                if record.value == b"3":
+                    await member.commit()
+                    break
+            committed = (await member.committed())[stage.at(0)]
+            assert committed is not None
+            assert committed.offset == 4
+            assert values(await member.poll(1, max_records=2)) == [b"4", b"5"]
+            assert values(await member.poll(1)) == [b"6", b"7", b"8", b"9"]
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_listener_is_called_within_polls(broker: RunningBroker, protocol: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        noted = Noted()
+        async with stage.member(group_protocol=protocol) as member:
+            member.subscribe(stage.topic, listener=noted)
+            await poll_until(lambda: len(member.assignment) == 2, member)
+            assert noted.changes == [("assigned", [0, 1])]
+            async with stage.member(stage.topic, group_protocol=protocol) as other:
+                await poll_until(
+                    lambda: len(member.assignment) == len(other.assignment) == 1, member, other
+                )
+            revoked = [numbers for kind, numbers in noted.changes if kind == "revoked"]
+            assert revoked
+            await poll_until(lambda: len(member.assignment) == 2, member)
+        assert noted.changes[-1] == ("revoked", [0, 1])
+
+    play(broker, scenario, partitions=2)
+
+
+def test_cooperative_member_keeps_the_partitions_that_stay(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        noted = Noted()
+        options = {"partition_assignment_strategy": "cooperative-sticky"}
+        async with stage.member(**options) as member:
+            member.subscribe(stage.topic, listener=noted)
+            await poll_until(lambda: len(member.assignment) == 4, member)
+            async with stage.member(stage.topic, **options) as other:
+                await poll_until(
+                    lambda: len(member.assignment) == len(other.assignment) == 2, member, other
+                )
+                kept = sorted(number for _, number in member.assignment)
+            assert [kind for kind, _ in noted.changes] == ["assigned", "revoked"]
+            assert sorted(noted.changes[1][1] + kept) == [0, 1, 2, 3]
+
+    play(broker, scenario, partitions=4)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_static_member_gets_its_partitions_back(broker: RunningBroker, protocol: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        static = {"group_protocol": protocol, "group_instance_id": "left"}
+        async with stage.member(stage.topic, group_protocol=protocol) as other:
+            async with stage.member(stage.topic, **static) as member:
+                await poll_until(
+                    lambda: len(member.assignment) == len(other.assignment) == 1, member, other
+                )
+                before = member.assignment
+            async with stage.member(stage.topic, **static) as member:
+                await poll_until(lambda: bool(member.assignment), member, other)
+                assert member.assignment == before
+                assert len(other.assignment) == 1
+
+    play(broker, scenario, partitions=2)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_pattern_of_the_client_finds_topics_that_are_made_later(
+    broker: RunningBroker, protocol: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        pattern = re.compile(re.escape(stage.topic) + "(-new)?")
+        options = {"group_protocol": protocol, "metadata_max_age_ms": 200}
+        async with stage.member(**options) as member:
+            member.subscribe(pattern=pattern)
+            await poll_until(lambda: len(member.assignment) == 1, member)
+            await stage.create(2, f"{stage.topic}-new")
+            await stage.create(1, f"{stage.topic}-other")
+            await poll_until(lambda: len(member.assignment) == 3, member)
+            assert member.subscription == {stage.topic, f"{stage.topic}-new"}
+
+    play(broker, scenario, partitions=1)
+
+
+@NEEDS_CONSUMER_PROTOCOL
+def test_pattern_of_the_broker_needs_no_names_here(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"a")
+        async with stage.member(group_protocol="consumer") as member:
+            member.subscribe(pattern=f"{stage.topic}.*")
+            assert values(await read(member, 1)) == [b"a"]
+        async with stage.member(group_protocol="consumer") as member:
+            member.subscribe(pattern="(")
+            with pytest.raises(InvalidRegularExpression):
+                await poll_until(lambda: False, member)
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_member_that_does_not_poll_leaves_and_comes_back(
+    broker: RunningBroker, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        noted = Noted()
+        await stage.fill(b"a")
+        options: dict[str, Any] = {"group_protocol": protocol, "max_poll_interval_ms": 500}
+        async with stage.member(**options, enable_auto_commit=False) as member:
+            member.subscribe(stage.topic, listener=noted)
+            assert values(await read(member, 1)) == [b"a"]
+            await until(lambda: any("event=consumer.left" in text for text in caplog.messages))
+            with pytest.raises(CommitFailedError, match="not a member"):
+                await member.commit()
+            options["max_poll_interval_ms"] = 300_000
+            async with stage.member(stage.topic, **options, enable_auto_commit=False) as other:
+                assert values(await read(other, 1)) == [b"a"]
+            assert values(await read(member, 1)) == [b"a"]
+            assert noted.changes[:2] == [("assigned", [0]), ("lost", [0])]
+
+    play(broker, scenario, partitions=1)
+
+
+def test_assigned_by_hand_without_a_group(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(*(b"%d" % n for n in range(5)))
+        at = stage.at(0)
+        async with stage.member(group_id=None) as member:
+            member.assign([at])
+            assert values(await read(member, 5)) == [b"0", b"1", b"2", b"3", b"4"]
+            assert (member.lag(at), member.end_offset(at)) == (0, 5)
+            member.seek(at, 3)
+            assert values(await member.poll(5)) == [b"3", b"4"]
+            member.seek_to_beginning()
+            assert values(await member.poll(5, max_records=1)) == [b"0"]
+            assert await member.position(at) == 1
+            member.seek_to_end(at)
+            assert await member.position(at) == 5
+            assert await member.poll(0.1) == []
+            member.pause(at)
+            member.seek(at, 4)
+            assert await member.poll(0.1) == []
+            assert member.paused == {at}
+            member.resume()
+            assert values(await member.poll(5)) == [b"4"]
+            with pytest.raises(IllegalStateError, match="group_id is not set"):
+                await member.commit()
+            with pytest.raises(IllegalStateError, match="not assigned"):
+                member.seek(stage.at(1), 0)
+            assert await member.beginning_offsets([at]) == {at: 0}
+            assert await member.end_offsets([at]) == {at: 5}
+            first = (await member.offsets_for_times({at: 0}))[at]
+            assert first is not None
+            assert first.offset == 0
+            assert await member.offsets_for_times({at: 4_000_000_000_000}) == {at: None}
+            member.seek_to_time(4_000_000_000_000)
+            assert await member.position(at) == 5
+
+    play(broker, scenario, partitions=2)
+
+
+def test_position_after_records_were_deleted(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(*(b"%d" % n for n in range(5)))
+        at = stage.at(0)
+        async with AdminClient(bootstrap_servers=stage.bootstrap_servers) as admin:
+            await admin.delete_records({at: 3})
+        async with stage.member(group_id=None) as member:
+            member.assign([at])
+            member.seek(at, 1)
+            assert values(await member.poll(10)) == [b"3", b"4"]
+        async with stage.member(group_id=None, auto_offset_reset="none") as member:
+            member.assign([at])
+            member.seek(at, 1)
+            with pytest.raises(OffsetOutOfRange, match=f"topic '{stage.topic}' partition 0"):
+                await member.poll(10)
+            member.seek(at, 4)
+            assert values(await member.poll(10)) == [b"4"]
+
+    play(broker, scenario, partitions=1)
+
+
+def test_start_without_a_committed_offset(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"a")
+        at = stage.at(0)
+        for reset, position in (("earliest", 0), ("latest", 1), ("by_duration:PT1H", 0)):
+            options = {"auto_offset_reset": reset, "enable_auto_commit": False}
+            async with stage.member(**options) as member:
+                member.assign([at])
+                assert await member.position(at) == position, reset
+        async with stage.member(auto_offset_reset="none", enable_auto_commit=False) as member:
+            member.assign([at])
+            with pytest.raises(NoOffsetForPartition, match="seek to an offset"):
+                await member.poll(10)
+            await member.commit({at: 1})
+        async with stage.member(auto_offset_reset="none", enable_auto_commit=False) as member:
+            member.assign([at])
+            assert await member.position(at) == 1
+
+    play(broker, scenario, partitions=1)
+
+
+def test_columns_have_the_records_of_all_partitions(broker: RunningBroker) -> None:
+    pytest.importorskip("pyarrow")
+
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(*(b"%d" % n for n in range(300)))
+        await stage.fill(b"x", partition=1)
+        async with stage.member(stage.topic) as member:
+            found: list[bytes] = []
+            while len(found) < 301:
+                batch = await member.poll_arrow(10, max_records=100)
+                assert batch is not None
+                assert batch.num_rows <= 100
+                found += batch.column("value").to_pylist()
+            assert sorted(found) == sorted([b"x", *(b"%d" % n for n in range(300))])
+            assert {where: at.offset for where, at in member.positions().items()} == {
+                stage.at(0): 300, stage.at(1): 1
+            }  # fmt: skip
+            assert await member.poll_arrow(0.1) is None
+
+    play(broker, scenario, partitions=2)
+
+
+def test_wakeup_ends_a_waiting_poll(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.member(stage.topic) as member:
+            polling = asyncio.create_task(member.poll(LIMIT_SECONDS))
+            await asyncio.sleep(0)
+            member.wakeup()
+            with pytest.raises(WakeupError):
+                await polling
+
+    play(broker, scenario, partitions=1)
+
+
+def test_subscription_and_assignment_exclude_each_other(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.member(stage.topic) as member:
+            with pytest.raises(IllegalStateError, match="call unsubscribe first"):
+                member.assign([stage.at(0)])
+            await poll_until(lambda: bool(member.assignment), member)
+            await member.unsubscribe()
+            assert (member.assignment, member.subscription) == (frozenset(), frozenset())
+            with pytest.raises(IllegalStateError, match="subscribe or assign"):
+                await member.poll(0.1)
+            member.assign([stage.at(0)])
+            with pytest.raises(IllegalStateError, match="call unsubscribe first"):
+                member.subscribe(stage.topic)
+            await stage.fill(b"a")
+            assert values(await read(member, 1)) == [b"a"]
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_consumer_survives_the_restart_of_the_broker(broker: RunningBroker, protocol: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"before")
+        async with stage.member(stage.topic, group_protocol=protocol) as member:
+            assert values(await read(member, 1)) == [b"before"]
+            await member.commit()
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+            await stage.fill(b"after")
+            found = await read(member, 1)
+            assert set(values(found)) <= {b"before", b"after"}
+            while b"after" not in values(found):
+                found += await member.poll(1)
+            await poll_until(lambda: bool(member.assignment), member)
+            await member.commit()
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_blocking_consumer_calls_the_listener_in_its_own_thread(
+    broker: RunningBroker, protocol: str
+) -> None:
+    stage = Stage(broker.bootstrap_servers)
+    asyncio.run(stage.create(2))
+    asyncio.run(stage.fill(b"a", b"b"))
+    committed: list[object] = []
+
+    class Committing(RebalanceListener):
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            consumer.commit()
+            committed.append(consumer.committed(partitions)[stage.at(0)])
+
+    with sync.Consumer(
+        bootstrap_servers=stage.bootstrap_servers,
+        group_id=stage.group,
+        group_protocol=protocol,  # type: ignore[arg-type]  # The test's parameter is a str.
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    ) as consumer:
+        consumer.subscribe(stage.topic, listener=Committing())
+        found = [record.value for _, record in zip(range(2), consumer, strict=False)]
+        assert found == [b"a", b"b"]
+        assert consumer.assignment == {stage.at(0), stage.at(1)}
+    assert committed == [OffsetAndMetadata(2, "", 0)]

@@ -1,0 +1,148 @@
+"""Records of a fetch answer: control batches, aborted transactions, and positions."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
+from sharegroup.client.consume.fetched_records import FetchedRecords
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import CorruptMessage
+from sharegroup.wire.batches import parse_header, stamp
+from sharegroup.wire.markers import encode_marker
+from sharegroup.wire.records import SimpleRecord, encode_batch
+
+WHERE = TopicPartition("orders", 3)
+
+
+def batch(
+    first: int, *values: bytes, producer: int = -1, transaction: bool = False, epoch: int = 4
+) -> bytes:
+    made = encode_batch(
+        [SimpleRecord(None, value, 1_000, [("h", b"x")]) for value in values],
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        base_sequence=0 if producer >= 0 else -1,
+        is_transactional=transaction,
+    )
+    stamp(made, 0, base_offset=first, leader_epoch=epoch)
+    return bytes(made)
+
+
+def marker(offset: int, producer: int, *, is_commit: bool) -> bytes:
+    made = encode_marker(
+        is_commit=is_commit, producer_id=producer, producer_epoch=0, timestamp=1_000
+    )
+    stamp(made, 0, base_offset=offset, leader_epoch=4)
+    return bytes(made)
+
+
+def fetched(data: bytes, offset: int = 0, *aborted: AbortedTransaction) -> FetchedRecords:
+    return FetchedRecords(WHERE, offset, data, aborted, decompressed_bytes_max=1 << 20)
+
+
+def all_values(records: FetchedRecords) -> list[bytes]:
+    found = []
+    while taken := records.take(10):
+        found += [record.value for record in taken]
+    return found
+
+
+LOG = b"".join(
+    (
+        batch(0, b"7a", producer=7, transaction=True),
+        batch(1, b"8a", producer=8, transaction=True),
+        batch(2, b"plain", producer=7),
+        batch(3, b"7b", producer=7, transaction=True),
+        marker(4, 7, is_commit=False),
+        batch(5, b"7c", b"7d", producer=7, transaction=True),
+        marker(7, 8, is_commit=True),
+        marker(8, 7, is_commit=True),
+    )
+)
+
+
+def test_records_of_an_aborted_transaction_are_left_out_up_to_its_marker() -> None:
+    records = fetched(LOG, 0, AbortedTransaction(7, 0))
+    assert all_values(records) == [b"8a", b"plain", b"7c", b"7d"]
+    assert records.next_offset == records.end_offset == 9
+
+
+def test_a_second_aborted_transaction_of_a_producer_is_left_out_too() -> None:
+    log = LOG + batch(9, b"7e", producer=7, transaction=True) + marker(10, 7, is_commit=False)
+    aborted = AbortedTransaction(7, 9), AbortedTransaction(7, 0)
+    assert all_values(fetched(log, 0, *aborted)) == [b"8a", b"plain", b"7c", b"7d"]
+
+
+def test_without_a_list_of_aborted_transactions_only_markers_are_left_out() -> None:
+    assert all_values(fetched(LOG)) == [b"7a", b"8a", b"plain", b"7b", b"7c", b"7d"]
+    assert [item.is_delivered for item in classified_batches(LOG, ())].count(False) == 3
+
+
+def test_an_answer_begins_within_a_batch() -> None:
+    records = fetched(batch(10, b"a", b"b", b"c"), 12)
+    assert [(record.offset, record.value) for record in records.take(5)] == [(12, b"c")]
+
+
+def test_the_position_follows_the_records_taken() -> None:
+    records = fetched(batch(0, b"a", b"b", b"c") + batch(3, b"d", epoch=6))
+    assert [record.offset for record in records.take(2)] == [0, 1]
+    assert (records.next_offset, records.next_epoch) == (2, 4)
+    assert [record.offset for record in records.take(2)] == [2]
+    assert records.next_offset == 3
+    assert [record.leader_epoch for record in records.take(2)] == [6]
+    assert records.is_empty
+    assert (records.next_offset, records.next_epoch) == (4, 6)
+
+
+def test_only_control_batches_move_the_position() -> None:
+    records = fetched(marker(5, 7, is_commit=True), 5)
+    assert records.take(1) == []
+    assert records.next_offset == 6
+
+
+def test_records_can_be_given_back() -> None:
+    records = fetched(batch(0, b"a", b"b", b"c"))
+    taken = records.take(3)
+    records.back_to(taken[1])
+    assert records.next_offset == 1
+    assert all_values(records) == [b"b", b"c"]
+
+
+def test_a_corrupt_batch_names_its_place_and_is_not_passed() -> None:
+    broken = bytearray(batch(0, b"a") + batch(1, b"b") + batch(2, b"c"))
+    second = parse_header(broken).size
+    broken[second + 65] ^= 0xFF
+    records = fetched(bytes(broken))
+    assert [record.value for record in records.take(9)] == [b"a"]
+    with pytest.raises(CorruptMessage, match=r"'orders' partition 3 offset 1: .*seek to 2"):
+        records.take(9)
+    assert records.next_offset == 1
+
+
+def test_columns_have_the_same_records() -> None:
+    pytest.importorskip("pyarrow")
+    records = fetched(LOG + batch(9, b"z", epoch=9), 0, AbortedTransaction(7, 0))
+    first = records.take_columns(3)
+    assert first is not None
+    assert first.column("value").to_pylist() == [b"8a", b"plain", b"7c"]
+    assert records.next_offset == 6
+    second = records.take_columns(3)
+    assert second is not None
+    assert second.column("offset").to_pylist() == [6, 9]
+    assert second.column("leader_epoch").to_pylist() == [4, 9]
+    assert second.column("topic").to_pylist() == ["orders", "orders"]
+    assert second.column("headers").to_pylist()[0] == [{"key": "h", "value": b"x"}]
+    assert records.next_offset == records.end_offset == 10
+    assert (records.next_epoch, records.is_empty) == (9, True)
+
+
+def test_columns_and_records_may_alternate() -> None:
+    pytest.importorskip("pyarrow")
+    records = fetched(batch(0, b"a", b"b", b"c", b"d"))
+    assert [record.value for record in records.take(1)] == [b"a"]
+    columns = records.take_columns(1)
+    assert columns is not None
+    assert columns.column("value").to_pylist() == [b"b"]
+    assert [record.value for record in records.take(1)] == [b"c"]
+    assert records.next_offset == 3
