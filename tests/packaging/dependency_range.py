@@ -4,7 +4,7 @@
     newest   whatever the package index has within the bounds
 
 The tests are those of the code that uses the libraries: `tests/unit`, the embedded broker, and the
-retries of workers, which read with aiokafka's consumer.  It needs uv, which can resolve lowest
+retries of workers.  It needs uv, which can resolve lowest
 versions.
 """
 

@@ -213,3 +213,23 @@ def test_refused_connection_is_a_network_exception() -> None:
 
 def test_the_request_class_of_version_0_needs_no_fields() -> None:
     assert request_class(18, 0)() is not None
+
+
+def test_write_to_a_connection_that_is_just_closing_fails_as_a_network_error() -> None:
+    """uvloop raises a RuntimeError then, before it calls ``connection_lost``."""
+
+    class Closing(asyncio.Transport):
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            pass
+
+        def writelines(self, list_of_data: Any) -> None:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+
+        def abort(self) -> None:
+            pass
+
+    connection = Connection(("broker", 9092), CONFIG, METRICS)
+    connection.connection_made(Closing())
+    with pytest.raises(NetworkException, match="broker:9092: unable to perform operation"):
+        connection.send_only(request())
+    assert not connection.is_open

@@ -457,6 +457,65 @@ def test_columns_have_the_records_of_all_partitions(broker: RunningBroker) -> No
     play(broker, scenario, partitions=2)
 
 
+ADD_PARTITIONS_TO_TXN = 24
+
+
+@pytest.mark.skipif(
+    chosen() == OURS and ADD_PARTITIONS_TO_TXN not in APIS,
+    reason="our broker does not have transactions yet",
+)
+def test_committed_records_alone(broker: RunningBroker) -> None:
+    """Two transactions, one of them aborted, and an open one, by another library's producer."""
+    confluent = pytest.importorskip("confluent_kafka")
+
+    def transactional(name: str) -> Any:
+        producer = confluent.Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name}
+        )
+        producer.init_transactions(LIMIT_SECONDS)
+        return producer
+
+    def write(topic: str) -> Any:
+        first = transactional(f"{topic}-first")
+        for value, outcome in (("a", "abort"), ("b", "commit"), ("c", "abort"), ("d", "commit")):
+            first.begin_transaction()
+            first.produce(topic, value * 2)
+            first.flush(LIMIT_SECONDS)
+            getattr(first, f"{outcome}_transaction")(LIMIT_SECONDS)
+        still_open = transactional(f"{topic}-open")
+        still_open.begin_transaction()
+        still_open.produce(topic, "open")
+        still_open.flush(LIMIT_SECONDS)
+        return still_open
+
+    async def scenario(stage: Stage) -> None:
+        still_open = await asyncio.to_thread(write, stage.topic)
+        await stage.fill(b"behind")
+        at = stage.at(0)
+        async with stage.member(stage.topic, isolation_level="read_committed") as member:
+            assert values(await read(member, 2)) == [b"bb", b"dd"]
+            assert await member.poll(0.3) == []
+            assert member.lag(at) == 0
+            assert await member.end_offsets([at]) == {at: 8}
+            await asyncio.to_thread(still_open.abort_transaction, LIMIT_SECONDS)
+            assert values(await read(member, 1)) == [b"behind"]
+        async with stage.member(group_id=None) as member:
+            member.assign([at])
+            assert len(await read(member, 6)) == 6
+            assert await member.end_offsets([at]) == {at: 11}
+        if pytest.importorskip("pyarrow"):
+            async with stage.member(group_id=None, isolation_level="read_committed") as member:
+                member.assign([at])
+                found: list[bytes] = []
+                while len(found) < 3:
+                    batch = await member.poll_arrow(5)
+                    assert batch is not None
+                    found += batch.column("value").to_pylist()
+                assert found == [b"bb", b"dd", b"behind"]
+
+    play(broker, scenario, partitions=1)
+
+
 def test_wakeup_ends_a_waiting_poll(broker: RunningBroker) -> None:
     async def scenario(stage: Stage) -> None:
         async with stage.member(stage.topic) as member:

@@ -6,9 +6,7 @@ nothing but Kafka's protocol, so what holds on one has to hold on the other.
 
 from __future__ import annotations
 
-import gc
 import re
-import warnings
 from collections.abc import Iterator
 from itertools import count
 
@@ -18,19 +16,6 @@ from tests.support.chosen_broker import SHORT_TIMES, chosen, running
 
 SETTINGS = {**SHORT_TIMES, "group.min.session.timeout.ms": "1000"}
 _names = count(1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def left_sockets() -> Iterator[None]:
-    """Take away what a module's clients left open, lest another test answers for it.
-
-    The schedulers' aiokafka leaves a socket to the garbage collector now and then when it is
-    stopped while it connects.
-    """
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -94,12 +94,9 @@ async def scheduling(
     bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS, **options: Any
 ) -> AsyncIterator[Scheduler]:
     """A scheduler of the group that owns partitions."""
-    async with (
-        AdminClient(bootstrap_servers=bootstrap, **options) as admin,
-        Producer(bootstrap_servers=bootstrap, **options) as producer,
-    ):
+    async with Producer(bootstrap_servers=bootstrap, **options) as producer:
         config = ClientConfig(bootstrap_servers=bootstrap, **options)
-        tier_log = KafkaTierLog(config, admin, scheduler_group(group), session_ms=SESSION_MS)
+        tier_log = KafkaTierLog(config, scheduler_group(group), session_ms=SESSION_MS)
         scheduler = Scheduler(
             group, WallClock(), Sending(producer), tier_log, tiers=Tiers.of(delays)
         )

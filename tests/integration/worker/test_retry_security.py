@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,24 +93,23 @@ def test_scheduler_logs_in_by_each_mechanism_and_by_certificate(tmp_path: Path) 
         asyncio.run(run())
 
 
-def test_each_option_of_a_connection_has_its_place() -> None:
+def test_tiers_use_the_options_of_the_clients_with_shorter_times() -> None:
     config = ClientConfig(
         bootstrap_servers="a:1,b:2",
         client_id="orders-service",
-        request_timeout_ms=5_000,
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="SCRAM-SHA-256",
+        retry_backoff_ms=50,
         **SCRAM,
     )
-    assert connection_options(config) == {
-        "bootstrap_servers": "a:1,b:2",
-        "client_id": "orders-service",
-        "request_timeout_ms": 5_000,
-        "retry_backoff_ms": 200,
-        "security_protocol": "SASL_PLAINTEXT",
-        "ssl_context": None,
-        "sasl_mechanism": "SCRAM-SHA-256",
-        "sasl_plain_username": USER,
-        "sasl_plain_password": PASSWORD,
-        "sasl_oauth_token_provider": None,
-    }
+    options = connection_options(config)
+    tiers = ClientConfig(**options)
+    assert (
+        replace(
+            tiers,
+            request_timeout_ms=config.request_timeout_ms,
+            metadata_max_age_ms=config.metadata_max_age_ms,
+        )
+        == config
+    )
+    assert (tiers.request_timeout_ms, tiers.metadata_max_age_ms) == (15_000, 10_000)

@@ -6,10 +6,8 @@ import asyncio
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiokafka.client import AIOKafkaClient
 
 from sharegroup.client import Producer
 from sharegroup.errors import NotLeaderOrFollower
@@ -216,33 +214,6 @@ def test_scheduler_reconnects_to_a_restarted_broker(tmp_path: Path, group: str) 
 
     with broker:
         asyncio.run(run())
-
-
-def test_fetching_that_dies_is_begun_again(
-    bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """uvloop raises this where asyncio's own loop says nothing: the connection closes just now."""
-    send_request, dying = AIOKafkaClient.send, asyncio.Event()
-
-    async def send_or_die(client: AIOKafkaClient, node_id: int, request: Any, **more: Any) -> Any:
-        # Its class is FetchRequest or FetchRequest_v11, depending on the version of aiokafka.
-        if type(request).__name__.startswith("FetchRequest") and dying.is_set():
-            dying.clear()
-            raise RuntimeError("unable to perform operation; the handler is closed")
-        return await send_request(client, node_id, request, **more)
-
-    monkeypatch.setattr(AIOKafkaClient, "send", send_or_die)
-
-    async def run() -> None:
-        await make_tiers(bootstrap, group)
-        async with scheduling(bootstrap, group):
-            dying.set()
-            while dying.is_set():
-                await asyncio.sleep(0.01)
-            await send(bootstrap, group, 200)
-            await until_there(bootstrap, f"{group}.retry", 1)
-
-    asyncio.run(run())
 
 
 @pytest.mark.skipif(IS_KAFKA, reason="the same code, and a topic less is the same there")

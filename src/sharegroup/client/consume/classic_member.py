@@ -28,6 +28,7 @@ from kio.static.primitive import i32, i32Timedelta
 
 from sharegroup.client.consume.assignors import MemberSubscription, assign
 from sharegroup.client.consume.coordinator_requests import (
+    CoordinatorContact,
     ask_group_coordinator,
     raise_refusal,
 )
@@ -92,6 +93,7 @@ class ClassicMember:
         self._group_counts: dict[str, int] | None = None
         """The partition counts that this member assigned as the leader; None if it is not."""
         self._beat_at = 0.0
+        self.contact = CoordinatorContact(config.group_id)
         self.failure: KafkaError | None = None
         """The error that ended the membership; None while `run` goes on."""
 
@@ -122,7 +124,7 @@ class ClassicMember:
                     self.failure = error
                     self._changed()
                     return
-                log.info("event=group.retry group=%s error=%s", self._group_id, error)
+                self.contact.failed(error)
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def leave(self) -> None:
@@ -316,7 +318,7 @@ class ClassicMember:
                 except KafkaError as error:
                     if not may_pass(error):
                         raise
-                    log.info("event=heartbeat.failed group=%s error=%s", self._group_id, error)
+                    self.contact.failed(error)
         finally:
             if not asking.done():
                 asking.cancel()
@@ -354,6 +356,7 @@ class ClassicMember:
         if int(response.error_code) == MemberIdRequired.code:
             self._identity.member_id = response.member_id
         raise_refusal(cluster, group_id, self._identity.member_id, response)
+        self.contact.answered()
         return response
 
 

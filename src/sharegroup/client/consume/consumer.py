@@ -120,6 +120,12 @@ class Consumer:
         """The partitions that are read; a rebalance changes them during `poll` only."""
         return self._tasks.states.partitions
 
+    @property
+    def coordinator_error(self) -> KafkaError | None:
+        """The error of the last request to the group coordinator, which is retried; or None."""
+        member = self._tasks.member
+        return None if member is None else member.contact.error
+
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This member's identity, for the offsets that a transactional producer commits."""
         if self._config.group_id is None:
@@ -584,6 +590,7 @@ class Consumer:
             self._woken = False
             raise WakeupError("wakeup was called")
         tasks = self._tasks
+        tasks.raise_failure()
         if tasks.member is not None and tasks.member.failure is not None:
             raise tasks.member.failure
         if tasks.topics.failure is not None:

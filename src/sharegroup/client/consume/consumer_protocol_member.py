@@ -29,6 +29,7 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i32Timedelta
 
 from sharegroup.client.consume.coordinator_requests import (
+    CoordinatorContact,
     ask_group_coordinator,
     raise_refusal,
 )
@@ -94,6 +95,7 @@ class ConsumerProtocolMember:
         self._told_subscription: tuple[frozenset[str], str | None] | None = None
         self._told_made: frozenset[TopicIdPartition] | None = None
         self._reconciling: asyncio.Task[None] | None = None
+        self.contact = CoordinatorContact(config.group_id)
         self.failure: KafkaError | None = None
         """The error that ended the membership; None while `run` goes on."""
 
@@ -120,7 +122,7 @@ class ConsumerProtocolMember:
                         self.failure = error
                         self._changed()
                         return
-                    log.info("event=heartbeat.failed group=%s error=%s", self._group_id, error)
+                    self.contact.failed(error)
                     await asyncio.sleep(backoff.next_ms() / 1000)
                 else:
                     backoff.reset()
@@ -318,6 +320,7 @@ class ConsumerProtocolMember:
         cluster, group_id = self._cluster, self._group_id
         response = await ask_group_coordinator(cluster, group_id, request)
         raise_refusal(cluster, group_id, self._identity.member_id, response)
+        self.contact.answered()
         return response
 
 

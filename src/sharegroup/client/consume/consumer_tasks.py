@@ -119,10 +119,16 @@ class ConsumerTasks:
         """Whether the background tasks were started and have not ended."""
         return self._runner is not None and not self._runner.done()
 
+    def raise_failure(self) -> None:
+        """Raise the error that ended the background tasks, if one did; it is a mistake of ours."""
+        if self._runner is not None and self._runner.done():
+            self._runner.result()
+
     async def start(self) -> None:
         """Start the background tasks, unless they run already."""
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name="consumer")
+            self._runner.add_done_callback(lambda _: self._changed())
         await self._ready.wait()
 
     async def stop(self) -> None:

@@ -206,8 +206,13 @@ class Connection(asyncio.Protocol):
         self._metrics.outgoing_bytes.add(size)
         if self._held is not None and not during_login:
             self._held.append(chunks)
-        else:
+            return
+        try:
             self._transport.writelines(chunks)
+        except RuntimeError as error:
+            # uvloop raises it while a connection that the peer has closed is not reported lost yet.
+            self.fail(error)
+            raise self._refusal(error) from error
 
     def _lowered(self, message: Any, version_max: int | None = None) -> Any:
         version = self.version_of(message.__api_key__)

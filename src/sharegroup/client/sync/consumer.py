@@ -29,6 +29,7 @@ from sharegroup.client.records import (
 )
 from sharegroup.client.settings.plain_consumer_config import ConsumerOptions
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
+from sharegroup.errors import KafkaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,6 +172,11 @@ class Consumer(BlockingClient[consumer.Consumer]):
         """The partitions that `pause` was called for."""
         with LOOP_THREAD.lock:
             return self._client.paused
+
+    @property
+    def coordinator_error(self) -> KafkaError | None:
+        """The error of the last request to the group coordinator, which is retried; or None."""
+        return self._client.coordinator_error
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This member's identity, for the offsets that a transactional producer commits."""

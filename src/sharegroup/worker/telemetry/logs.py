@@ -61,8 +61,6 @@ TALKATIVE = ("aiokafka", "watchfiles")
 """Libraries that log at level INFO what is only useful for debugging."""
 SELDOM_SECONDS = 60.0
 SAID_MAX = 100
-ALARMING = "aiokafka.consumer.group_coordinator"
-"""A logger that warns at each rebalance; the scheduler itself logs which partitions it owns."""
 
 REASON_CHARACTERS_MAX = 500
 """The maximum length of an error's message in a line; the dead letter has more of it."""
@@ -107,7 +105,6 @@ def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
-    logging.getLogger(ALARMING).setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
 
 
 def configure_as_parent() -> None:
@@ -130,7 +127,8 @@ def about_the_record(line: logging.LogRecord) -> bool:
 class Seldom:
     """A log filter that passes the same message of a talkative library once a minute.
 
-    While no broker can be reached, aiokafka logs this thirty times per second at level ERROR.
+    While no broker can be reached, aiokafka, which applications use beside the worker, logs this
+    thirty times per second at level ERROR.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -270,10 +270,10 @@ def kafka_parts(app: Application) -> WorkerParts:
         return KafkaSource(group, topic, in_flight_bytes, **options)
 
     def open_tier_log(group: str) -> KafkaTierLog:
-        # Imported here, because only a group that retries needs aiokafka (28 ms of start-up).
+        # Imported here, because only a group that retries needs a plain consumer.
         from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
-        return KafkaTierLog(config, admin, scheduler_group(group))
+        return KafkaTierLog(config, scheduler_group(group))
 
     told: set[str] = set()
 

@@ -209,14 +209,6 @@ def test_application_with_its_own_log_format_gets_the_same_text(
     ]
 
 
-@pytest.mark.parametrize(("level", "loudest_left"), [("info", "ERROR"), ("debug", "DEBUG")])
-def test_library_warnings_about_rebalances_are_suppressed(level: str, loudest_left: str) -> None:
-    configured(level, "text")
-    assert logging.getLogger("aiokafka.consumer.group_coordinator").level == logging.getLevelName(
-        loudest_left
-    )
-
-
 def test_repeated_library_message_is_logged_once_a_minute() -> None:
     now = 0.0
     seldom = logs.Seldom(clock=lambda: now)

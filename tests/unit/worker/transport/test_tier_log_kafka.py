@@ -1,89 +1,104 @@
-"""What `KafkaTierLog` makes of aiokafka's callbacks, which come at any moment.
+"""What `KafkaTierLog` makes of a plain consumer: changes of the assignment come inside its polls.
 
-A consumer that does what the test says stands in for aiokafka's: the races are between its
-callbacks and a read that is under way, and no broker makes them on request.
+A consumer that does what the test says stands in for the real one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import SimpleNamespace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition as KafkaPartition
-from aiokafka.errors import (
-    CommitFailedError,
-    GroupAuthorizationFailedError,
-    IllegalStateError,
-    KafkaConnectionError,
-)
 
-from sharegroup.client.admin.types import CommittedOffset
+from sharegroup.client import (
+    CommitFailedError,
+    ConsumerRecord,
+    IllegalStateError,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from sharegroup.client.consume.consumer_record import BatchOrigin
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.errors import GroupAuthorizationFailed, KafkaError, NetworkException
-from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition
+from sharegroup.errors import GroupAuthorizationFailed, NetworkException
+from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition, TierRecord
+from sharegroup.worker.transport import tier_log_kafka
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
-ONE, OTHER = KafkaPartition("g.retry.5s", 0), KafkaPartition("g.retry.5s", 1)
+ONE, OTHER = TopicPartition("g.retry.5s", 0), TopicPartition("g.retry.5s", 1)
 FIRST = TierPartition(*ONE)
 
 
-def fetched(offset: int) -> Any:
-    return SimpleNamespace(offset=offset, timestamp=7, key=b"k", value=b"v", headers=())
+def fetched(offset: int) -> ConsumerRecord:
+    return ConsumerRecord(BatchOrigin(ONE, 0, True), offset, 7, b"k", b"v", ())
 
 
 class Consumer:
-    """Stands in for aiokafka's."""
+    """Stands in for the plain consumer; an answer may be an error or a step of the group."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options
-        self.answers: asyncio.Queue[Any] = asyncio.Queue()
-        self.assigned: set[KafkaPartition] = set()
+        self.answers: list[Any] = []
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.coordinator_error: Exception | None = None
         self.commits: list[Any] = []
         self.refusal: Exception | None = None
-        self.is_stopped = False
-        fetching = asyncio.get_running_loop().create_future()
-        self._fetcher = SimpleNamespace(error_future=fetching)
+        self.is_closed = False
         self.listener: Any = None
+        self.stored: dict[TopicPartition, OffsetAndMetadata | None] = {
+            ONE: OffsetAndMetadata(4, "done")
+        }
         consumers.append(self)
 
-    def subscribe(self, topics: Iterable[str], listener: Any) -> None:
+    def subscribe(self, topics: Sequence[str], listener: Any) -> None:
         self.topics, self.listener = tuple(topics), listener
 
     async def start(self) -> None:
-        if refusals:
-            raise refusals.pop()
+        pass
 
-    async def stop(self) -> None:
-        self.is_stopped = True
+    async def close(self, timeout: float) -> None:
+        self.is_closed = True
+        if self.assignment:
+            await self.listener.on_partitions_revoked(self.assignment)
 
-    async def getmany(self, timeout_ms: int) -> Mapping[KafkaPartition, Any]:
-        answer = await self.answers.get()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    async def poll(self, timeout: float) -> list[ConsumerRecord]:
+        found: list[ConsumerRecord] = []
+        while self.answers:
+            answer = self.answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            if isinstance(answer, list):
+                found = answer
+                break
+            await answer()
+        return found
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return {where: self.stored.get(where) for where in partitions}
 
     async def commit(self, offsets: Any) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.commits.append(offsets)
 
-    def assignment(self) -> set[KafkaPartition]:
-        return self.assigned
+    def assigned(self, *partitions: TopicPartition) -> Callable[[], Awaitable[None]]:
+        async def step() -> None:
+            self.assignment |= set(partitions)
+            await self.listener.on_partitions_assigned(frozenset(partitions))
 
-    def assign(self, *partitions: KafkaPartition) -> None:
-        self.assigned = set(partitions)
-        self.listener.on_partitions_assigned(partitions)
+        return step
 
-    async def revoke(self) -> None:
-        revoked, self.assigned = self.assigned, set()
-        await self.listener.on_partitions_revoked(revoked)
+    def taken(self, how: str, *partitions: TopicPartition) -> Callable[[], Awaitable[None]]:
+        async def step() -> None:
+            await getattr(self.listener, f"on_partitions_{how}")(frozenset(partitions))
+            self.assignment -= set(partitions)
+
+        return step
 
 
 consumers: list[Consumer] = []
-refusals: list[Exception] = []
 
 
 class Owner:
@@ -99,144 +114,96 @@ class Owner:
         self.told.append(("revoked", sorted(partitions)))
 
 
-class Admin:
-    """Says what was committed, when it is let."""
-
-    def __init__(self) -> None:
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-        self.errors: list[KafkaError] = []
-
-    async def list_consumer_group_offsets(self, groups: Mapping[str, Iterable[Any]]) -> Any:
-        await self.may_answer.wait()
-        if self.errors:
-            return {group: self.errors.pop() for group in groups}
-        return {
-            group: {where: CommittedOffset(4, None, "done") for where in asked}
-            for group, asked in groups.items()
-        }
+Scene = Callable[[KafkaTierLog, Consumer, Owner], Awaitable[None]]
 
 
-Scene = Callable[[KafkaTierLog, Consumer, Owner, Admin], Awaitable[None]]
-
-
-@pytest.fixture
-def play() -> Callable[[Scene], None]:
+def play(scene: Scene) -> None:
     """Run a scene with a tier log that has joined."""
     consumers.clear()
-    refusals.clear()
 
-    def run(scene: Scene) -> None:
-        async def joined() -> None:
-            owner, admin = Owner(), Admin()
-            tier_log = KafkaTierLog(
-                ClientConfig(),
-                admin,  # type: ignore[arg-type]
-                "g.scheduler",
-                consumer_class=Consumer,
-            )
-            await tier_log.start(["g.retry.5s"], owner)
-            async with asyncio.timeout(5):
-                await scene(tier_log, consumers[-1], owner, admin)
-            await tier_log.close()
+    async def joined() -> None:
+        owner = Owner()
+        tier_log = KafkaTierLog(
+            ClientConfig(),
+            "g.scheduler",
+            open_consumer=Consumer,  # type: ignore[arg-type]  # It stands in for the real one.
+        )
+        await tier_log.start(["g.retry.5s"], owner)
+        async with asyncio.timeout(5):
+            await scene(tier_log, consumers[-1], owner)
+        await tier_log.close()
 
-        asyncio.run(joined())
-
-    return run
+    asyncio.run(joined())
 
 
-Play = Callable[[Scene], None]
-
-
-def test_assignment_is_announced_with_its_commits_before_its_records(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
-        consumer.assign(ONE)
-        consumer.answers.put_nowait({ONE: [fetched(4)]})
+def test_assignment_is_announced_with_its_commits_before_its_records() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers += [consumer.assigned(ONE, OTHER), [fetched(4)]]
         found = await tier_log.read(1)
-        assert owner.told == [{FIRST: Committed(4, "done")}]
-        assert [record.offset for record in found[FIRST]] == [4]
-        consumer.answers.put_nowait({})
-        await tier_log.read(1)
-        assert len(owner.told) == 1, "once is enough"
+        assert owner.told == [{FIRST: Committed(4, "done"), TierPartition(*OTHER): Committed(0)}]
+        assert found == {FIRST: [TierRecord(4, 7, b"k", b"v", ())]}
 
     play(scene)
 
 
-def test_records_received_before_the_assignment_callback_are_kept(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
-        consumer.answers.put_nowait({ONE: [fetched(4)]})
-        reading = asyncio.ensure_future(tier_log.read(1))
-        await asyncio.sleep(0.01)
-        assert not reading.done()
-        consumer.assign(ONE)
-        assert list(await reading) == [FIRST]
-        assert owner.told == [{FIRST: Committed(4, "done")}]
-
-    play(scene)
-
-
-def test_records_of_a_revoked_assignment_are_not_returned(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, admin: Admin) -> None:
-        consumer.assign(ONE)
-        admin.may_answer.clear()
-        consumer.answers.put_nowait({ONE: [fetched(4)]})
-        reading = asyncio.ensure_future(tier_log.read(1))
-        await asyncio.sleep(0.01)
-        await consumer.revoke()
-        consumer.assign(ONE, OTHER)
-        admin.may_answer.set()
-        assert await reading == {}
-        assert owner.told == [("revoked", [FIRST])], "the first was never announced"
-        consumer.answers.put_nowait({ONE: [fetched(4)]})
-        assert list(await tier_log.read(1)) == [FIRST]
-        assert sorted(owner.told[-1]) == [FIRST, TierPartition(*OTHER)]
-
-    play(scene)
-
-
-def test_records_are_kept_while_the_commits_are_unknown(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, admin: Admin) -> None:
-        consumer.assign(ONE)
-        admin.errors.append(NetworkException("no coordinator"))
-        consumer.answers.put_nowait({ONE: [fetched(4)]})
-        with pytest.raises(NetworkException, match="no coordinator"):
-            await tier_log.read(1)
-        assert owner.told == []
-        assert [record.offset for record in (await tier_log.read(1))[FIRST]] == [4]
-        assert owner.told == [{FIRST: Committed(4, "done")}]
-
-    play(scene)
-
-
-def test_read_does_not_wait_for_an_unfinished_rebalance(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
-        consumer.answers.put_nowait({})
-        assert await tier_log.read(0.01) == {}
-        consumer.answers.put_nowait(GroupAuthorizationFailedError("g.scheduler"))
-        with pytest.raises(GroupAuthorizationFailed):
-            await tier_log.read(0.01)
-
-    play(scene)
-
-
-@pytest.mark.parametrize("refusal", [CommitFailedError("rebalanced"), IllegalStateError("not")])
-def test_commit_of_a_lost_partition_raises_ownership_lost(play: Play, refusal: Exception) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
-        consumer.refusal = refusal
-        with pytest.raises(OwnershipLost):
+@pytest.mark.parametrize("how", ["revoked", "lost"])
+def test_owner_is_told_before_the_partitions_are_gone(how: str) -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers += [consumer.assigned(ONE), consumer.taken(how, ONE)]
+        assert await tier_log.read(1) == {}
+        assert owner.told[1:] == [("revoked", [FIRST])]
+        with pytest.raises(OwnershipLost, match="not assigned"):
             await tier_log.commit(FIRST, Committed(5, "done"))
-        consumer.refusal = KafkaConnectionError("gone")
-        with pytest.raises(NetworkException, match="KafkaConnectionError: gone"):
+
+    play(scene)
+
+
+@pytest.mark.parametrize("refusal", [CommitFailedError("rebalanced"), IllegalStateError("closed")])
+def test_commit_of_a_lost_partition_raises_ownership_lost(refusal: Exception) -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers.append(consumer.assigned(ONE))
+        await tier_log.read(1)
+        consumer.refusal = refusal
+        with pytest.raises(OwnershipLost, match=str(refusal)):
+            await tier_log.commit(FIRST, Committed(5, "done"))
+        consumer.refusal = NetworkException("gone")
+        with pytest.raises(NetworkException, match="gone"):
             await tier_log.commit(FIRST, Committed(5, "done"))
         consumer.refusal = None
         await tier_log.commit(FIRST, Committed(5, "done"))
-        assert consumer.commits == [{ONE: (5, "done")}]
+        assert consumer.commits == [{ONE: OffsetAndMetadata(5, "done")}]
 
     play(scene)
 
 
-def test_partition_that_is_not_owned_is_neither_paused_nor_measured(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
+def test_errors_of_the_consumer_are_raised() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers.append(GroupAuthorizationFailed("group 'g.scheduler'"))
+        with pytest.raises(GroupAuthorizationFailed):
+            await tier_log.read(1)
+        consumer.answers.append(IllegalStateError("closed"))
+        with pytest.raises(NetworkException, match="was closed"):
+            await tier_log.read(1)
+
+    play(scene)
+
+
+def test_silent_coordinator_is_an_error_after_a_while() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.coordinator_error = NetworkException("nobody there")
+        assert await tier_log.read(1) == {}
+        tier_log._silent_at = -tier_log_kafka.SILENCE_SECONDS
+        with pytest.raises(NetworkException, match="nobody there"):
+            await tier_log.read(1)
+        consumer.coordinator_error = None
+        assert await tier_log.read(1) == {}
+        assert tier_log._silent_at is None
+
+    play(scene)
+
+
+def test_partition_that_is_not_owned_is_neither_paused_nor_measured() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
         tier_log.pause(FIRST)
         tier_log.resume(FIRST)
         assert tier_log.end_offset(FIRST) is None
@@ -244,20 +211,20 @@ def test_partition_that_is_not_owned_is_neither_paused_nor_measured(play: Play) 
     play(scene)
 
 
-def test_consumer_that_can_not_start_is_stopped_and_the_next_one_is_new(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
-        refusals.append(KafkaConnectionError("nobody there"))
-        with pytest.raises(NetworkException, match="nobody there"):
-            await tier_log.start(["g.retry.5s"], owner)
-        assert [consumer.is_stopped for consumer in consumers] == [True, True]
+def test_another_start_closes_the_consumer_before() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
         await tier_log.start(["g.retry.5s"], owner)
-        assert [consumer.is_stopped for consumer in consumers] == [True, True, False]
+        assert [consumer.is_closed for consumer in consumers] == [True, False]
+        await tier_log.close()
+        assert [consumer.is_closed for consumer in consumers] == [True, True]
+        with pytest.raises(NetworkException, match="was closed"):
+            await tier_log.read(1)
 
     play(scene)
 
 
-def test_nothing_is_committed_but_by_the_scheduler(play: Play) -> None:
-    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner, _: Admin) -> None:
+def test_nothing_is_committed_but_by_the_scheduler() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
         assert consumer.options["enable_auto_commit"] is False
         assert consumer.options["auto_offset_reset"] == "earliest"
         assert consumer.options["group_id"] == "g.scheduler"
