@@ -30,8 +30,10 @@ from sharegroup.client.records import (
     ConsumerGroupMetadata,
     IllegalStateError,
     OffsetAndMetadata,
+    Offsets,
     TopicPartition,
     WakeupError,
+    checked_offsets,
 )
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.option_values import GroupProtocol
@@ -51,7 +53,6 @@ ARROW_FACTOR = 40
 """Factor from ``max_poll_records`` to the default ``max_records`` of `poll_arrow`."""
 
 CallListener = Callable[[Callable[..., Any], frozenset[TopicPartition]], Any]
-Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Consumer:
@@ -356,7 +357,7 @@ class Consumer:
         background, in order with other commits, and a failure is logged.
         """
         self._check_open()
-        wanted = self.positions() if offsets is None else _with_metadata(offsets)
+        wanted = self.positions() if offsets is None else checked_offsets(offsets)
         if not wait:
             _ = self._commits.requests  # Raises if there is no group.
             self._commits.commit_in_background(wanted)
@@ -653,10 +654,3 @@ class Consumer:
 
 def _partitions(partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(*where) for where in partitions)
-
-
-def _with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {
-        TopicPartition(*where): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        for where, offset in offsets.items()
-    }
