@@ -21,7 +21,10 @@ from pathlib import Path
 from tests.support import kafka_peer, kafka_tools
 from tests.support.chosen_broker import KAFKA, OURS
 
-ON_BOTH = ["tests/interop/test_java.py", "tests/interop/test_java_client.py"]
+ON_BOTH = [
+    *("tests/interop/test_java.py", "tests/interop/test_java_client.py"),
+    "tests/interop/test_transaction_tools.py",
+]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
 LONG = ["tests/integration/spark/test_local_cluster.py", "tests/docs/test_testing_examples.py"]

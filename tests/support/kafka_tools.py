@@ -50,6 +50,7 @@ SCRIPTS = {
     "kafka-share-consumer-perf-test": "org.apache.kafka.tools.ShareConsumerPerformance",
     "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 """The scripts of Kafka's distribution that make sense with our broker, and their classes."""
 WRAPPER = """\

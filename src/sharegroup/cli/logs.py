@@ -68,8 +68,8 @@ def command(
     """Print the segments, the batches or the records of a data directory, without a broker.
 
     DIR can be the data directory of a running broker, of Apache Kafka, or a damaged one, or the
-    folder of one partition; nothing is changed.  Records of __share_group_state and
-    __consumer_offsets are printed as Kafka's formatters print them.
+    folder of one partition; nothing is changed.  Records of __share_group_state, __consumer_offsets
+    and __transaction_state are printed as Kafka's formatters print them.
 
     Exit code 1: a segment is damaged; the position is printed on standard error.
     """

@@ -59,7 +59,7 @@ STATE = "state"
 @click.option(
     "--decode",
     type=click.Choice([STATE]),
-    help="Decode the records of __share_group_state or __consumer_offsets, as JSON.",
+    help="Decode the records of the broker's own topics (`__consumer_offsets`, ...), as JSON.",
 )
 @record_format_options
 @cluster_options

@@ -75,3 +75,11 @@ def decode_marker(batch: Buffer) -> TransactionMarker | None:
         raise CorruptMessage(f"control record at offset {record.offset}: no coordinator epoch")
     _, coordinator_epoch = _value.unpack_from(record.value)
     return TransactionMarker(kind == COMMIT, coordinator_epoch)
+
+
+def outcome_of(key: bytes | None) -> bool | None:
+    """Return whether a control record with this key commits; None if it ends no transaction."""
+    if key is None or len(key) < _key.size:
+        return None
+    _, kind = _key.unpack_from(key)
+    return kind == COMMIT if kind in (ABORT, COMMIT) else None

@@ -28,6 +28,12 @@ from sharegroup.wire.share_state_records import (
     ShareUpdateValue,
     StoredStateBatch,
 )
+from sharegroup.wire.transaction_records import (
+    OldTransactionLogValue,
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
 
 TOPIC_ID = UUID(int=1)
 BATCH = StoredStateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=1)
@@ -148,3 +154,49 @@ def test_consumer_groups_bytes_are_base64() -> None:
             ],
         },
     }
+
+
+def test_state_of_a_transaction_has_its_name() -> None:
+    key = encode_key(TransactionLogKey(transactional_id="payments-1"))
+    value = TransactionLogValue(
+        producer_id=7,
+        previous_producer_id=7,
+        producer_epoch=2,
+        transaction_timeout_ms=60_000,
+        transaction_status=2,
+        transaction_partitions=(PartitionsSchema(topic="receipts", partition_ids=(0, 2)),),
+        transaction_last_update_timestamp_ms=1_700,
+        transaction_start_timestamp_ms=1_500,
+        client_transaction_version=2,
+    )
+    classes = INTERNAL_TOPICS["__transaction_state"]
+    assert coordinator_json(classes, key, encode_value(value)) == {
+        "key": {"type": 0, "data": {"transactionalId": "payments-1"}},
+        "value": {
+            "version": 1,
+            "data": {
+                "producerId": 7,
+                "previousProducerId": 7,
+                "producerEpoch": 2,
+                "transactionTimeoutMs": 60_000,
+                "transactionStatus": "PrepareCommit",
+                "transactionPartitions": [{"topic": "receipts", "partitionIds": [0, 2]}],
+                "transactionLastUpdateTimestampMs": 1_700,
+                "transactionStartTimestampMs": 1_500,
+                "clientTransactionVersion": 2,
+            },
+        },
+    }
+    assert coordinator_json(classes, key, None)["value"] is None
+    old = OldTransactionLogValue(
+        producer_id=7,
+        producer_epoch=2,
+        transaction_timeout_ms=60_000,
+        transaction_status=7,
+        transaction_partitions=None,
+        transaction_last_update_timestamp_ms=1_700,
+        transaction_start_timestamp_ms=-1,
+    )
+    found = coordinator_json(classes, key, encode_value(old))["value"]
+    assert (found["version"], found["data"]["transactionPartitions"]) == (0, None)
+    assert found["data"]["transactionStatus"] == "7", "a state of Kafka that is not written here"

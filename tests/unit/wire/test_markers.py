@@ -7,7 +7,12 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import CHECKED_AT, CONTROL, CRC_AT, checksum, parse_header, stamp
-from sharegroup.wire.markers import TransactionMarker, decode_marker, encode_marker
+from sharegroup.wire.markers import (
+    TransactionMarker,
+    decode_marker,
+    encode_marker,
+    outcome_of,
+)
 from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 
 
@@ -50,3 +55,17 @@ def test_a_control_record_of_another_type_marks_nothing():
 def test_a_control_record_that_is_cut_short_is_corrupt(key, value):
     with pytest.raises(CorruptMessage, match="control record at offset 0"):
         decode_marker(control_batch(key, value))
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome"),
+    [
+        (b"\0\0\0\1", True),
+        (b"\0\0\0\0", False),
+        (b"\0\0\0\5", None),  # A leader change of Kafka's quorum.
+        (b"\0\0", None),
+        (None, None),
+    ],
+)
+def test_key_of_a_control_record_has_the_outcome(key, outcome):
+    assert outcome_of(key) is outcome

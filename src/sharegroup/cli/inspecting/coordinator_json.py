@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.cli.formats.writing import Row, as_json
+from sharegroup.core.transactions.records import TransactionState
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.wire.consumer_group_records import CONSUMER_GROUP_RECORDS
 from sharegroup.wire.coordinator_records import (
@@ -25,10 +26,16 @@ from sharegroup.wire.coordinator_records import (
 from sharegroup.wire.decoder import DecodeError
 from sharegroup.wire.share_group_records import SHARE_GROUP_RECORDS
 from sharegroup.wire.share_state_records import SHARE_STATE_RECORDS
+from sharegroup.wire.transaction_records import (
+    TRANSACTION_RECORDS,
+    OldTransactionLogValue,
+    TransactionLogValue,
+)
 
 INTERNAL_TOPICS: Mapping[str, RecordClasses] = {
     "__consumer_offsets": {**CONSUMER_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
     "__share_group_state": SHARE_STATE_RECORDS,
+    "__transaction_state": TRANSACTION_RECORDS,
 }
 """The record classes of each internal topic."""
 
@@ -55,7 +62,7 @@ def coordinator_json(
         "key": {"type": record_type, "data": message_json(key_message)},
         "value": None
         if value is None
-        else {"version": _prefix(value), "data": message_json(value_message)},
+        else {"version": _prefix(value), "data": _value_json(value_message)},
     }
 
 
@@ -82,6 +89,22 @@ def message_json(message: Any) -> Any:
         for field in fields(message)
         if "tag" not in field.metadata or getattr(message, field.name) != field.default
     }
+
+
+def _value_json(message: Any) -> Any:
+    """Return a value as JSON; the state of a transaction has its name, as Kafka's formatter has."""
+    document = message_json(message)
+    if isinstance(message, TransactionLogValue | OldTransactionLogValue):
+        document["transactionStatus"] = _state_name(message.transaction_status)
+    return document
+
+
+def _state_name(status: int) -> str:
+    """Return the name of a state of a transaction; a number of later releases stays a number."""
+    try:
+        return TransactionState(status).label
+    except ValueError:
+        return str(status)
 
 
 def _raw(record_type: int | None, key: bytes | None, value: bytes | None) -> dict[str, Any]:

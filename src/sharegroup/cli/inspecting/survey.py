@@ -14,6 +14,7 @@ from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch, SegmentFi
 from sharegroup.cli.log_positions import OFFSET_MAX
 from sharegroup.wire.batches import NO_PRODUCER_ID, BatchHeader
 from sharegroup.wire.compression import CODECS
+from sharegroup.wire.markers import outcome_of
 from sharegroup.wire.records import DecodedRecord
 
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
@@ -134,9 +135,15 @@ def record_document(log: FoundLog, header: BatchHeader, record: DecodedRecord) -
         headers=record.headers,
     )
     if header.is_control:
-        return {**as_json(row), "control": True}
+        return {**as_json(row), "control": True, "marker": _marker_name(record.key)}
     classes = INTERNAL_TOPICS.get(log.topic)
     return as_json(row) if classes is None else coordinator_document(classes, row)
+
+
+def _marker_name(key: bytes | None) -> str | None:
+    """Return the outcome of the transaction that a control record ends; None if it ends none."""
+    is_commit = outcome_of(key)
+    return None if is_commit is None else "commit" if is_commit else "abort"
 
 
 def state_of(segment: Segment, damage: Damage) -> str:
