@@ -18,12 +18,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support import kafka_peer, kafka_tools
+from tests.support import kafka_applications, kafka_peer, kafka_tools
 from tests.support.chosen_broker import KAFKA, OURS
 
 ON_BOTH = [
     *("tests/interop/test_java.py", "tests/interop/test_java_client.py"),
-    "tests/interop/test_transaction_tools.py",
+    *("tests/interop/test_transaction_tools.py", "tests/interop/test_foreign_transactions.py"),
+    *("tests/interop/test_streams.py", "tests/interop/test_connect.py"),
 ]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
@@ -56,14 +57,19 @@ def main() -> int:
         "--kafka", action="store_true", help="what we wrote, against a real Apache Kafka"
     )
     arguments = parser.parse_args()
-    missing = {why for why in (kafka_peer.why_missing(), kafka_tools.why_missing()) if why}
+    programs = (kafka_peer, kafka_tools, kafka_applications)
+    missing = {why for why in (program.why_missing() for program in programs) if why}
     if missing:
         for why in sorted(missing):
             print(f"missing: {why}", file=sys.stderr)
         print("Install a JDK (17 or newer) and Maven, and try again.", file=sys.stderr)
         return 1
     print(f"Apache Kafka {kafka_peer.KAFKA_VERSION}: {kafka_peer.kafka_libs()}")
-    print(f"its tools {kafka_tools.TOOLS_VERSION}: {kafka_tools.tool_libs()}", flush=True)
+    print(f"its tools {kafka_tools.TOOLS_VERSION}: {kafka_tools.tool_libs()}")
+    applications = kafka_applications.application_libs()
+    print(
+        f"Streams and Connect {kafka_applications.APPLICATIONS_VERSION}: {applications}", flush=True
+    )
     if arguments.kafka:
         return max([run(KAFKA, suite) for suite in our_clients()])
     ours = run(OURS, [*ON_BOTH, PAGE] if arguments.java else ["tests/interop", PAGE, *LONG])
