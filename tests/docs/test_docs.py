@@ -59,6 +59,8 @@ PLAIN = {
     "AppTest": "the test of an App",
     "CloseReport": "what close returns",
     "Compression": "the names of codecs",
+    "DnsLookup": "the names of ways to look up names",
+    "MetadataRecovery": "the names of two strategies",
     "Context": "another name of Record",
     "FaultyFiles": "the files of a broker, with faults",
     "HandlerRun": "one attempt, as a test sees it",

@@ -1,7 +1,10 @@
 """One connection against a peer that follows a script, on a real loopback socket."""
 
 import asyncio
+import socket
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -63,6 +66,7 @@ def play(
     scenario: Callable[[Connection], Awaitable[None]],
     *,
     ranges: tuple[tuple[int, int, int], ...] = ((18, 0, 4), (METADATA, 0, 13)),
+    config: ClientConfig = CONFIG,
 ) -> list[tuple[int, int]]:
     """Run a scenario against the peer; the (key, version) pairs that the peer saw."""
     seen: list[tuple[int, int]] = []
@@ -88,7 +92,7 @@ def play(
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            connection = await open_connection(("127.0.0.1", port), CONFIG, metrics=METRICS)
+            connection = await open_connection(("127.0.0.1", port), config, metrics=METRICS)
             try:
                 await scenario(connection)
             finally:
@@ -233,3 +237,42 @@ def test_write_to_a_connection_that_is_just_closing_fails_as_a_network_error() -
     with pytest.raises(NetworkException, match="broker:9092: unable to perform operation"):
         connection.send_only(request())
     assert not connection.is_open
+
+
+def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
+    async def scenario(connection: Connection) -> None:
+        started_at = time.monotonic()
+        while time.monotonic() - started_at < 0.4:
+            await connection.request(request())
+            assert connection.is_open
+        async with asyncio.timeout(5):
+            while connection.is_open:
+                await asyncio.sleep(0.01)
+        assert time.monotonic() - started_at > 0.55
+
+    config = replace(CONFIG, connections_max_idle_ms=200)
+    play(lambda key, version, number: metadata(number, version, ""), scenario, config=config)
+
+
+def test_a_connection_that_waits_for_an_answer_is_not_idle() -> None:
+    async def scenario(connection: Connection) -> None:
+        waiting = asyncio.create_task(connection.request(request()))
+        await asyncio.wait([waiting], timeout=0.3)
+        assert connection.is_open
+        connection.close()
+        with pytest.raises(NetworkException):
+            await waiting
+
+    play(lambda *_: b"", scenario, config=replace(CONFIG, connections_max_idle_ms=50))
+
+
+def test_the_buffers_of_the_system_have_the_configured_sizes() -> None:
+    async def scenario(connection: Connection) -> None:
+        assert connection._transport is not None
+        opened = connection._transport.get_extra_info("socket")
+        # Linux counts its own bookkeeping in: it doubles the value.
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (70_000, 140_000)
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
+
+    config = replace(CONFIG, send_buffer_bytes=70_000, receive_buffer_bytes=50_000)
+    play(lambda *_: b"", scenario, config=config)

@@ -38,6 +38,7 @@ T = TypeVar("T")
 EARLIEST, LATEST = -2, -1
 CONFIG: dict[str, Any] = {
     "retry_backoff_ms": 1,
+    "reconnect_backoff_ms": 1,
     "retry_backoff_max_ms": 5,
     "default_api_timeout_ms": 5_000,
     "sasl_mechanism": "PLAIN",

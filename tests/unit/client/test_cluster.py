@@ -22,12 +22,14 @@ from kio.schema.metadata.v13.response import (
 )
 
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
+from sharegroup.client.net.dns import canonical_addresses
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import (
     KafkaError,
     LeaderNotAvailable,
     NetworkException,
+    RebootstrapRequired,
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
@@ -162,7 +164,7 @@ def test_why_a_broker_cannot_be_reached_is_logged_once_and_so_is_its_return(
         return made
 
     async def connect() -> None:
-        config = ClientConfig(retry_backoff_ms=1, retry_backoff_max_ms=1)
+        config = ClientConfig(reconnect_backoff_ms=1, reconnect_backoff_max_ms=1)
         cluster = Cluster(config, connect=open_connection)
         for _ in range(3):
             with pytest.raises(NetworkException):
@@ -286,6 +288,8 @@ class Brokers:
     def __init__(self) -> None:
         self.silent: set[int] = set()
         self.asked: list[int] = []
+        self.error = 0
+        """The error code of answers about metadata."""
 
     async def open(self, address: tuple[str, int], *_: Any, **__: Any) -> Any:
         port = address[1]
@@ -306,7 +310,7 @@ class Brokers:
                 "cluster_id": "c",
                 "controller_id": 1,
                 "topics": (),
-                "error_code": 0,
+                "error_code": self.error,
             }
             return MetadataResponse(**values)
 
@@ -396,3 +400,67 @@ def test_doubtful_broker_gets_no_metadata_requests_until_a_connection_succeeds()
             assert not cluster.is_doubtful(node_id)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("strategy", "asked"), [("rebootstrap", 9_099), ("none", None)])
+def test_bootstrap_servers_are_asked_again_unless_the_strategy_is_none(
+    strategy: Any, asked: int | None
+) -> None:
+    brokers = Brokers()
+
+    async def run() -> None:
+        config = ClientConfig(
+            bootstrap_servers="127.0.0.1:9099",
+            metadata_recovery_strategy=strategy,
+            reconnect_backoff_ms=1,
+        )
+        cluster = Cluster(config, connect=brokers.open)
+        await cluster.refresh(["t"])
+        brokers.asked.clear()
+        brokers.silent = {9_091, 9_092, 9_093}
+        if asked is None:
+            with pytest.raises(NetworkException, match="no broker can be reached"):
+                await cluster.any_connection()
+        else:
+            cluster._connections.clear()
+            await cluster.refresh(["t"])
+            assert brokers.asked == [asked]
+
+    asyncio.run(run())
+
+
+def test_a_broker_may_require_a_new_start_from_the_bootstrap_servers() -> None:
+    """REBOOTSTRAP_REQUIRED (KIP-1102): the brokers of the last metadata are not asked again."""
+    brokers = Brokers()
+
+    async def run() -> None:
+        config = ClientConfig(bootstrap_servers="127.0.0.1:9099", retry_backoff_ms=1)
+        cluster = Cluster(config, connect=brokers.open)
+        await cluster.refresh(["t"])
+        brokers.error = 129
+        with pytest.raises(NetworkException, match="requires a new start"):
+            await cluster.refresh(["t"])
+        brokers.asked.clear()
+        with pytest.raises(RebootstrapRequired):  # The bootstrap server, too.
+            await cluster.refresh(["t"])
+        assert brokers.asked == [9_099]
+
+    asyncio.run(run())
+
+
+def test_bootstrap_servers_can_be_replaced_by_the_names_of_their_addresses() -> None:
+    async def get_addresses(host: str, port: int, **_: Any) -> list[Any]:
+        if host == "gone":
+            raise OSError("unknown name")
+        return [(2, 1, 6, "", (f"10.0.0.{number}", port)) for number in (1, 2)]
+
+    async def get_name(address: tuple[str, int]) -> tuple[str, str]:
+        return f"broker-{address[0][-1]}.example.org", "kafka"
+
+    servers = [("kafka", 9_092), ("gone", 9_093)]
+    found = asyncio.run(
+        canonical_addresses(servers, get_addresses=get_addresses, get_name=get_name)
+    )
+    assert found == (
+        ("broker-1.example.org", 9_092), ("broker-2.example.org", 9_092), ("gone", 9_093),
+    )  # fmt: skip

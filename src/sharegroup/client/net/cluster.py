@@ -39,11 +39,13 @@ from sharegroup.backoff import Backoff
 from sharegroup.client.metrics.client_metrics import ConnectionMetrics
 from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.net.connection import Connection, open_connection
+from sharegroup.client.net.dns import canonical_addresses
 from sharegroup.client.net.refusals import refused, topic_refusal
 from sharegroup.client.net.sasl import warn_of_plaintext
 from sharegroup.client.net.tls import tls_context
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig, addresses_of
+from sharegroup.client.settings.option_values import DnsLookup, MetadataRecovery
 from sharegroup.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -51,6 +53,7 @@ from sharegroup.errors import (
     LeaderNotAvailable,
     NetworkException,
     NoAnswer,
+    RebootstrapRequired,
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
@@ -162,6 +165,8 @@ class Cluster:
         """Brokers that could not be reached, or did not answer in time, at the last attempt, and
         when that was."""
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
+        self._is_resolved = False
+        """Whether the names of the bootstrap servers were replaced by canonical ones."""
         self._closed = False
         self._warned = False
         """Whether the warning about unencrypted credentials was logged."""
@@ -202,7 +207,7 @@ class Cluster:
         return connection
 
     async def _any_connection(self, in_turn: str | None) -> tuple[Address, Connection]:
-        addresses = [*dict.fromkeys((*self._nodes.values(), *self._bootstrap))]
+        addresses = [*dict.fromkeys((*self._nodes.values(), *await self._bootstrap_addresses()))]
         if not any(self._is_open(candidate, ConnectionPurpose.CONTROL) for candidate in addresses):
             random.shuffle(addresses)
         failures = []
@@ -218,6 +223,16 @@ class Cluster:
                     self._asks[in_turn, address] = max(self._asks.values(), default=0) + 1
                 return address, connection
         raise NetworkException("no broker can be reached: " + "; ".join(failures))
+
+    async def _bootstrap_addresses(self) -> tuple[Address, ...]:
+        """Return the bootstrap servers, unless the brokers of the metadata are to be used alone."""
+        if self._nodes and self.config.metadata_recovery_strategy is MetadataRecovery.NONE:
+            return ()
+        canonical = DnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY
+        if self.config.client_dns_lookup is canonical and not self._is_resolved:
+            self._bootstrap = await canonical_addresses(self._bootstrap)
+            self._is_resolved = True
+        return self._bootstrap
 
     async def _ask_in_turn(self, request: Any) -> Any:
         """Send a request that any broker can answer to the broker whose turn it is."""
@@ -272,7 +287,7 @@ class Cluster:
             open_already = self._connections.get(key)
             if open_already is not None and open_already.is_open:
                 return open_already
-            pause = self._pauses.setdefault(address, self._new_pause())
+            pause = self._pauses.setdefault(address, self._reconnect_pause())
             await asyncio.sleep(pause.remaining_seconds())
             if not self._warned:
                 self._warned = warn_of_plaintext(self.config, address)
@@ -308,6 +323,13 @@ class Cluster:
 
     def _new_pause(self) -> _Pause:
         return _Pause(self.backoff(), self._monotonic)
+
+    def _reconnect_pause(self) -> _Pause:
+        first_ms, longest_ms = (
+            self.config.reconnect_backoff_ms,
+            self.config.reconnect_backoff_max_ms,
+        )
+        return _Pause(Backoff(first_ms, longest_ms, chance=random.random), self._monotonic)
 
     def backoff(self) -> Backoff:
         """Return a new Backoff with the client's settings."""
@@ -477,6 +499,7 @@ class Cluster:
         for name in requested & self._leaderless.keys():
             self._leaderless[name].failed()
         response: MetadataResponse = await self._ask_in_turn(request)
+        self._check_answer(response)
         self._nodes = {
             described.node_id: (described.host, described.port) for described in response.brokers
         }
@@ -489,6 +512,18 @@ class Cluster:
             self._monotonic(),
         )
         return response
+
+    def _check_answer(self, response: MetadataResponse) -> None:
+        """Raise the error of an answer; a broker may require a new start (KIP-1102)."""
+        if response.error_code == NONE:
+            return
+        may_rebootstrap = self.config.metadata_recovery_strategy is MetadataRecovery.REBOOTSTRAP
+        if response.error_code == RebootstrapRequired.code and may_rebootstrap and self._nodes:
+            log.info("event=metadata.rebootstrap nodes=%s", sorted(self._nodes))
+            self._nodes = {}
+            # The retry asks the bootstrap servers.
+            raise NetworkException("the broker requires a new start from the bootstrap servers")
+        raise refused(response.error_code, None, request="Metadata")
 
     def _learn(self, described: Iterable[MetadataResponseTopic], now: float) -> None:
         for topic_metadata in described:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
@@ -114,6 +115,8 @@ class Connection(asyncio.Protocol):
         self._answers = 0
         self._held: list[Iterable[bytes | bytearray | memoryview]] | None = None
         """Requests held back during a login on this open connection; None if there is none."""
+        self._used_at = time.monotonic()
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._login_timer: asyncio.TimerHandle | None = None
         self._login: asyncio.Task[None] | None = None
 
@@ -199,6 +202,7 @@ class Connection(asyncio.Protocol):
     def _write(self, correlation_id: int, message: Any, *, during_login: bool = False) -> None:
         if self._failure is not None or self._transport is None:
             raise self._refusal(self._failure or NetworkException("not connected"))
+        self._used_at = time.monotonic()
         chunks = encode_request(correlation_id, self._config.client_id, message)
         size = sum(map(len, chunks))
         self._metrics.request.add()
@@ -234,8 +238,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._metrics.closed.add()
-        if self._login_timer is not None:
-            self._login_timer.cancel()
+        for timer in (self._login_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
         if self._login is not None and self._login is not asyncio.current_task():
             self._login.cancel()
         pending, self._waiting = self._waiting, {}
@@ -295,6 +300,18 @@ class Connection(asyncio.Protocol):
             count = self._frames.buffered_bytes
             raise NetworkException(f"broker {self.peer}: {count} unexpected bytes")
         self._frames = Frames(self._config.response_bytes_max, RESPONSE_BYTES_MIN)
+        self._watch_idleness()
+
+    def _watch_idleness(self) -> None:
+        """Close the connection when it has had no request for too long; look again otherwise."""
+        limit = self._config.connections_max_idle_ms / 1000
+        if limit < 0 or self._failure is not None:
+            return
+        idle = 0.0 if self._waiting else time.monotonic() - self._used_at
+        if idle >= limit:
+            self.fail(NetworkException("closed by this client: it was idle"))
+            return
+        self._idle_timer = asyncio.get_running_loop().call_later(limit - idle, self._watch_idleness)
 
     def _log_in_later(self, lifetime_ms: int) -> None:
         if lifetime_ms <= 0 or self._failure is not None:
@@ -346,8 +363,18 @@ class Connection(asyncio.Protocol):
         # uvloop's transports have the methods of asyncio's class without deriving from it.
         transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._size_buffers(transport)
         self._transport = transport
         self._metrics.created.add()
+
+    def _size_buffers(self, transport: asyncio.Transport) -> None:
+        opened = transport.get_extra_info("socket")
+        for option, size in (
+            (socket.SO_SNDBUF, self._config.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._config.receive_buffer_bytes),
+        ):
+            if size > 0:
+                opened.setsockopt(socket.SOL_SOCKET, option, size)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail all pending requests; the text has the probable cause, if one is known."""

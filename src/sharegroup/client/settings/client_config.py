@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
 from sharegroup.client.settings.option_values import (
     Compression,
+    DnsLookup,
+    MetadataRecovery,
     SaslMechanism,
     SecurityProtocol,
 )
@@ -26,6 +28,8 @@ BootstrapServers = str | list[str]
 Acks = Literal["all", 0, 1, -1]
 CompressionName = Compression | Literal["gzip", "snappy", "lz4", "zstd"]
 SecurityProtocolName = SecurityProtocol | Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+DnsLookupName = DnsLookup | Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
+MetadataRecoveryName = MetadataRecovery | Literal["rebootstrap", "none"]
 SaslMechanismName = (
     SaslMechanism | Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 )
@@ -56,6 +60,13 @@ class ClientOptions(TypedDict, total=False):
     connect_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    connections_max_idle_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    client_dns_lookup: DnsLookupName
+    metadata_recovery_strategy: MetadataRecoveryName
     metadata_max_age_ms: int
     response_bytes_max: int
     security_protocol: SecurityProtocolName
@@ -117,6 +128,24 @@ class ClientConfig:
     """Pause before the first retry; it doubles with each retry, with some randomness."""
     retry_backoff_max_ms: int = 1_000
     """Longest pause between two retries; not below ``retry_backoff_ms``."""
+    reconnect_backoff_ms: int = 50
+    """Pause before a broker that could not be reached is tried again; it doubles each time."""
+    reconnect_backoff_max_ms: int = 1_000
+    """Longest pause between two attempts to connect; not below ``reconnect_backoff_ms``."""
+    connections_max_idle_ms: int = 540_000
+    """Time without requests after which a connection is closed; -1: never.
+
+    It is opened again when it is needed.  Brokers close idle connections after 10 minutes.  A
+    share consumer has -1, because a share session and its locks end with the connection.
+    """
+    send_buffer_bytes: int = -1
+    """Size of the system's buffer for sending (SO_SNDBUF); -1: the system's default."""
+    receive_buffer_bytes: int = -1
+    """Size of the system's buffer for receiving (SO_RCVBUF); -1: the system's default."""
+    client_dns_lookup: DnsLookup = DnsLookup.USE_ALL_DNS_IPS
+    """Whether names of bootstrap servers are replaced by the names of their addresses."""
+    metadata_recovery_strategy: MetadataRecovery = MetadataRecovery.REBOOTSTRAP
+    """Whether the bootstrap servers are asked again when no known broker can be reached."""
     metadata_max_age_ms: int = 300_000
     """Age at which the list of brokers, topics and leaders is requested anew.
 
@@ -155,14 +184,19 @@ class ClientConfig:
             "default_api_timeout_ms",
             "connect_timeout_ms",
             "retry_backoff_ms",
+            "reconnect_backoff_ms",
             "metadata_max_age_ms",
             "response_bytes_max",
         )
-        if self.retry_backoff_max_ms < self.retry_backoff_ms:
-            raise InvalidConfig(
-                f"retry_backoff_max_ms={self.retry_backoff_max_ms} is below "
-                f"retry_backoff_ms={self.retry_backoff_ms}"
-            )
+        choose(self, "client_dns_lookup", DnsLookup)
+        choose(self, "metadata_recovery_strategy", MetadataRecovery)
+        for name in ("retry_backoff", "reconnect_backoff"):
+            first, longest = getattr(self, f"{name}_ms"), getattr(self, f"{name}_max_ms")
+            if longest < first:
+                raise InvalidConfig(f"{name}_max_ms={longest} is below {name}_ms={first}")
+        for name in ("connections_max_idle_ms", "send_buffer_bytes", "receive_buffer_bytes"):
+            if (value := getattr(self, name)) < 1 and value != -1:
+                raise InvalidConfig(f"{name}={value}; expected 1 or more, or -1")
         if not addresses_of(self.bootstrap_servers):
             raise InvalidConfig("bootstrap_servers is empty; expected 'host:port[,host:port]'")
 

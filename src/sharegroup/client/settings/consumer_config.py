@@ -77,6 +77,11 @@ class ShareConsumerConfig(ClientConfig):
     topic_operation: ClassVar[str] = "READ"
     group_operation: ClassVar[str] = "READ"
 
+    connections_max_idle_ms: int = -1
+    """Time without requests after which a connection is closed; -1: never.
+
+    A share session ends with its connection, and with it every acquisition lock.
+    """
     group_id: str = ""
     """Id of the share group; required."""
     client_rack: str | None = None

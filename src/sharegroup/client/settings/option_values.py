@@ -25,6 +25,24 @@ class SaslMechanism(StrEnum):
     OAUTHBEARER = "OAUTHBEARER"
 
 
+class DnsLookup(StrEnum):
+    """The use of the addresses that a bootstrap server's name has."""
+
+    USE_ALL_DNS_IPS = "use_all_dns_ips"
+    """All addresses of a host name are tried, one after the other."""
+    RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_only"
+    """Each address of a bootstrap server is replaced by its own name, for certificates."""
+
+
+class MetadataRecovery(StrEnum):
+    """The action of a client that can reach none of the brokers it knows (KIP-899)."""
+
+    REBOOTSTRAP = "rebootstrap"
+    """It asks the bootstrap servers again."""
+    NONE = "none"
+    """It tries the brokers of the last metadata again, until one answers."""
+
+
 class Compression(StrEnum):
     """The codec with which a producer compresses its batches."""
 

@@ -22,7 +22,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin.types import SharePartitionOffset
@@ -91,7 +91,8 @@ class ShareRanges:
         self._on_records = on_records
         member = MemberId(member_id) if member_id else new_member_id()
         self.member = SessionMember(GroupId(group_id), member)
-        self._cluster = Cluster(config)
+        # A share session and its locks end with the connection, also with an idle one.
+        self._cluster = Cluster(replace(config, connections_max_idle_ms=-1))
         self._changed = asyncio.Event()
         self._group = GroupMember(
             self._cluster,
