@@ -29,12 +29,10 @@ from sharegroup.client import (
 )
 from sharegroup.client.records import Offsets
 from sharegroup.errors import InvalidRequest, RequestTimedOut, UnknownTopicId
-from sharegroup.wire.apis import APIS
-from tests.support.chosen_broker import KAFKA, chosen, when_heard
+from tests.support.chosen_broker import when_heard
 from tests.support.kafka_peer import free_ports
 
 SECONDS_MAX = 30
-DESCRIBE_QUORUM = 55
 
 
 def play(bootstrap: str, scenario: Callable[[AdminClient], Coroutine[Any, Any, None]]) -> None:
@@ -140,9 +138,6 @@ def test_consumer_groups_are_listed_without_share_groups(
     play(bootstrap, scenario)
 
 
-@pytest.mark.skipif(
-    chosen() != KAFKA and DESCRIBE_QUORUM not in APIS, reason="our broker does not serve it yet"
-)
 def test_the_metadata_quorum(bootstrap: str) -> None:
     async def scenario(admin: AdminClient) -> None:
         quorum = await admin.describe_metadata_quorum()
