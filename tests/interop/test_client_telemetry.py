@@ -14,7 +14,8 @@ import confluent_kafka
 import pytest
 
 from sharegroup.client import AlterConfig, ConfigResource, ResourceType
-from sharegroup.client.sync import AdminClient
+from sharegroup.client.sync import AdminClient, Producer, ShareConsumer
+from sharegroup.errors import UnsupportedVersion
 from sharegroup.testing import TestBroker, run_broker
 from tests.support import kafka_tools
 from tests.support.chosen_broker import KAFKA, chosen
@@ -95,3 +96,34 @@ def test_metrics_of_a_java_consumer_are_on_the_endpoint(
         wait_for(page, r'^kafka_client_consumer_.*client_id="java-app"')
         wait_for(page, r'^sharegroup_client_info\{.*client_id="java-app".*group_id="audit"')
         consumer.end()
+
+
+def test_metrics_of_our_own_clients_are_on_the_endpoint(
+    scraped: tuple[TestBroker, Callable[[], str]],
+) -> None:
+    broker, page = scraped
+    ask_for_all(broker, 200)
+    options = {"bootstrap_servers": broker.bootstrap_servers}
+    with (
+        Producer(client_id="our-producer", **options) as producer,
+        ShareConsumer(
+            "orders", group_id="billing", client_id="our-consumer", **options
+        ) as consumer,
+    ):
+        producer.register_metric_for_subscription("shop", "carts", lambda: 17)
+        producer.send_and_wait("orders", b"an apple")
+        consumer.poll(timeout=1)
+        instance_id = producer.client_instance_id()
+        wait_for(
+            page, r'^kafka_client_producer_record_send_total\{.*client_id="our-producer".*\} 1'
+        )
+        wait_for(page, r'^kafka_client_shop_carts\{.*client_id="our-producer".*\} 17')
+        wait_for(page, r'^kafka_client_consumer_share_coordinator_.*client_id="our-consumer"')
+        assert instance_id == producer.client_instance_id()
+        with AdminClient(**options) as admin:
+            assert admin.client_instance_id() not in (instance_id, consumer.client_instance_id())
+
+
+def test_a_cluster_without_telemetry_has_no_instance_ids(bootstrap: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer, pytest.raises(UnsupportedVersion):
+        producer.client_instance_id()

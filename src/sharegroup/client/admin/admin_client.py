@@ -51,6 +51,7 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.fetch.offsets import ListedOffset, list_offsets
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.records import Offsets, TopicPartition, checked_offsets
 from sharegroup.client.settings.client_config import ClientConfig, ClientOptions, config_from
 from sharegroup.errors import KafkaError
@@ -69,6 +70,7 @@ class AdminClient:
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         self._cluster = Cluster(config_from(ClientConfig, options))
+        self._telemetry = Telemetry(self._cluster)
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,6 +100,14 @@ class AdminClient:
     def metrics(self) -> dict[str, dict[str, float]]:
         """The current value of every metric, by Kafka's metric group and name."""
         return self._cluster.metrics.read()
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """Return the id that the cluster gives this client for its metrics (KIP-714).
+
+        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
+        cluster serves no telemetry.
+        """
+        return await self._telemetry.client_instance_id(timeout)
 
     # Topics.
 

@@ -148,14 +148,14 @@ class Moment:
 class Gauge:
     """A value that a function returns when the metrics are read."""
 
-    __slots__ = ("_look", "_name")
+    __slots__ = ("_look", "name")
 
     def __init__(self, name: str, look: Callable[[], float]) -> None:
-        self._name = name
+        self.name = name
         self._look = look
 
     def read(self) -> Iterator[Reading]:
-        yield self._name, float(self._look())
+        yield self.name, float(self._look())
 
 
 class Metrics:
@@ -183,6 +183,16 @@ class Metrics:
     def gauge(self, group: str, name: str, look: Callable[[], float]) -> None:
         """Add a gauge whose value is read by calling ``look``."""
         self._added(group, Gauge(name, look))
+
+    def remove_gauge(self, group: str, name: str) -> None:
+        """Remove the gauges of this name."""
+        instruments = self._groups.get(group, [])
+        kept: list[Instrument] = [
+            known for known in instruments if not (isinstance(known, Gauge) and known.name == name)
+        ]
+        self._groups[group] = kept
+        if not kept:
+            del self._groups[group]  # A group without metrics is not shown.
 
     def read(self) -> dict[str, dict[str, float]]:
         """Return the current values by group and name."""

@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
+from uuid import UUID
 
 from sharegroup.client.metrics.client_metrics import PRODUCER
 from sharegroup.client.net.cluster import Cluster, Topic
+from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.produce.partition_queue import (
     RECORD_OVERHEAD_BYTES,
     Batch,
@@ -105,8 +107,8 @@ class Producer:
             future = await producer.send("orders", b"one apple", key=b"customer-7")
             print((await future).offset)
 
-    Tests replace ``cluster``, the connections to the brokers, and ``monotonic``, a clock in
-    seconds.
+    Tests replace ``cluster``, the connections to the brokers, which then gets no metrics, and
+    ``monotonic``, a clock in seconds.
     """
 
     def __init__(
@@ -119,6 +121,8 @@ class Producer:
         self._config = config_from(ProducerConfig, options)
         self._batch_bytes = min(self._config.batch_bytes, self._config.request_bytes_max)
         self._cluster = cluster or Cluster(self._config)
+        self._telemetry = Telemetry(self._cluster, self._labels)
+        self._pushes_metrics = cluster is None
         self._monotonic = monotonic
         name = self._config.transactional_id
         state = None if name is None else TransactionState(name)
@@ -152,6 +156,31 @@ class Producer:
     def metrics(self) -> dict[str, dict[str, float]]:
         """The current value of every metric, by Kafka's metric group and name."""
         return self._cluster.metrics.read()
+
+    async def client_instance_id(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
+    ) -> UUID:
+        """Return the id that the cluster gives this client for its metrics (KIP-714).
+
+        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
+        cluster serves no telemetry.
+        """
+        return await self._telemetry.client_instance_id(timeout)
+
+    def register_metric_for_subscription(
+        self, group: str, name: str, read: Callable[[], float]
+    ) -> None:
+        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
+        self._cluster.metrics.gauge(group, name, read)
+
+    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
+        """Remove a metric of the application."""
+        self._cluster.metrics.remove_gauge(group, name)
+
+    def _labels(self) -> dict[str, str]:
+        name = self._config.transactional_id
+        return {} if name is None else {"transactional_id": name}
 
     async def __aenter__(self) -> Self:
         return self
@@ -367,6 +396,7 @@ class Producer:
                 if self._transactions is not None:
                     await self._transactions.end_before_closing()
                 await self.flush()
+                await self._telemetry.stop()
         except TimeoutError:
             pass  # `_run` fails the remaining batches when the sender stops.
         finally:
@@ -380,12 +410,14 @@ class Producer:
         reason = "the producer was closed"
         try:
             async with asyncio.TaskGroup() as tasks:
-                if self._transactions is None:
-                    await self._sender.run()
-                else:
-                    operations = tasks.create_task(self._transactions.run())
-                    await self._sender.run()
-                    operations.cancel()
+                background = []
+                if self._transactions is not None:
+                    background.append(tasks.create_task(self._transactions.run()))
+                if self._pushes_metrics:
+                    background.append(tasks.create_task(self._telemetry.run()))
+                await self._sender.run()
+                for task in background:
+                    task.cancel()
         except ExceptionGroup as group:
             # A bug in this library: the next call raises the original exception.
             error = first_error(group)

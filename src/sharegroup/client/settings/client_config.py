@@ -67,6 +67,7 @@ class ClientOptions(TypedDict, total=False):
     receive_buffer_bytes: int
     client_dns_lookup: DnsLookupName
     metadata_recovery_strategy: MetadataRecoveryName
+    enable_metrics_push: bool
     metadata_max_age_ms: int
     response_bytes_max: int
     security_protocol: SecurityProtocolName
@@ -146,6 +147,11 @@ class ClientConfig:
     """Whether names of bootstrap servers are replaced by the names of their addresses."""
     metadata_recovery_strategy: MetadataRecovery = MetadataRecovery.REBOOTSTRAP
     """Whether the bootstrap servers are asked again when no known broker can be reached."""
+    enable_metrics_push: bool = True
+    """Whether metrics are sent to a cluster that asks for them (KIP-714).
+
+    An AdminClient sends none.
+    """
     metadata_max_age_ms: int = 300_000
     """Age at which the list of brokers, topics and leaders is requested anew.
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from uuid import UUID
 
 from sharegroup.client.group.membership import new_member_id
 from sharegroup.client.records import CloseReport, IllegalStateError, TopicPartition, WakeupError
@@ -144,6 +145,27 @@ class ShareConsumer:
         """The current value of every metric, by Kafka's metric group and name."""
         return self._member.cluster.metrics.read()
 
+    async def client_instance_id(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
+    ) -> UUID:
+        """Return the id that the cluster gives this client for its metrics (KIP-714).
+
+        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
+        cluster serves no telemetry.
+        """
+        return await self._member.telemetry.client_instance_id(timeout)
+
+    def register_metric_for_subscription(
+        self, group: str, name: str, read: Callable[[], float]
+    ) -> None:
+        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
+        self._member.cluster.metrics.gauge(group, name, read)
+
+    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
+        """Remove a metric of the application."""
+        self._member.cluster.metrics.remove_gauge(group, name)
+
     # Start, close and subscription.
 
     async def __aenter__(self) -> Self:
@@ -192,6 +214,7 @@ class ShareConsumer:
                 async with asyncio.timeout(timeout):
                     await self._wait_left()
                     await self._member.leave()
+                    await self._member.telemetry.stop()
         except (TimeoutError, KafkaError) as error:
             failure = error
             log.warning(

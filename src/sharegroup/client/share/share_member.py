@@ -27,6 +27,7 @@ from sharegroup.client.metrics.client_metrics import (
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import may_pass
+from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.acknowledgement_results import AcknowledgementResults
@@ -56,6 +57,7 @@ class ShareMember:
     ) -> None:
         self.config = config
         self.cluster = Cluster(config)
+        self.telemetry = Telemetry(self.cluster, self._labels)
         self.metrics = ShareConsumerMetrics(self.cluster.metrics)
         self.session_member = SessionMember(GroupId(config.group_id), member_id)
         self.group = GroupMember(
@@ -133,6 +135,15 @@ class ShareMember:
             await asyncio.wait(closing)
         await self.group.heartbeats.leave()
 
+    def _labels(self) -> dict[str, str]:
+        labels = {
+            "group_id": self.config.group_id,
+            "group_member_id": str(self.session_member.member_id),
+        }
+        if self.config.client_rack is not None:
+            labels["client_rack"] = self.config.client_rack
+        return labels
+
     async def _set_start(self, topics: tuple[str, ...]) -> None:
         config = self.config
         assert config.start_from is not None, "called only with this option"
@@ -156,6 +167,7 @@ class ShareMember:
             background_tasks = [
                 *self.group.start(tasks),
                 tasks.create_task(self._watch_polls()),
+                tasks.create_task(self.telemetry.run()),
             ]
             if self.renews:
                 background_tasks.append(tasks.create_task(self._renew_locks()))

@@ -91,6 +91,11 @@ class Producer(BlockingClient[producer.Producer]):
 
     send_and_wait = blocking(producer.Producer.send_and_wait)
     flush = blocking(producer.Producer.flush)
+    client_instance_id = blocking(producer.Producer.client_instance_id)
+    register_metric_for_subscription = plain(producer.Producer.register_metric_for_subscription)
+    unregister_metric_from_subscription = plain(
+        producer.Producer.unregister_metric_from_subscription
+    )
 
     def transaction(self) -> Transaction:
         """Return a transaction for ``with``: committed at its end, aborted by an exception.

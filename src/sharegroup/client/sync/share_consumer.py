@@ -189,6 +189,13 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
             return self._client.flow
 
     start = blocking(share_consumer.ShareConsumer.start)
+    client_instance_id = blocking(share_consumer.ShareConsumer.client_instance_id)
+    register_metric_for_subscription = plain(
+        share_consumer.ShareConsumer.register_metric_for_subscription
+    )
+    unregister_metric_from_subscription = plain(
+        share_consumer.ShareConsumer.unregister_metric_from_subscription
+    )
     unsubscribe = blocking(share_consumer.ShareConsumer.unsubscribe)
     poll_arrow = blocking(share_consumer.ShareConsumer.poll_arrow)
     acknowledge = plain(share_consumer.ShareConsumer.acknowledge)
