@@ -69,10 +69,13 @@ class Connection:
     def __init__(self) -> None:
         self.topics: tuple[MetadataResponseTopic, ...] = ()
         self.port = 9092
+        self.node_id = 1
         self.peer = ""
 
     async def request(self, _: Any) -> MetadataResponse:
-        broker: dict[str, Any] = {"node_id": 1, "host": "127.0.0.1", "port": self.port}
+        broker: dict[str, Any] = {
+            "node_id": self.node_id, "host": "127.0.0.1", "port": self.port,
+        }  # fmt: skip
         values: dict[str, Any] = {
             "throttle_time": None,
             "brokers": (MetadataResponseBroker(**broker),),
@@ -464,3 +467,21 @@ def test_bootstrap_servers_can_be_replaced_by_the_names_of_their_addresses() -> 
     assert found == (
         ("broker-1.example.org", 9_092), ("broker-2.example.org", 9_092), ("gone", 9_093),
     )  # fmt: skip
+
+
+def test_metrics_of_nodes_that_left_the_cluster_are_removed(connection: Connection) -> None:
+    """A broker that names another node id each time must not fill the memory of its clients."""
+
+    async def run() -> list[str]:
+        cluster = connection.cluster()
+        for node_id in range(1, 50):
+            connection.node_id = node_id
+            connection.port = 9_092 + node_id
+            await cluster.refresh([])
+            await cluster.connection(node_id)
+        return sorted(group for group in cluster.metrics.read() if "node" in group)
+
+    assert asyncio.run(run()) == [
+        "admin-client-node-metrics/node--1",
+        "admin-client-node-metrics/node-49",
+    ]

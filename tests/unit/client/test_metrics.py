@@ -6,7 +6,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from sharegroup.client.metrics.client_metrics import ConnectionMetrics, ShareConsumerMetrics
+from sharegroup.client.metrics.client_metrics import (
+    ConnectionMetrics,
+    RequestMetrics,
+    ShareConsumerMetrics,
+    node_group,
+)
 from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.metrics.prometheus import ClientCollector
 
@@ -172,6 +177,18 @@ def test_prometheus_sees_every_client_under_its_id() -> None:
         'kafka_admin_client_request_rate{client_id="billing"} 3.0',
         'kafka_admin_client_request_total{client_id="audit"} 5.0',
         'kafka_admin_client_request_total{client_id="billing"} 3.0',
+    ]
+
+
+def test_metrics_of_a_node_have_its_id_as_label() -> None:
+    collector = ClientCollector()
+    client = Client("billing", 3)
+    for node_id, size in (("node-1", 100), ("node-2", 50)):
+        RequestMetrics(client._metrics, node_group("admin-client-metrics", node_id)).sent(size)
+    collector.add(client)
+    assert [line for line in scrape(collector) if "outgoing_byte_total" in line] == [
+        'kafka_admin_client_node_outgoing_byte_total{client_id="billing",node_id="node-1"} 100.0',
+        'kafka_admin_client_node_outgoing_byte_total{client_id="billing",node_id="node-2"} 50.0',
     ]
 
 

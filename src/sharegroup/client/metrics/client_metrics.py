@@ -126,25 +126,64 @@ class ProducerMetrics:
         self.throttle_ms = metrics.summary(PRODUCER, "produce-throttle-time")
 
 
+NODE_SEPARATOR = "/"
+"""Stands between a metric group and the node that its metrics are about (Kafka's tag node-id)."""
+
+
+def node_group(group: str, node: str) -> str:
+    """Return the group of the metrics of one node.
+
+    >>> node_group("producer-metrics", "node-1")
+    'producer-node-metrics/node-1'
+    """
+    return f"{group.removesuffix('-metrics')}-node-metrics{NODE_SEPARATOR}{node}"
+
+
+class RequestMetrics:
+    """The bytes, requests and answers of all connections, or of those to one node."""
+
+    __slots__ = (
+        "_incoming_bytes", "_outgoing_bytes", "_request", "_request_bytes", "_request_latency_ms",
+        "_response",
+    )  # fmt: skip
+
+    def __init__(self, metrics: Metrics, group: str) -> None:
+        self._incoming_bytes = metrics.counter(group, "incoming-byte")
+        self._outgoing_bytes = metrics.counter(group, "outgoing-byte")
+        self._request = metrics.counter(group, "request")
+        self._request_bytes = metrics.summary(group, "request-size")
+        self._request_latency_ms = metrics.summary(group, "request-latency")
+        self._response = metrics.counter(group, "response")
+
+    def sent(self, size: int) -> None:
+        """Record a request of this size in bytes."""
+        self._request.add()
+        self._request_bytes.observe(size)
+        self._outgoing_bytes.add(size)
+
+    def received(self, size: int) -> None:
+        """Record bytes that arrived."""
+        self._incoming_bytes.add(size)
+
+    def answered(self, latency_ms: float) -> None:
+        """Record an answer."""
+        self._response.add()
+        self._request_latency_ms.observe(latency_ms)
+
+
 class ConnectionMetrics:
     """The common metrics of all connections of one client, in the client's metric group."""
 
     __slots__ = (
-        "authentication", "authentication_failed", "closed", "created", "incoming_bytes",
-        "outgoing_bytes", "reauthentication", "reauthentication_ms", "request", "request_bytes",
-        "request_latency_ms", "response",
+        "authentication", "authentication_failed", "closed", "created", "reauthentication",
+        "reauthentication_ms", "requests",
     )  # fmt: skip
 
     def __init__(self, metrics: Metrics, group: str) -> None:
         self.created = metrics.counter(group, "connection-creation")
         self.closed = metrics.counter(group, "connection-close")
         metrics.gauge(group, "connection-count", lambda: self.created.total - self.closed.total)
-        self.incoming_bytes = metrics.counter(group, "incoming-byte")
-        self.outgoing_bytes = metrics.counter(group, "outgoing-byte")
-        self.request = metrics.counter(group, "request")
-        self.request_bytes = metrics.summary(group, "request-size")
-        self.request_latency_ms = metrics.summary(group, "request-latency")
-        self.response = metrics.counter(group, "response")
+        self.requests = RequestMetrics(metrics, group)
         self.authentication = metrics.counter(group, "successful-authentication")
         self.authentication_failed = metrics.counter(group, "failed-authentication")
         self.reauthentication = metrics.counter(group, "successful-reauthentication")

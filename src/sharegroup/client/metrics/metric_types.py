@@ -184,6 +184,10 @@ class Metrics:
         """Add a gauge whose value is read by calling ``look``."""
         self._added(group, Gauge(name, look))
 
+    def remove_group(self, group: str) -> None:
+        """Remove all metrics of a group."""
+        self._groups.pop(group, None)
+
     def remove_gauge(self, group: str, name: str) -> None:
         """Remove the gauges of this name."""
         instruments = self._groups.get(group, [])

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+from sharegroup.client.metrics.client_metrics import NODE_SEPARATOR
 from sharegroup.client.metrics.metric_types import NEVER
 
 try:
@@ -31,7 +32,8 @@ except ImportError as error:
     ) from error
 
 TOTAL = "-total"
-LABELS = ("client_id",)
+LABELS = ("client_id", "node_id")
+"""The labels of metrics; only those of single nodes have the second one."""
 
 
 class Measured(Protocol):
@@ -66,20 +68,24 @@ class ClientCollector(Collector):
         families: dict[str, Metric] = {}
         for label, client in sorted(self._clients.items()):
             for group, values in client.metrics().items():
+                group, _, node = group.partition(NODE_SEPARATOR)
+                labels = (label, node) if node else (label,)
                 for name, value in values.items():
                     # Prometheus shows a missing value as a gap; -1 would be drawn and averaged.
                     if value != NEVER:
-                        _family(families, group, name).add_metric((label,), value)
+                        _family(families, group, name, labels).add_metric(labels, value)
         yield from families.values()
 
 
 def _family(
-    families: dict[str, Metric], group: str, name: str
+    families: dict[str, Metric], group: str, name: str, labels: tuple[str, ...]
 ) -> CounterMetricFamily | GaugeMetricFamily:
     key = f"kafka_{group.removesuffix('-metrics')}_{name}".replace("-", "_")
     family = families.get(key)
     if family is None:
         kind = CounterMetricFamily if name.endswith(TOTAL) else GaugeMetricFamily
-        family = families[key] = kind(key, f"{name} in {group} of Kafka's clients", labels=LABELS)
+        family = families[key] = kind(
+            key, f"{name} in {group} of Kafka's clients", labels=LABELS[: len(labels)]
+        )
     assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
     return family

@@ -36,7 +36,7 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i8
 
 from sharegroup.backoff import Backoff
-from sharegroup.client.metrics.client_metrics import ConnectionMetrics
+from sharegroup.client.metrics.client_metrics import ConnectionMetrics, RequestMetrics, node_group
 from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.net.connection import Connection, open_connection
 from sharegroup.client.net.dns import canonical_addresses
@@ -147,6 +147,8 @@ class Cluster:
         self.metrics = Metrics(config.client_id)
         """The metrics of the client, including those of its connections."""
         self._connection_metrics = ConnectionMetrics(self.metrics, config.metrics_group)
+        self._node_metrics: dict[int, RequestMetrics] = {}
+        """The metrics of each node of the last metadata; -1: of servers that are no nodes."""
         self._tls = tls_context(config)
         self._bootstrap = addresses_of(config.bootstrap_servers)
         self._nodes: dict[int, Address] = {}
@@ -293,7 +295,11 @@ class Cluster:
                 self._warned = warn_of_plaintext(self.config, address)
             try:
                 connection = await self._connect_to(
-                    address, self.config, metrics=self._connection_metrics, tls=self._tls
+                    address,
+                    self.config,
+                    metrics=self._connection_metrics,
+                    node_metrics=self._metrics_of(address),
+                    tls=self._tls,
                 )
             except KafkaError as error:
                 if error.retriable and not pause.failures:
@@ -311,6 +317,15 @@ class Cluster:
                 connection.close()
             self._connections[key] = connection
             return connection
+
+    def _metrics_of(self, address: Address) -> RequestMetrics:
+        """Return the metrics of a node; a server that is not known as a node is ``node--1``."""
+        node_id = next((node_id for node_id, known in self._nodes.items() if known == address), -1)
+        known_metrics = self._node_metrics.get(node_id)
+        if known_metrics is None:
+            group = node_group(self.config.metrics_group, f"node-{node_id}")
+            known_metrics = self._node_metrics[node_id] = RequestMetrics(self.metrics, group)
+        return known_metrics
 
     def close(self) -> None:
         """Close every connection; pending requests fail with NetworkException."""
@@ -554,6 +569,9 @@ class Cluster:
         for key, connection in list(self._connections.items()):
             if key[0] not in in_use and not connection.is_open:
                 del self._connections[key]
+        for node_id in self._node_metrics.keys() - self._nodes.keys() - {-1}:
+            del self._node_metrics[node_id]
+            self.metrics.remove_group(node_group(self.config.metrics_group, f"node-{node_id}"))
         alive = in_use | {address for address, _ in self._connections}
         self._doubtful = {key: at for key, at in self._doubtful.items() if key in alive}
         self._asks = {ask: number for ask, number in self._asks.items() if ask[1] in alive}

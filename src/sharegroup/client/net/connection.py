@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, cast
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
 import sharegroup
-from sharegroup.client.metrics.client_metrics import ConnectionMetrics
+from sharegroup.client.metrics.client_metrics import ConnectionMetrics, RequestMetrics
 from sharegroup.client.net.sasl import log_in
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import (
@@ -93,12 +93,16 @@ class Connection(asyncio.Protocol):
         config: ClientConfig,
         metrics: ConnectionMetrics,
         *,
+        node_metrics: RequestMetrics | None = None,
         login_seconds_min: float = LOGIN_SECONDS_MIN,
     ) -> None:
         self.address = address
         self._config = config
         self._login_seconds_min = login_seconds_min
         self._metrics = metrics
+        self._meters = (
+            (metrics.requests,) if node_metrics is None else (metrics.requests, node_metrics)
+        )
         opening_bytes_max = min(OPENING_BYTES_MAX, config.response_bytes_max)
         self._frames = Frames(opening_bytes_max, RESPONSE_BYTES_MIN)
         self._transport: asyncio.Transport | None = None
@@ -205,9 +209,8 @@ class Connection(asyncio.Protocol):
         self._used_at = time.monotonic()
         chunks = encode_request(correlation_id, self._config.client_id, message)
         size = sum(map(len, chunks))
-        self._metrics.request.add()
-        self._metrics.request_bytes.observe(size)
-        self._metrics.outgoing_bytes.add(size)
+        for meter in self._meters:
+            meter.sent(size)
         if self._held is not None and not during_login:
             self._held.append(chunks)
             return
@@ -399,7 +402,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, chunk: bytes) -> None:
         """Pass each complete frame to its request; close the connection if a frame is malformed."""
-        self._metrics.incoming_bytes.add(len(chunk))
+        for meter in self._meters:
+            meter.received(len(chunk))
         self._frames.feed(chunk)
         try:
             while (frame := self._frames.next()) is not None:
@@ -422,8 +426,9 @@ class Connection(asyncio.Protocol):
             self._waiting[correlation_id] = waiting  # It fails together with the others.
             raise
         self._answers += 1
-        self._metrics.response.add()
-        self._metrics.request_latency_ms.observe((time.monotonic() - waiting.sent_at) * 1000)
+        latency_ms = (time.monotonic() - waiting.sent_at) * 1000
+        for meter in self._meters:
+            meter.answered(latency_ms)
         if not waiting.future.done():
             waiting.future.set_result(answer)
 
@@ -480,6 +485,7 @@ async def open_connection(
     config: ClientConfig,
     *,
     metrics: ConnectionMetrics,
+    node_metrics: RequestMetrics | None = None,
     tls: ssl.SSLContext | None = None,
     login_seconds_min: float = LOGIN_SECONDS_MIN,
 ) -> Connection:
@@ -490,7 +496,9 @@ async def open_connection(
     """
     loop = asyncio.get_running_loop()
     host, port = address
-    connection = Connection(address, config, metrics, login_seconds_min=login_seconds_min)
+    connection = Connection(
+        address, config, metrics, node_metrics=node_metrics, login_seconds_min=login_seconds_min
+    )
     try:
         async with asyncio.timeout(config.connect_timeout_ms / 1000):
             await loop.create_connection(

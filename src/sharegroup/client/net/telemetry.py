@@ -23,6 +23,7 @@ from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscr
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from kio.static.primitive import i8, i32
 
+from sharegroup.client.metrics.client_metrics import NODE_SEPARATOR
 from sharegroup.client.metrics.metric_types import NEVER
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import IllegalStateError
@@ -103,7 +104,9 @@ def wanted_values(
 
     Metrics without a value yet are left out.
     """
-    for group, values in metrics.items():
+    for group_and_node, values in metrics.items():
+        group, _, node = group_and_node.partition(NODE_SEPARATOR)
+        labels = (("node_id", node),) if node else ()
         for reading, value in values.items():
             name = metric_name(group, reading)
             if value == NEVER or not subscription.wants(name):
@@ -111,8 +114,9 @@ def wanted_values(
             is_counter = name.endswith(TOTAL)
             is_increment = is_counter and subscription.is_increments
             if is_increment:
-                value, pushed[name] = value - pushed.get(name, 0.0), value
-            yield OtlpValue(name, (), value, is_counter, is_increment)
+                key = name + NODE_SEPARATOR + node
+                value, pushed[key] = value - pushed.get(key, 0.0), value
+            yield OtlpValue(name, labels, value, is_counter, is_increment)
 
 
 class Telemetry:
