@@ -573,6 +573,13 @@ class TransactionAbortable(KafkaError, code=120):
     """The transaction failed; the next one may succeed."""
 
 
+class BatchRefused(KafkaError, retriable=True):
+    """The record is not written, because others in its batch were refused (KIP-467).
+
+    It can be sent again.
+    """
+
+
 class TransactionAborted(KafkaError):
     """The record is not written, because its transaction is aborted."""
 

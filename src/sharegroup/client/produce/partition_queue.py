@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sharegroup.client.records import Header, TopicPartition
@@ -64,8 +64,8 @@ class Batch:
     """Records that are sent together and share one outcome."""
 
     __slots__ = (
-        "bytes", "created_at", "done", "encoded", "error", "identity", "queue", "records", "sent",
-        "sequence",
+        "bytes", "created_at", "done", "encoded", "error", "identity", "queue", "record_errors",
+        "records", "sent", "sequence",
     )  # fmt: skip
 
     def __init__(self, queue: PartitionQueue, done: asyncio.Future[Written], now: float) -> None:
@@ -81,6 +81,8 @@ class Batch:
         """Whether the batch was ever sent; without an answer it may have been written."""
         self.error: KafkaError | None = None
         """The error of the last attempt; None before the first failure."""
+        self.record_errors: Mapping[int, KafkaError] = {}
+        """The errors of the records for which the batch was refused, by their position."""
 
     @property
     def where(self) -> TopicPartition:

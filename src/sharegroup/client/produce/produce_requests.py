@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -34,6 +35,8 @@ class Answered(NamedTuple):
 
     written: Written
     error: KafkaError | None
+    record_errors: Mapping[int, KafkaError] = MappingProxyType({})
+    """The errors of the records for which the batch is refused, by their position (KIP-467)."""
 
 
 def produce_request(
@@ -108,7 +111,21 @@ def answers(
                     topic=name,
                     partition=partition.index,
                 )
-            yield where, Answered(Written(partition.base_offset, _append_ms(partition)), error)
+            written = Written(partition.base_offset, _append_ms(partition))
+            yield where, Answered(written, error, _record_errors(partition, error))
+
+
+def _record_errors(partition: Any, error: KafkaError | None) -> Mapping[int, KafkaError]:
+    """Return the errors of single records; the error of their batch is the kind of each.
+
+    Versions before 8 name no records.
+    """
+    if error is None:
+        return {}
+    return {
+        int(record.batch_index): type(error)(record.batch_index_error_message or str(error))
+        for record in getattr(partition, "record_errors", ())
+    }
 
 
 def _partition(batch: Batch) -> dict[str, Any]:

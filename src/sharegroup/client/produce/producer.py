@@ -16,6 +16,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import UUID
@@ -45,6 +46,8 @@ from sharegroup.client.records import (
 )
 from sharegroup.client.settings.client_config import ProducerConfig, ProducerOptions, config_from
 from sharegroup.errors import (
+    BatchRefused,
+    KafkaError,
     MessageTooLarge,
     NetworkException,
     RequestTimedOut,
@@ -69,7 +72,8 @@ class SendFuture:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         # Many records share the batch's future: cancelling one waiter must not cancel it.
-        yield from asyncio.shield(self._batch.done).__await__()
+        with suppress(KafkaError):  # `result` raises the error of this record.
+            yield from asyncio.shield(self._batch.done).__await__()
         return self.result()
 
     def done(self) -> bool:
@@ -81,13 +85,27 @@ class SendFuture:
 
         Raises InvalidStateError while the outcome is not known.
         """
-        return self._batch.done.exception()
+        error = self._batch.done.exception()
+        record_errors = self._batch.record_errors
+        if error is None or not record_errors:
+            return error
+        if self._index in record_errors:
+            return record_errors[self._index]
+        where = self._batch.where
+        refused = BatchRefused(
+            f"topic {where.topic!r} partition {where.partition}: the broker refused the batch for "
+            f"{len(record_errors)} other records: {error}"
+        )
+        refused.__cause__ = error
+        return refused
 
     def result(self) -> RecordMetadata:
         """Return the RecordMetadata, or raise the record's error.
 
         Raises InvalidStateError while the outcome is not known.
         """
+        if self._batch.record_errors and (error := self.exception()) is not None:
+            raise error
         written = self._batch.done.result()
         is_offset_known = written.base_offset >= 0
         return RecordMetadata(

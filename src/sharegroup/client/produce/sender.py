@@ -294,7 +294,7 @@ class Sender:
             self._backoffs.pop(batch.where, None)
             self._end(batch, answered.written)
             return
-        batch.error = error
+        batch.error, batch.record_errors = error, answered.record_errors
         if self._transaction is not None:
             self._judge_in_transaction(node_id, batch, error, self._transaction)
         elif isinstance(error, NUMBERING_ERRORS) and self._config.idempotent:
