@@ -16,6 +16,7 @@ from tests.bench.peers.workloads.share_consume import Explicit, Implicit, LargeR
 from tests.bench.peers.workloads.sharing import Sharing
 from tests.bench.peers.workloads.spark import Spark, SparkDefaultLimits
 from tests.bench.peers.workloads.start import Start
+from tests.bench.peers.workloads.transactions import Transactions
 
 WORKLOADS: tuple[Workload, ...] = (
     Implicit(),
@@ -35,4 +36,5 @@ WORKLOADS: tuple[Workload, ...] = (
     Sharing(),
     CliStart(),
     SparkDefaultLimits(),
+    Transactions(),
 )
