@@ -9,8 +9,8 @@ from sharegroup.core.modern_group.group import ModernGroup
 from sharegroup.core.modern_group.heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.modern_group.member import ModernMember
 from sharegroup.core.modern_group.modern_groups import ModernGroups
-from sharegroup.core.modern_group.patterns import TopicPattern
 from sharegroup.core.modern_group.records import ModernGroupRecord, Records
+from sharegroup.core.patterns import Pattern
 from sharegroup.core.share_group.assignor import Assignment
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from tests.unit.core.group_under_test import WALL_MS, partitions, topic_id, topics
@@ -42,7 +42,7 @@ class GroupScene:
     def cluster(self, *patterns: str) -> Cluster:
         matches = {}
         for pattern in patterns:
-            compiled = TopicPattern(pattern)
+            compiled = Pattern(pattern)
             matches[pattern] = frozenset(name for name in self.topics if compiled.matches(name))
         return Cluster(self.topics, self.version, matches)
 

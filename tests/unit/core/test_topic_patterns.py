@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.core.modern_group.patterns import NODES_MAX, TopicPattern
+from sharegroup.core.patterns import NODES_MAX, Pattern
 from sharegroup.errors import InvalidRegularExpression
 
 ATOMS = st.sampled_from(
@@ -32,7 +32,7 @@ NAMES = st.text(alphabet="ab01.-_", max_size=6)
 
 @given(pattern=PATTERNS, name=NAMES)
 def test_matches_what_pythons_regular_expressions_match(pattern: str, name: str) -> None:
-    assert TopicPattern(pattern).matches(name) == bool(re.fullmatch(pattern, name))
+    assert Pattern(pattern).matches(name) == bool(re.fullmatch(pattern, name))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_matches_what_pythons_regular_expressions_match(pattern: str, name: str)
     ],
 )
 def test_syntax_of_re2(pattern: str, matching: str, other: str) -> None:
-    compiled = TopicPattern(pattern)
+    compiled = Pattern(pattern)
     assert compiled.matches(matching) == (pattern != "x{,3}"), "RE2 takes {,3} literally"
     assert not compiled.matches(other)
 
@@ -91,11 +91,11 @@ def test_syntax_of_re2(pattern: str, matching: str, other: str) -> None:
 )
 def test_invalid_patterns_are_refused(pattern: str, text: str) -> None:
     with pytest.raises(InvalidRegularExpression, match=text):
-        TopicPattern(pattern)
+        Pattern(pattern)
 
 
 def test_pattern_that_makes_others_backtrack_takes_few_steps() -> None:
-    compiled = TopicPattern("(a+)+(a+)+b")
+    compiled = Pattern("(a+)+(a+)+b")
     assert not compiled.matches("a" * 249)
     assert compiled.steps_taken < 1_000
 
@@ -103,4 +103,4 @@ def test_pattern_that_makes_others_backtrack_takes_few_steps() -> None:
 @given(st.text(max_size=30))
 def test_any_text_is_compiled_or_refused(pattern: str) -> None:
     with suppress(InvalidRegularExpression):
-        assert TopicPattern(pattern).matches("orders") in (True, False)
+        assert Pattern(pattern).matches("orders") in (True, False)

@@ -187,20 +187,20 @@ GROUPS: tuple[Limit, ...] = (
         answer="INVALID_REQUEST",
     ),
     Limit(
-        setting="core.modern_group.patterns:PATTERN_CHARACTERS_MAX",
+        setting="core.patterns:PATTERN_CHARACTERS_MAX",
         unit="characters",
         bounds="regular expression",
         answer="INVALID_REGULAR_EXPRESSION",
     ),
     Limit(
-        setting="core.modern_group.patterns:NODES_MAX",
+        setting="core.patterns:NODES_MAX",
         unit="nodes",
         bounds="automaton of a regular expression: about three nodes for each character, and "
         "copies for a repetition such as `{20}`",
         answer="INVALID_REGULAR_EXPRESSION",
     ),
     Limit(
-        setting="broker.groups.topic_patterns:STEPS_PER_NAME_MAX",
+        setting="core.patterns:STEPS_PER_TEXT_MAX",
         unit="steps",
         bounds="time to match a regular expression with all topics, for each topic",
         answer="INVALID_REGULAR_EXPRESSION",

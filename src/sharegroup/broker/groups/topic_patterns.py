@@ -10,20 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.core.modern_group.patterns import TopicPattern
-from sharegroup.errors import InvalidRegularExpression
+from sharegroup.core.patterns import matching
 from sharegroup.ids import TopicName
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps
 
 PATTERNS_KEPT_MAX = 100
 """Patterns in the cache; the one that was used least recently is dropped."""
-
-STEPS_FREE = 200_000
-STEPS_PER_NAME_MAX = 2_000
-"""Steps of a pattern's automaton that are allowed: so many, and so many more for each topic."""
-
-STEPS_PER_SLICE = 5_000
-"""Steps of automata after which other requests get their turn, about a millisecond."""
 
 
 class TopicPatterns:
@@ -48,25 +40,8 @@ class TopicPatterns:
         for pattern in patterns:
             if self.known(pattern) is None:
                 version = self._catalog.topics_version
-                found = yield from _matching(pattern, tuple(self._catalog.names))
+                names = yield from matching(pattern, tuple(self._catalog.names))
+                found = frozenset(map(TopicName, names))
                 if len(self._matches) >= PATTERNS_KEPT_MAX:
                     del self._matches[next(iter(self._matches))]
                 self._matches[pattern] = (version, found)
-
-
-def _matching(pattern: str, names: tuple[TopicName, ...]) -> Steps[frozenset[TopicName]]:
-    compiled = TopicPattern(pattern)
-    allowed = STEPS_FREE + STEPS_PER_NAME_MAX * len(names)
-    found: list[TopicName] = []
-    pause_at = STEPS_PER_SLICE
-    for index, name in enumerate(names):
-        if compiled.matches(name):
-            found.append(name)
-        if compiled.steps_taken > allowed:
-            raise InvalidRegularExpression(
-                f"regular expression {pattern[:200]!r} takes too long to match; use a simpler one"
-            )
-        if index & STEP_MASK == STEP_MASK or compiled.steps_taken > pause_at:
-            pause_at = compiled.steps_taken + STEPS_PER_SLICE
-            yield
-    return frozenset(found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kio.schema.errors import ErrorCode
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import (
@@ -15,8 +13,9 @@ from kio.schema.types import ProducerId, TransactionalId
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.core.patterns import matching
 from sharegroup.core.transactions import records
-from sharegroup.errors import InvalidRegularExpression, KafkaError
+from sharegroup.errors import KafkaError
 from sharegroup.steps import STEP_MASK, Steps
 
 LABELS = frozenset(state.label for state in records.TransactionState) | {
@@ -29,12 +28,15 @@ LABELS = frozenset(state.label for state in records.TransactionState) | {
 def handle(
     parts: Parts, context: RequestContext, request: ListTransactionsRequest
 ) -> Steps[ListTransactionsResponse]:
-    matches_name = _matcher(request.transactional_id_pattern)
     labels, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     now_ms = parts.clock.wall_ms()
     states = []
     # A copy: transactions go on between two steps.
     known_ids = tuple(parts.transactions.coordinator().transactions)
+    matching_ids: frozenset[str] | None = None
+    if request.transactional_id_pattern:
+        names = tuple(known.transactional_id for known in known_ids)
+        matching_ids = yield from matching(request.transactional_id_pattern, names)
     for count, known in enumerate(known_ids):
         if count & STEP_MASK == STEP_MASK:
             yield
@@ -42,7 +44,7 @@ def handle(
             (not labels or known.state.label in labels)
             and (not producer_ids or known.producer_id in producer_ids)
             and _is_longer(known, request.duration_filter, now_ms)
-            and matches_name(known.transactional_id)
+            and (matching_ids is None or known.transactional_id in matching_ids)
         ):
             states.append(
                 TransactionState(
@@ -57,12 +59,6 @@ def handle(
         unknown_state_filters=tuple(sorted(labels - LABELS)),
         transaction_states=tuple(states),
     )
-
-
-def _matcher(pattern: str | None) -> Callable[[str], bool]:
-    if not pattern:
-        return lambda _: True
-    raise InvalidRegularExpression(f"filtering by the pattern {pattern!r} is not supported")
 
 
 def _is_longer(known: records.TransactionMetadata, duration_ms: int, now_ms: int) -> bool:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sharegroup.core.client_telemetry.text_pattern import TextPattern
-from sharegroup.errors import InvalidConfig
+from sharegroup.core.patterns import Pattern
+from sharegroup.errors import InvalidConfig, InvalidRegularExpression
+
+PATTERN_CHARACTERS_MAX = 200
+TEXT_CHARACTERS_MAX = 250
+"""Longer texts match no pattern."""
 
 EVERY_METRIC = "*"
 INTERVAL_MS_DEFAULT = 300_000
@@ -42,12 +46,13 @@ class Subscription:
     metrics: tuple[str, ...]
     """Prefixes of metric names, or `EVERY_METRIC`."""
     interval_ms: int
-    match: Mapping[str, TextPattern]
+    match: Mapping[str, Pattern]
 
     def selects(self, client: ClientIdentity) -> bool:
         """Return whether all patterns match the client's attributes."""
         return all(
-            pattern.matches(getattr(client, attribute)) for attribute, pattern in self.match.items()
+            _matches(pattern, getattr(client, attribute))
+            for attribute, pattern in self.match.items()
         )
 
 
@@ -59,9 +64,9 @@ class RequestedMetrics:
     interval_ms: int
 
 
-def parse_match(selectors: Iterable[str]) -> dict[str, TextPattern]:
+def parse_match(selectors: Iterable[str]) -> dict[str, Pattern]:
     """Parse ``attribute=pattern`` selectors; raise InvalidConfig for others."""
-    match: dict[str, TextPattern] = {}
+    match: dict[str, Pattern] = {}
     for selector in selectors:
         attribute, equals, pattern = (part.strip() for part in selector.partition("="))
         if not equals or not pattern or attribute not in ATTRIBUTES:
@@ -69,8 +74,31 @@ def parse_match(selectors: Iterable[str]) -> dict[str, TextPattern]:
                 f"match={selector[:100]!r}: expected attribute=pattern with one of the attributes "
                 f"{', '.join(ATTRIBUTES)}"
             )
-        match[attribute] = TextPattern.parse(pattern)
+        match[attribute] = _pattern(attribute, pattern)
     return match
+
+
+def _pattern(attribute: str, pattern: str) -> Pattern:
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        raise InvalidConfig(
+            f"match: the pattern of {attribute} has at most {PATTERN_CHARACTERS_MAX} characters, "
+            f"not {len(pattern)}"
+        )
+    try:
+        compiled = Pattern(pattern)
+    except InvalidRegularExpression as error:
+        raise InvalidConfig(f"match: the pattern of {attribute}: {error}") from error
+    return compiled
+
+
+def _matches(pattern: Pattern, text: str) -> bool:
+    if len(text) > TEXT_CHARACTERS_MAX:
+        return False
+    pattern.steps_taken = 0  # The limit is for each text.
+    try:
+        return pattern.matches(text)
+    except InvalidRegularExpression:
+        return False
 
 
 def requested_metrics(

@@ -1,28 +1,31 @@
-"""Regular expressions for topic names, which cannot take long whatever a client sends.
+"""Regular expressions that cannot take long, whatever pattern and text a client sends.
 
-A consumer may subscribe to a pattern that the broker matches with topic names (KIP-848). Kafka uses
-RE2, whose time grows only linearly with the text. The Python binding of RE2 has no wheels for some
-platforms, and Python's own ``re`` may take hours for a short pattern. So the part of RE2's syntax
-that topic names need is implemented here, as an automaton without backtracking:
+A consumer may subscribe to a pattern that the broker matches with topic names (KIP-848), and
+requests of administrators have patterns, too. Kafka uses RE2, whose time grows only linearly with
+the text. The Python binding of RE2 has no wheels for some platforms, and Python's own ``re`` may
+take hours for a short pattern. So the part of RE2's syntax that names need is implemented here, as
+an automaton without backtracking:
 
     literals, . [a-z] [^...] [[:alpha:]] \\d \\w \\s \\D \\W \\S \\Q...\\E, escaped characters
     groups (...) (?:...) (?P<name>...) (?<name>...), the flag (?i) at the beginning or in a group
     | * + ? {n} {n,} {n,m}, the same with a final ? (lazy, which changes nothing here)
     ^ $ \\A \\z
 
-A pattern matches a name as a whole. Everything else is refused with a text that names the place,
-also what RE2 has and a topic name cannot need: ``\\b``, ``\\p{...}``, ``\\x..``.
+A pattern matches a text as a whole. Everything else is refused with an error that names the place,
+also what RE2 has and a name cannot need: ``\\b``, ``\\p{...}``, ``\\x..``.
 
-The automaton is a list of nodes. Matching keeps the set of nodes that the name so far may lead to,
-so it takes at most as many steps as the name has characters times the nodes.
+The automaton is a list of nodes. Matching keeps the set of nodes that the text so far may lead to,
+so it takes at most as many steps as the text has characters times the nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import string
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sharegroup.errors import InvalidRegularExpression
+from sharegroup.steps import STEP_MASK, Steps
 
 PATTERN_CHARACTERS_MAX = 1_000
 """Number of characters of a pattern."""
@@ -36,36 +39,77 @@ REPEAT_MAX = 1_000
 DEPTH_MAX = 50
 """Depth of nested groups."""
 
+STEPS_FREE = 200_000
+STEPS_PER_TEXT_MAX = 2_000
+"""Steps of a pattern's automaton that are allowed: so many, and so many more for each text."""
+
+STEPS_PER_SLICE = 5_000
+"""Steps of automata after which other requests get their turn, about a millisecond."""
+
 CACHED_MAX = 4_000
 """Number of remembered steps of an automaton."""
 
-TOPIC_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-_ALL = frozenset(TOPIC_CHARACTERS)
-_DIGITS = frozenset("0123456789")
-_LOWER = frozenset("abcdefghijklmnopqrstuvwxyz")
-_UPPER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_WORD = _DIGITS | _LOWER | _UPPER | {"_"}
+RANGE_CHARACTERS_MAX = 4_096
+"""Number of characters of a range in brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterSet:
+    """A set of characters, or with ``is_negated`` all others."""
+
+    characters: frozenset[str]
+    is_negated: bool = False
+
+    def __contains__(self, character: object) -> bool:
+        return (character in self.characters) is not self.is_negated
+
+    @property
+    def negated(self) -> CharacterSet:
+        """All other characters."""
+        return CharacterSet(self.characters, not self.is_negated)
+
+    def joined(self, other: CharacterSet) -> CharacterSet:
+        """Return the characters that are in one of the two sets."""
+        if self.is_negated and other.is_negated:
+            return CharacterSet(self.characters & other.characters, is_negated=True)
+        if self.is_negated:
+            return CharacterSet(self.characters - other.characters, is_negated=True)
+        if other.is_negated:
+            return CharacterSet(other.characters - self.characters, is_negated=True)
+        return CharacterSet(self.characters | other.characters)
+
+
+def _of(characters: Iterable[str]) -> CharacterSet:
+    return CharacterSet(frozenset(characters))
+
+
+_DIGITS = frozenset(string.digits)
+_LETTERS = frozenset(string.ascii_letters)
+_WORD = _of({*_DIGITS, *_LETTERS, "_"})
+_SPACE = _of(" \t\n\f\r")
+_ANY = _of("\n").negated
 _CLASSES = {
-    "d": _DIGITS,
-    "D": _ALL - _DIGITS,
+    "d": _of(_DIGITS),
+    "D": _of(_DIGITS).negated,
     "w": _WORD,
-    "W": _ALL - _WORD,
-    "s": frozenset[str](),
-    "S": _ALL,
+    "W": _WORD.negated,
+    "s": _SPACE,
+    "S": _SPACE.negated,
 }
+_GRAPH = frozenset(map(chr, range(0x21, 0x7F)))
 _NAMED_CLASSES = {
-    "alnum": _DIGITS | _LOWER | _UPPER,
-    "alpha": _LOWER | _UPPER,
-    "ascii": _ALL,
-    "digit": _DIGITS,
-    "graph": _ALL,
-    "lower": _LOWER,
-    "print": _ALL,
-    "punct": frozenset("._-"),
-    "space": frozenset[str](),
-    "upper": _UPPER,
+    "alnum": _of(_DIGITS | _LETTERS),
+    "alpha": _of(_LETTERS),
+    "ascii": _of(map(chr, range(0x80))),
+    "digit": _of(_DIGITS),
+    "graph": _of(_GRAPH),
+    "lower": _of(string.ascii_lowercase),
+    "print": _of(_GRAPH | {" "}),
+    "punct": _of(string.punctuation),
+    "space": _of(string.whitespace),
+    "upper": _of(string.ascii_uppercase),
     "word": _WORD,
-    "xdigit": _DIGITS | frozenset("abcdefABCDEF"),
+    "xdigit": _of(string.hexdigits),
 }
 _PLAIN_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "v": "\v"}
 
@@ -74,45 +118,61 @@ _PLAIN_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "v": "\
 class _Node:
     """A node: a step over one of ``characters``, or free steps to ``targets``.
 
-    A free step may hold only at the beginning or the end of the name.
+    A free step may hold only at the beginning or the end of the text.
     """
 
     targets: list[int] = field(default_factory=list)
-    characters: frozenset[str] | None = None
+    characters: CharacterSet | None = None
     at_start: bool = False
     at_end: bool = False
 
 
-class TopicPattern:
+class Pattern:
     """A compiled pattern. A set of nodes is an integer with a bit for each node."""
 
-    __slots__ = ("_cache", "_closures", "_first", "_last", "_nodes", "pattern", "steps_taken")
+    __slots__ = (
+        "_cache",
+        "_closures",
+        "_first",
+        "_last",
+        "_nodes",
+        "pattern",
+        "steps_max",
+        "steps_taken",
+    )
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.steps_taken = 0
         """Steps over single nodes so far, as a measure of the time that was spent."""
+        self.steps_max = STEPS_FREE
+        """Steps after which a match fails; see `matching`."""
         self._nodes, first, last = _Parser(pattern).parse()
         self._last = 1 << last
         self._closures: dict[int, int] = {}
         self._first = self._closure(1 << first, at_start=True)
         self._cache: dict[tuple[int, str], int] = {}
 
-    def matches(self, name: str) -> bool:
-        """Return whether the pattern matches the whole name."""
+    def matches(self, text: str) -> bool:
+        """Return whether the pattern matches the whole text."""
         reached = self._first
-        for character in name:
+        for character in text:
             key = (reached, character)
             following = self._cache.get(key)
             if following is None:
                 following = self._step(*key)
+                if self.steps_taken > self.steps_max:
+                    raise InvalidRegularExpression(
+                        f"regular expression {self.pattern[:200]!r} takes too long to match; use "
+                        "a simpler one"
+                    )
                 if len(self._cache) >= CACHED_MAX:
                     self._cache.clear()
                 self._cache[key] = following
             reached = following
             if not reached:
                 return False
-        return bool(self._last & self._closure(reached, at_start=not name, at_end=True))
+        return bool(self._last & self._closure(reached, at_start=not text, at_end=True))
 
     def _step(self, reached: int, character: str) -> int:
         following = 0
@@ -144,6 +204,24 @@ class TopicPattern:
                     reached |= 1 << target
                     waiting.append(target)
         return reached
+
+
+def matching(pattern: str, texts: Sequence[str]) -> Steps[frozenset[str]]:
+    """Return the texts that match a pattern, in steps; raise InvalidRegularExpression.
+
+    A pattern that takes much more time than patterns should is refused.
+    """
+    compiled = Pattern(pattern)
+    compiled.steps_max = STEPS_FREE + STEPS_PER_TEXT_MAX * len(texts)
+    found: list[str] = []
+    pause_at = STEPS_PER_SLICE
+    for index, text in enumerate(texts):
+        if compiled.matches(text):
+            found.append(text)
+        if index & STEP_MASK == STEP_MASK or compiled.steps_taken > pause_at:
+            pause_at = compiled.steps_taken + STEPS_PER_SLICE
+            yield
+    return frozenset(found)
 
 
 def _bits(number: int) -> Iterator[int]:
@@ -289,7 +367,7 @@ class _Parser:
             case "[":
                 return self._over(self._character_class())
             case ".":
-                return self._over(_ALL)
+                return self._over(_ANY)
             case "^":
                 return self._edge(at_start=True)
             case "$":
@@ -300,7 +378,7 @@ class _Parser:
                 self._position -= 1
                 raise self._error("there is nothing to repeat")
             case _:
-                return self._over(frozenset(character))
+                return self._over(_of(character))
 
     def _group(self) -> Fragment:
         self._depth += 1
@@ -353,7 +431,7 @@ class _Parser:
             return self._edge(at_start=character == "A", at_end=character == "z")
         return self._over(self._escaped())
 
-    def _escaped(self) -> frozenset[str]:
+    def _escaped(self) -> CharacterSet:
         """Take the character after a backslash and return the characters that it stands for."""
         character = self._pattern[self._position]
         if character in _CLASSES:
@@ -362,22 +440,22 @@ class _Parser:
         if character.isalnum() and character not in _PLAIN_ESCAPES:
             raise self._error(f"\\{character} is not supported")
         self._position += 1
-        return frozenset(_PLAIN_ESCAPES.get(character, character))
+        return _of(_PLAIN_ESCAPES.get(character, character))
 
-    def _character_class(self) -> frozenset[str]:
+    def _character_class(self) -> CharacterSet:
         is_negated = self._take("^")
-        found: set[str] = set()
+        found = _of(())
         is_first = True
         while is_first or self._peek() != "]":
             is_first = False
             if not self._peek():
                 raise self._error("a ] is missing")
-            found |= self._class_part()
+            found = found.joined(self._class_part())
         self._position += 1
-        cased = self._with_case(frozenset(found))
-        return _ALL - cased if is_negated else cased
+        cased = self._with_case(found)
+        return cased.negated if is_negated else cased
 
-    def _class_part(self) -> frozenset[str]:
+    def _class_part(self) -> CharacterSet:
         """Take one character, range, escape or named class inside brackets."""
         if self._pattern.startswith("[:", self._position):
             return self._named_class()
@@ -389,29 +467,37 @@ class _Parser:
             return low
         self._position += 1
         high = self._class_character()
-        if len(low) != 1 or len(high) != 1 or min(low) > min(high):
-            raise self._error("the range is not valid")
-        return frozenset(character for character in _ALL if min(low) <= character <= min(high))
+        return _of(map(chr, self._range(low, high)))
 
-    def _class_character(self) -> frozenset[str]:
+    def _range(self, low: CharacterSet, high: CharacterSet) -> range:
+        ends = []
+        for end in (low, high):
+            if len(end.characters) != 1 or end.is_negated:
+                raise self._error("the range is not valid")
+            ends.append(ord(next(iter(end.characters))))
+        if not 0 <= ends[1] - ends[0] < RANGE_CHARACTERS_MAX:
+            raise self._error("the range is not valid")
+        return range(ends[0], ends[1] + 1)
+
+    def _class_character(self) -> CharacterSet:
         character = self._peek()
         if not character:
             raise self._error("a ] is missing")
         self._position += 1
         if character != "\\":
-            return frozenset(character)
+            return _of(character)
         if not self._peek():
             raise self._error("the pattern ends with a \\")
         return self._escaped()
 
-    def _named_class(self) -> frozenset[str]:
+    def _named_class(self) -> CharacterSet:
         closing = self._pattern.find(":]", self._position)
         name = self._pattern[self._position + 2 : max(closing, 0)]
         characters = _NAMED_CLASSES.get(name.removeprefix("^"))
         if characters is None:
             raise self._error("there is no such named class")
         self._position = closing + 2
-        return _ALL - characters if name.startswith("^") else characters
+        return characters.negated if name.startswith("^") else characters
 
     # The nodes
 
@@ -421,7 +507,7 @@ class _Parser:
         self._nodes.append(_Node())
         return len(self._nodes) - 1
 
-    def _over(self, characters: frozenset[str]) -> Fragment:
+    def _over(self, characters: CharacterSet) -> Fragment:
         """Return a step over one of these characters."""
         first, last = self._node(), self._node()
         self._nodes[first].characters = self._with_case(characters)
@@ -434,14 +520,15 @@ class _Parser:
         self._nodes[first].targets.append(last)
         return first, last
 
-    def _with_case(self, characters: frozenset[str]) -> frozenset[str]:
+    def _with_case(self, characters: CharacterSet) -> CharacterSet:
         if not self._ignores_case:
             return characters
-        return frozenset(
-            cased
-            for character in characters
-            for cased in (character, character.lower(), character.upper())
+        cased = (
+            variant
+            for character in characters.characters
+            for variant in (character, character.lower(), character.upper())
         )
+        return CharacterSet(frozenset(cased), characters.is_negated)
 
     # The text
 
