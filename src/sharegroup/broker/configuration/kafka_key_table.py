@@ -291,8 +291,6 @@ NO_EFFECT = {
     "DescribeTopicPartitions limits its answers by itself.": """
     max.request.partition.size.limit INT 2000 1.. fixed
     """,
-    "Client telemetry (KIP-714) is not received.": """
-    """,
 }
 REMOVED = {
     "Kafka 4.0 removed this key.": """
