@@ -10,7 +10,6 @@ broker, for all listeners together.
 from __future__ import annotations
 
 import ipaddress
-import re
 from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import list_values
@@ -21,9 +20,10 @@ EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104  Named here to be ref
 LOOPBACK = "127.0.0.1"
 CONTROLLER = "CONTROLLER"
 
-_ADDRESS = re.compile(
-    r"([A-Za-z0-9._-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([A-Za-z0-9._-]*)):(\d{1,5})", re.ASCII
-)
+NO_HOST_CHARACTERS = frozenset(":/[]@ ")
+"""Characters of an address that is not a name, an IPv4 address or an IPv6 address in brackets."""
+PORT_MAX = 65_535
+
 _FORM = "NAME://host:port,..."
 
 
@@ -104,13 +104,18 @@ def _addresses(key: str, text: str) -> dict[str, tuple[str, int]]:
     """Return host and port by the name of the listener."""
     found: dict[str, tuple[str, int]] = {}
     for value in list_values(text):
-        match = _ADDRESS.fullmatch(value)
-        if match is None or int(match[4]) > 65_535:
+        name, separator, address = value.partition("://")
+        host, colon, port = address.rpartition(":")
+        is_bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if is_bracketed else host
+        is_port = port.isascii() and port.isdecimal() and int(port) <= PORT_MAX
+        is_host = is_bracketed or not set(host) & NO_HOST_CHARACTERS
+        if not (name and separator and colon and is_port and is_host):
             raise InvalidConfig(f"{key} must be {_FORM}, not {text[:200]!r}: see {value[:100]!r}")
-        name = match[1].upper()
+        name = name.upper()
         if name in found:
             raise InvalidConfig(f"{key}={text[:200]!r} has two listeners named {name}")
-        found[name] = match[2] or match[3] or "", int(match[4])
+        found[name] = host, int(port)
     return found
 
 

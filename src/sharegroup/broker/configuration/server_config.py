@@ -12,7 +12,8 @@ FETCH_BYTES_MAX = 4 * 1024 * 1024
 """Kafka's default is 55 MiB, but one read of that size holds the event loop for 30 ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without `__eq__`, which takes 0.3 ms of each start and nobody uses.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServerConfig:
     """Listeners, limits per connection, and settings of the whole broker."""
 
