@@ -275,8 +275,6 @@ NO_EFFECT = {
     group.streams.session.timeout.ms INT 45000 1.. fixed
     group.streams.task.offset.interval.ms INT 60000 1.. fixed internal
     """,
-    "The protocol of KIP-848 is not served; clients get an error.": """
-    """,
     "A partition is added to a transaction at once, so nothing is tried again.": """
     add.partitions.to.txn.retry.backoff.max.ms INT 100 0.. fixed
     add.partitions.to.txn.retry.backoff.ms INT 20 1.. fixed
