@@ -20,6 +20,7 @@ pytestmark = [
 ]
 CONFIGS = "kafka.admin.ConfigCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
 @pytest.fixture
@@ -64,6 +65,36 @@ def test_kafka_configs_sets_the_default_of_all_brokers(own_broker: str) -> None:
     configs(own_broker, "--alter", *default, "--add-config", f"{name}=500")
     printed = configs(own_broker, "--describe", *default)
     assert f"{name}=500 sensitive=false" in printed
+
+
+def test_kafka_configs_sets_keys_of_one_broker_and_of_all(own_broker: str) -> None:
+    """One key has no effect here, one has; both are dynamic in Kafka."""
+    this_broker = ["--entity-type", "brokers", "--entity-name", "1"]
+    default = ["--entity-type", "brokers", "--entity-default"]
+    configs(own_broker, "--alter", *default, "--add-config", "log.cleaner.threads=2")
+    configs(own_broker, "--alter", *this_broker, "--add-config", "max.connections.per.ip=500")
+    printed = configs(own_broker, "--describe", "--all", *this_broker)
+    lines = [line.strip() for line in printed.splitlines()]
+    assert (
+        "log.cleaner.threads=2 sensitive=false synonyms={"
+        "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=2, "
+        "DEFAULT_CONFIG:log.cleaner.threads=1}"
+    ) in lines
+    assert any(line.startswith("max.connections.per.ip=500 sensitive=false") for line in lines)
+    configs(own_broker, "--alter", *default, "--delete-config", "log.cleaner.threads")
+    assert "log.cleaner.threads" not in configs(own_broker, "--describe", *default)
+
+
+def test_kafka_configs_sets_the_compression_of_a_topic(own_broker: str) -> None:
+    topic = "packed"
+    created = ["--create", "--topic", topic, "--config", "compression.type=zstd"]
+    run_tool(TOPICS, "--bootstrap-server", own_broker, *created)
+    entity = ["--entity-type", "topics", "--entity-name", topic]
+    added = "compression.type=gzip,compression.gzip.level=9,min.insync.replicas=2"
+    configs(own_broker, "--alter", *entity, "--add-config", added)
+    printed = configs(own_broker, "--describe", *entity)
+    for pair in added.split(","):
+        assert f"{pair} sensitive=false" in printed
 
 
 def features(bootstrap: str, *arguments: str) -> str:
