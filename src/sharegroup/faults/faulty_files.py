@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from sharegroup.storage.disk.files import Buffer, RealFiles, SyncQueue
+from sharegroup.storage.disk.files import Buffer, DiskSpace, RealFiles, SyncQueue
 
 
 class FaultyFiles(RealFiles):
@@ -58,6 +58,12 @@ class FaultyFiles(RealFiles):
         self._room = 0
         super().write(fd, memoryview(buffer)[:fitting], position)  # As write(2) does.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def space(self, path: str) -> DiskSpace | None:
+        space = super().space(path)
+        if space is None or self._room is None:
+            return space
+        return DiskSpace(space.total_bytes, min(space.free_bytes, self._room))
 
     def sync(self, fd: int) -> None:
         self._fault()

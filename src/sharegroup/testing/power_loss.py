@@ -36,7 +36,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sharegroup.storage.disk.files import Buffer, Identity, SyncQueue
+from sharegroup.storage.disk.files import Buffer, DiskSpace, Identity, SyncQueue
 
 
 @dataclass(slots=True, eq=False)
@@ -259,6 +259,9 @@ class PowerLossDisk:
     def exists(self, path: str) -> bool:
         with self._lock:
             return self._find(path) is not None
+
+    def space(self, path: str) -> DiskSpace | None:  # noqa: ARG002  It has one volume, in memory.
+        return None
 
     def identity(self, file: int | str) -> Identity | None:
         with self._lock:

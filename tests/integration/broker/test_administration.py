@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,9 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
+from sharegroup.faults.faulty_files import FaultyFiles
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.apis import request_class
 from sharegroup.wire.convert import upgrade
 from sharegroup.wire.records import SimpleRecord, encode_batch
@@ -308,6 +311,37 @@ def test_older_clients_ask_for_operations_on_the_cluster_with_metadata(
         assert answer.cluster_authorized_operations == expected
 
     run(scenario, tmp_path)
+
+
+def test_space_of_the_volume_is_described(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer: Any = await broker.ask(log_dirs.DescribeLogDirsRequest(topics=()))
+        (directory,) = answer.results
+        usage = shutil.disk_usage(tmp_path)
+        assert directory.total_bytes == usage.total
+        assert 0 < directory.usable_bytes <= usage.total
+
+    run(scenario, tmp_path)
+
+
+def test_full_disk_has_no_usable_bytes_and_one_in_memory_no_size(tmp_path: Path) -> None:
+    async def usable(broker: Broker) -> int:
+        answer: Any = await broker.ask(log_dirs.DescribeLogDirsRequest(topics=()))
+        return int(answer.results[0].usable_bytes)
+
+    async def main() -> None:
+        disk = FaultyFiles()
+        broker = await Broker.start(disk, str(tmp_path / "data"))
+        disk.fill_up()
+        assert await usable(broker) == 0
+        disk.make_room()
+        assert await usable(broker) > 0
+        await broker.stop()
+        broker = await Broker.start(PowerLossDisk(seed=1))
+        assert await usable(broker) == -1
+        await broker.stop()
+
+    asyncio.run(main())
 
 
 async def change_level(

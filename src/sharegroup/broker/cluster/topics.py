@@ -40,6 +40,7 @@ from sharegroup.ids import LEADER_EPOCH, TopicId, TopicIdPartition, TopicName, t
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.storage.directory.journal import Journal
 from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.disk.files import DiskSpace
 from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.log.retention import Retention
@@ -133,6 +134,10 @@ class Topics:
     def read_ahead(self) -> ReadAhead:
         """The records that are read from the logs in advance."""
         return self._directory.read_ahead
+
+    def disk_space(self) -> DiskSpace | None:
+        """Return the space of the data directory's volume, or None if it is unknown."""
+        return self._directory.space()
 
     @property
     def event_count(self) -> int:

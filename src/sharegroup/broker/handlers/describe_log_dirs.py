@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): returns the size of each partition in the data directory, in bytes.
+"""DescribeLogDirs (35): returns the size of each partition and of the volume, in bytes.
 
 An unused partition has no files, and its size is 0.  As in Kafka, the response leaves out requested
 partitions that do not exist.
@@ -27,6 +27,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 from sharegroup.steps import STEP_MASK, Steps
 
+UNKNOWN = -1
 NO_LAG = i64(0)
 """The lag of every partition, because there are no replicas."""
 
@@ -40,10 +41,13 @@ def handle(
         if description.partitions:
             described.append(description)
         yield
+    space = parts.topics.disk_space()
     directory = DescribeLogDirsResult(
         error_code=ErrorCode.none,
         log_dir=os.path.abspath(parts.config.server.log_dirs.strip()),
         topics=tuple(described),
+        total_bytes=i64(UNKNOWN if space is None else space.total_bytes),
+        usable_bytes=i64(UNKNOWN if space is None else space.free_bytes),
     )
     return DescribeLogDirsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(directory,)

@@ -40,7 +40,7 @@ from sharegroup.storage.disk.directory_watch import (
     DirectoryLostError,
     DirectoryWatch,
 )
-from sharegroup.storage.disk.files import Files, RealFiles
+from sharegroup.storage.disk.files import DiskSpace, Files, RealFiles
 from sharegroup.storage.disk.folders import (
     DELETED_SUFFIX,
     folder_name,
@@ -159,6 +159,13 @@ class LogDirectory:
     def opened(self) -> OpenFiles:
         """The open files of all logs and journals."""
         return self._parts.opened
+
+    def space(self) -> DiskSpace | None:
+        """Return the space of the volume; None if it is unknown or cannot be read at present."""
+        try:
+            return self.files.space(self.path)
+        except OSError:
+            return None  # The volume may be gone; `lost` and failing writes tell of that.
 
     @property
     def producer_room(self) -> ProducerRoom:

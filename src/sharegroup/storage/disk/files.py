@@ -19,7 +19,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from sharegroup.storage.disk.kernel_syncs import KernelSyncs
 
@@ -29,6 +29,14 @@ T = TypeVar("T")
 
 Identity = tuple[int, int]
 """Device and inode, which together identify an existing file."""
+
+
+class DiskSpace(NamedTuple):
+    """The space of a volume; ``free_bytes`` are those that this process may use."""
+
+    total_bytes: int
+    free_bytes: int
+
 
 # Before Linux 5.8 syncfs succeeded even if data could not be written (ADR 0001).
 _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
@@ -105,6 +113,10 @@ class Files(Protocol):
 
     def identity(self, file: int | str) -> Identity | None:
         """Return the identity of the file at a descriptor or path, or None if there is none."""
+        ...
+
+    def space(self, path: str) -> DiskSpace | None:
+        """Return the space of the volume that holds ``path``; None if there is no such number."""
         ...
 
     def make_directory(self, path: str, *, parents: bool = True) -> None:
@@ -242,6 +254,10 @@ class RealFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
+
+    def space(self, path: str) -> DiskSpace | None:
+        status = os.statvfs(path)
+        return DiskSpace(status.f_frsize * status.f_blocks, status.f_frsize * status.f_bavail)
 
     def identity(self, file: int | str) -> Identity | None:
         try:
