@@ -36,6 +36,8 @@ ENTITY_TYPES = {
     "topics": ResourceType.TOPIC,
     "groups": ResourceType.GROUP,
     "brokers": ResourceType.BROKER,
+    "client-metrics": ResourceType.CLIENT_METRICS,
+    "broker-loggers": ResourceType.BROKER_LOGGER,
 }
 OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 """The commas that separate settings, as in ``a=1,b=[2,3]``; not those inside brackets."""
@@ -176,7 +178,7 @@ def alter(  # One option each.
     changes = [AlterConfig(key, value) for key, value in values.items()]
     changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted_keys]
     refuse_errors(ask(access, lambda admin: admin.incremental_alter_configs({resource: changes})))
-    resource_name = f"{resource.type.name.lower()} {resource.name or ALL_BROKERS}"
+    resource_name = f"{resource.type.name.lower().replace('_', ' ')} {resource.name or ALL_BROKERS}"
     done(f"changed {resource_name}", as_json=as_json, set=values, deleted=deleted_keys)
 
 
@@ -193,7 +195,7 @@ def _values(lists: Iterable[str]) -> dict[str, str]:
 def _resource(candidates: Iterable[tuple[ResourceType, str | None]]) -> ConfigResource:
     resources = [(kind, name) for kind, name in candidates if name is not None]
     if len(resources) != 1:
-        raise click.UsageError("give one of --topic, --group and --broker")
+        raise click.UsageError("give one of --topic, --group, --broker and --entity-type")
     ((kind, name),) = resources
     if kind is not ResourceType.BROKER:
         return ConfigResource(kind, name)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.integration.cli.conftest import Run
 
+ONE_RESOURCE = "give one of --topic, --group, --broker and --entity-type"
+
 
 def test_changed_group_config_is_described_until_it_is_deleted(run: Run) -> None:
     assert run("configs alter --group billing --set share.auto.offset.reset=earliest").code == 0
@@ -67,13 +69,39 @@ def test_options_of_kafka_configs_are_accepted(run: Run, tmp_path: Path) -> None
     assert run("configs --describe --broker-defaults").code == 0
 
 
+def test_client_metrics_and_log_levels_are_changed_by_their_entity_types(run: Run) -> None:
+    metrics = "--entity-type client-metrics --entity-name lag"
+    assert run(f"configs alter {metrics} --set metrics=* --set interval.ms=1000").code == 0
+    assert run(f"configs describe {metrics}").lines == [
+        ["NAME", "VALUE", "SOURCE"],
+        ["interval.ms", "1000", "client_metrics"],
+        ["metrics", "*", "client_metrics"],
+    ]
+    assert run(f"configs alter {metrics} --delete metrics,interval.ms").code == 0
+    loggers = "--entity-type broker-loggers --entity-name 1"
+    changed = run(f"configs alter {loggers} --set sharegroup.broker.jobs=DEBUG")
+    assert changed.out == "changed broker logger 1\n"
+    levels = run(f"configs describe {loggers}").lines
+    assert ["sharegroup.broker.jobs", "DEBUG", "dynamic_broker_logger"] in levels
+    assert run(f"configs alter {loggers} --delete sharegroup.broker.jobs").code == 0
+    elsewhere = run("configs describe --entity-type broker-loggers --entity-name 7")
+    assert elsewhere.code == 1
+    assert "broker '7' is not in the cluster" in elsewhere.err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("describe", "give one of --topic, --group and --broker"),
-        ("describe --topic a --group b", "give one of --topic, --group and --broker"),
+        ("describe", ONE_RESOURCE),
+        (
+            "describe --topic a --group b",
+            ONE_RESOURCE,
+        ),
         ("describe --entity-name a", "--entity-name and --entity-default need --entity-type"),
-        ("describe --entity-type groups", "give one of --topic, --group and --broker"),
+        (
+            "describe --entity-type groups",
+            ONE_RESOURCE,
+        ),
         ("describe --broker first", "'first': expected a node id or 'default'"),
         ("alter --group g", "nothing to change: give --set KEY=VALUE or --delete KEY"),
     ],

@@ -154,6 +154,10 @@ async def incremental_alter_configs(
     return by_item(changes, results, "resource")
 
 
+OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+"""The types of resources that only the broker that they name knows."""
+
+
 async def _by_node(
     cluster: Cluster,
     resources: Iterable[ConfigResource],
@@ -164,7 +168,7 @@ async def _by_node(
     brokers: list[ConfigResource] = []
     for resource in resources:
         # The empty broker name means the defaults of all brokers; any broker answers for it.
-        if resource.type is ResourceType.BROKER and resource.name != "":
+        if resource.type in OF_ONE_BROKER and resource.name != "":
             brokers.append(resource)
         else:
             parts[ANY_NODE].append(resource)
