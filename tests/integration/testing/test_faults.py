@@ -426,9 +426,11 @@ def test_consumer_goes_on_after_a_change_of_the_leader_epoch(b: TestBroker) -> N
     try:
         consumer.assign([TopicPartition("led", 0, 0)])
         assert [m.value() for m in consumer.consume(1, timeout=20)] == [b"one"]
+        validation = b.delay("OffsetForLeaderEpoch", 0, topic="led", times=None)
         assert b.bump_leader_epoch("led") == 1
         b.produce("led", "two")
         assert [m.value() for m in consumer.consume(1, timeout=20)] == [b"two"]
+        assert validation.count >= 1, "librdkafka asks whether its position is still valid"
     finally:
         consumer.close()
 
