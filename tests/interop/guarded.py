@@ -43,7 +43,12 @@ from tests.support.kafka_peer import KafkaPeer, free_ports
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
 HEADER = ("needs", "on", "name", "pattern")
-KINDS = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "cluster": ResourceType.BROKER}
+KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "cluster": ResourceType.BROKER,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+}
 CLUSTER = "kafka-cluster"
 USERS = 200
 WAIT_SECONDS = 30.0

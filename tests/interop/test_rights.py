@@ -15,6 +15,7 @@ from sharegroup.client import (
     AdminClient,
     AlterConfig,
     ConfigResource,
+    ConsumerGroupMetadata,
     NewTopic,
     OffsetSpec,
     Producer,
@@ -105,9 +106,23 @@ async def produce_without_numbers(visitor: Visitor) -> None:
     await produce(visitor, idempotent=False)
 
 
+async def transact(visitor: Visitor) -> None:
+    orders = visitor.prefix + "orders"
+    options = {**visitor.options, "transactional_id": visitor.prefix + "billing"}
+    member = ConsumerGroupMetadata(visitor.prefix + "audit")
+    async with (
+        asyncio.timeout(30),
+        Producer(**options) as producer,
+        producer.transaction() as transaction,
+    ):
+        await producer.send_and_wait(orders, b"three")
+        await transaction.send_offsets({TopicPartition(orders, 0): 1}, member)
+
+
 CLIENTS = {
     "A share consumer": [consume],
     "A producer, idempotent or not": [produce, produce_without_numbers],
+    "A producer with transactions that commits offsets of a consumer group": [transact],
 }
 
 

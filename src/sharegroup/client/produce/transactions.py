@@ -313,11 +313,12 @@ class Transactions:
         """Ask the coordinator until it answers; fail the state if a retry would not help."""
         kind = CoordinatorType.TRANSACTION if group_id is None else CoordinatorType.GROUP
         key = self.state.transactional_id if group_id is None else group_id
+        operation = WRITE_ID if group_id is None else "READ"
         backoff = self._cluster.backoff()
         while True:
             error = None
             try:
-                node_id = await self._cluster.coordinator(key, kind=kind, operation=WRITE_ID)
+                node_id = await self._cluster.coordinator(key, kind=kind, operation=operation)
                 connection = await self._cluster.connection(node_id)
                 response = await connection.request(message, version_max=version_max)
             except KafkaError as failure:
