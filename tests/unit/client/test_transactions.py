@@ -438,3 +438,14 @@ def test_impossible_offsets_are_refused_before_they_are_sent(offset: Any) -> Non
                 await transaction.send_offsets({T0: offset}, SHOP)
 
     assert play(scenario, Coordinator()) == ["init -1"]
+
+
+def test_the_time_of_each_kind_of_call_is_measured() -> None:
+    async def scenario(producer: Producer, _: Coordinator) -> None:
+        await committed(producer, _)
+        times = producer.metrics()["producer-metrics"]
+        for call in ("init", "commit", "send-offsets"):
+            assert times[f"txn-{call}-time-ns-total"] > 0
+        assert times["txn-abort-time-ns-total"] == 0
+
+    play(scenario, Coordinator())

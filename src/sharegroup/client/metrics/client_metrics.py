@@ -126,6 +126,18 @@ class ProducerMetrics:
         self.throttle_ms = metrics.summary(PRODUCER, "produce-throttle-time")
 
 
+class TransactionMetrics:
+    """The time that a program waits for calls of transactions, in nanoseconds as in Java."""
+
+    __slots__ = ("abort_ns", "commit_ns", "init_ns", "send_offsets_ns")
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.init_ns = metrics.counter(PRODUCER, "txn-init-time-ns")
+        self.commit_ns = metrics.counter(PRODUCER, "txn-commit-time-ns")
+        self.abort_ns = metrics.counter(PRODUCER, "txn-abort-time-ns")
+        self.send_offsets_ns = metrics.counter(PRODUCER, "txn-send-offsets-time-ns")
+
+
 NODE_SEPARATOR = "/"
 """Stands between a metric group and the node that its metrics are about (Kafka's tag node-id)."""
 

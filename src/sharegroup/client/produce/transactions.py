@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from sharegroup.backoff import Backoff
+from sharegroup.client.metrics.client_metrics import TransactionMetrics
 from sharegroup.client.net.cluster import Cluster, CoordinatorType
 from sharegroup.client.net.connection import Connection
 from sharegroup.client.produce import transaction_requests as requests
@@ -79,6 +81,13 @@ class Transactions:
         self._abort_batches = abort_batches
         self._operations: deque[_Operation] = deque()
         self._wake = asyncio.Event()
+        metrics = TransactionMetrics(cluster.metrics)
+        self._waited_ns = {
+            "init_transactions": metrics.init_ns,
+            "commit_transaction": metrics.commit_ns,
+            "abort_transaction": metrics.abort_ns,
+            "send_offsets_to_transaction": metrics.send_offsets_ns,
+        }
         self._unseen: _Operation | None = None
         """The end of a transaction whose outcome no caller has got yet."""
 
@@ -197,6 +206,7 @@ class Transactions:
 
     async def _wait(self, operation: _Operation, name: str) -> None:
         limit_ms = self._config.max_block_ms
+        began_ns = time.perf_counter_ns()
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 await asyncio.shield(operation.done)
@@ -205,6 +215,9 @@ class Transactions:
                 f"transactional_id {self.state.transactional_id!r}: {name} has no outcome after "
                 f"max_block_ms={limit_ms}; it goes on: call it again to wait for its outcome"
             ) from None
+        finally:
+            if name in self._waited_ns:
+                self._waited_ns[name].add(time.perf_counter_ns() - began_ns)
 
     # Requests.
 
