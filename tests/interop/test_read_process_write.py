@@ -1,8 +1,8 @@
 """Read, process, write with our Consumer and Producer: each input counts once, over a kill.
 
 Two workers of one group copy the records of a topic to another in transactions, with the offsets.
-The broker is killed in the middle.  A worker whose transaction fails begins again at the committed
-offsets, with a new consumer, as a program would after an error.
+The broker is killed in the middle, and every worker fails before each third commit.  It then begins
+again at the committed offsets, with a new consumer and a new producer, as a program would.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from tests.support.chosen_broker import RunningBroker, chosen, running
 PARTITIONS = 4
 INPUTS = 400
 WORKERS = 2
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 200
+FAILING = 3
+"""The number of a worker's transaction that fails before its commit."""
+
+
+class PlannedError(Exception):
+    """The error of a worker, before it commits."""
 
 
 @pytest.fixture
@@ -39,7 +45,8 @@ def broker_to_kill(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 async def copy(consumer: Consumer, producer: Producer, copied: asyncio.Event) -> None:
-    """Copy records in transactions until this task is cancelled or an error ends it."""
+    """Copy records in two transactions, and fail in the third."""
+    number = 0
     while True:
         records = await consumer.poll(timeout=1)
         if not records:
@@ -52,11 +59,14 @@ async def copy(consumer: Consumer, producer: Producer, copied: asyncio.Event) ->
                 for where, partition in records_by_partition(records).items()
             }
             await transaction.send_offsets(offsets, consumer.group_metadata())
+            number += 1
+            if number == FAILING:
+                raise PlannedError
         copied.set()
 
 
 async def work(number: int, options: Mapping[str, Any], copied: asyncio.Event) -> None:
-    """Copy for ever; after an error begin again at the committed offsets."""
+    """Copy until this task is cancelled; after an error begin again at the committed offsets."""
     servers: Any = {"bootstrap_servers": options["bootstrap_servers"]}
     while True:
         async with (
@@ -66,14 +76,14 @@ async def work(number: int, options: Mapping[str, Any], copied: asyncio.Event) -
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
                 isolation_level="read_committed",
-                max_poll_records=10,
+                max_poll_records=25,
                 **options,
             ) as consumer,
             Producer(transactional_id=f"copier-{number}", **servers) as producer,
         ):
             try:
                 await copy(consumer, producer, copied)
-            except (KafkaError, IllegalStateError):
+            except (KafkaError, IllegalStateError, PlannedError):
                 continue
 
 
