@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 
 from sharegroup.client import AlterConfig, ConfigResource, ResourceType
-from sharegroup.client.sync import AdminClient, Producer, ShareConsumer
+from sharegroup.client.sync import AdminClient, Consumer, Producer, ShareConsumer
 from sharegroup.errors import UnsupportedVersion
 from sharegroup.testing import TestBroker, run_broker
 from tests.support import kafka_tools
@@ -109,16 +109,19 @@ def test_metrics_of_our_own_clients_are_on_the_endpoint(
         ShareConsumer(
             "orders", group_id="billing", client_id="our-consumer", **options
         ) as consumer,
+        Consumer("orders", group_id="audit", client_id="our-plain-consumer", **options) as plain,
     ):
         producer.register_metric_for_subscription("shop", "carts", lambda: 17)
         producer.send_and_wait("orders", b"an apple")
         consumer.poll(timeout=1)
+        plain.poll(timeout=1)
         instance_id = producer.client_instance_id()
         wait_for(
             page, r'^kafka_client_producer_record_send_total\{.*client_id="our-producer".*\} 1'
         )
         wait_for(page, r'^kafka_client_shop_carts\{.*client_id="our-producer".*\} 17')
         wait_for(page, r'^kafka_client_consumer_share_coordinator_.*client_id="our-consumer"')
+        wait_for(page, r'^kafka_client_consumer_.*client_id="our-plain-consumer"')
         assert instance_id == producer.client_instance_id()
         with AdminClient(**options) as admin:
             assert admin.client_instance_id() not in (instance_id, consumer.client_instance_id())

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
+from uuid import UUID
 
 from sharegroup.client.consume.commit_order import CommitOrder
 from sharegroup.client.consume.consumer_record import ConsumerRecord
@@ -140,6 +141,27 @@ class Consumer:
         """The current value of every metric, by Kafka's metric group and name."""
         return self._tasks.cluster.metrics.read()
 
+    async def client_instance_id(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
+    ) -> UUID:
+        """Return the id that the cluster gives this client for its metrics (KIP-714).
+
+        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
+        cluster serves no telemetry.
+        """
+        return await self._tasks.telemetry.client_instance_id(timeout)
+
+    def register_metric_for_subscription(
+        self, group: str, name: str, read: Callable[[], float]
+    ) -> None:
+        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
+        self._tasks.cluster.metrics.gauge(group, name, read)
+
+    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
+        """Remove a metric of the application."""
+        self._tasks.cluster.metrics.remove_gauge(group, name)
+
     # Start and close.
 
     async def __aenter__(self) -> Self:
@@ -184,6 +206,7 @@ class Consumer:
                     await self._commits.finish()
                     await self._leave(commits=commit)
                     await self._tasks.fetcher.end_sessions()
+                    await self._tasks.telemetry.stop()
         except (TimeoutError, KafkaError) as error:
             log.warning(
                 "event=consumer.close_incomplete group=%s error=%r action='the membership ends "

@@ -23,6 +23,7 @@ from sharegroup.client.consume.topic_watch import TopicWatch
 from sharegroup.client.group.membership import new_member_id
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.client.settings.option_values import GroupProtocol
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
@@ -37,13 +38,12 @@ class ConsumerTasks:
     def __init__(self, config: ConsumerConfig, changed: Callable[[], None]) -> None:
         self.config = config
         self.cluster = Cluster(config)
+        self.telemetry = Telemetry(self.cluster, self._labels)
         self.states = PartitionStates(
             partition_bytes_max=config.max_partition_fetch_bytes, bytes_max=config.fetch_max_bytes
         )
         self.metrics = ConsumerMetrics(
-            self.cluster.metrics,
-            partitions=lambda: len(self.states),
-            lag_max=self.states.lag_max,
+            self.cluster.metrics, partitions=lambda: len(self.states), lag_max=self.states.lag_max
         )
         self.subscription = TopicSubscription()
         uses_epochs = config.group_protocol is GroupProtocol.CONSUMER
@@ -86,6 +86,16 @@ class ConsumerTasks:
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._background: list[asyncio.Task[None]] = []
+
+    def _labels(self) -> dict[str, str]:
+        """Return the labels of the consumer's metrics in telemetry, with Kafka's names."""
+        labels = {
+            "group_id": self.config.group_id,
+            "group_instance_id": self.config.group_instance_id,
+            "group_member_id": self.identity.member_id,
+            "client_rack": self.config.client_rack,
+        }
+        return {name: text for name, text in labels.items() if text}
 
     def _member(self) -> ClassicMember | ConsumerProtocolMember:
         config = self.config
@@ -145,6 +155,7 @@ class ConsumerTasks:
                 tasks.create_task(self.topics.run(), name="topics"),
                 tasks.create_task(self.lookup.run(), name="positions"),
                 tasks.create_task(self._watch_polls(), name="polls"),
+                tasks.create_task(self.telemetry.run(), name="telemetry"),
             ]
             self._ready.set()
             await self._stop.wait()

@@ -192,6 +192,11 @@ class Consumer(BlockingClient[consumer.Consumer]):
             return self._client.positions()
 
     start = blocking(consumer.Consumer.start)
+    client_instance_id = blocking(consumer.Consumer.client_instance_id)
+    register_metric_for_subscription = plain(consumer.Consumer.register_metric_for_subscription)
+    unregister_metric_from_subscription = plain(
+        consumer.Consumer.unregister_metric_from_subscription
+    )
     commit = blocking(consumer.Consumer.commit)
     committed = blocking(consumer.Consumer.committed)
     position = blocking(consumer.Consumer.position)
