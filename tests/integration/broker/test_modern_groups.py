@@ -33,7 +33,7 @@ from tests.integration.broker.test_consumer_group_requests import after_power_lo
 from tests.integration.broker.test_metrics import scrape
 
 NONE, NOT_COORDINATOR, UNKNOWN_MEMBER, UNSUPPORTED_VERSION = 0, 16, 25, 35
-NO_GROUP, TOO_LONG, INVALID_PATTERN = 69, 128, 128
+NO_GROUP, WRONG_PROTOCOL, INVALID_PATTERN = 69, 23, 128
 STREAMS_HEARTBEAT = 88
 SAFE_DOWNGRADE, UPGRADE = 2, 1
 
@@ -283,6 +283,24 @@ def test_upgrade_answers_the_requests_that_wait_for_the_classic_group() -> None:
         await broker.stop()
 
     run(scenario)
+
+
+def test_policy_forbids_migration() -> None:
+    async def scenario(disk: PowerLossDisk, broker: Broker) -> None:
+        old = RawMember(broker, "g")
+        await old.joined()
+        answer = await Member(broker).heartbeat("orders")
+        assert answer.error_code == NO_GROUP
+        assert "group.consumer.migration.policy" in answer.error_message
+        assert await old.heartbeat() == NONE
+        broker.clock.advance(10)  # The classic member is removed, so the group is empty.
+        member = await Member(broker).join("orders")
+        late = RawMember(broker, "g")
+        assert int((await late.join()).error_code) == WRONG_PROTOCOL
+        assert (await member.heartbeat()).error_code == NONE
+        await broker.stop()
+
+    run(scenario, group_consumer_migration_policy="disabled")
 
 
 @pytest.mark.parametrize("seed", range(6))
