@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec, ResourceType
 
 from tests.support import confluent_calls
-from tests.support.chosen_broker import LONG_WITH_A_JVM, RunningBroker, chosen, running
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, RunningBroker, chosen, running
 from tests.support.confluent_calls import WAIT_SECONDS_MAX, admin, configs, create_topic, offset
 from tests.support.kafka_applications import Application, streams_command, why_missing
 
@@ -37,6 +37,8 @@ REPARTITION = f"{APPLICATION}-words-repartition"
 CHANGELOG = f"{APPLICATION}-counts-changelog"
 COUNTED_SECONDS_MAX = 240.0
 PURGED_SECONDS_MAX = 30.0
+REFUSED_SECONDS_MAX = 30.0
+REFUSAL = "UnsupportedVersionException: The cluster does not support the STREAMS group protocol"
 
 
 def lines(count: int) -> Iterator[str]:
@@ -105,10 +107,11 @@ def broker_with_lines(folder: Path, count: int) -> Iterator[RunningBroker]:
         confluent_calls.admin.cache_clear()
 
 
-def word_count(broker: RunningBroker, folder: Path) -> Application:
+def word_count(broker: RunningBroker, folder: Path, protocol: str = "classic") -> Application:
     """A new process of the application, with the state directory of its predecessor."""
     arguments = (broker.bootstrap_servers, APPLICATION, str(folder / "state"), INPUT, OUTPUT)
-    return Application(streams_command("WordCount", *arguments), folder / "streams.log")
+    command = streams_command("WordCount", *arguments, protocol)
+    return Application(command, folder / "streams.log")
 
 
 def check_counted(output: Output, count: int) -> None:
@@ -173,3 +176,17 @@ def test_streams_counts_exactly_once_through_kills(tmp_path: Path) -> None:
             application.stop()
         output.close()
         check_counted(output, count)
+
+
+@LONG_WITH_A_JVM
+@pytest.mark.skipif(chosen() == KAFKA, reason="Kafka serves the protocol")
+def test_streams_protocol_is_refused_at_once(tmp_path: Path) -> None:
+    """KIP-1071 is not served; the application says so, and does not wait."""
+    with (
+        broker_with_lines(tmp_path, 500) as broker,
+        word_count(broker, tmp_path, "streams") as application,
+    ):
+        limit = time.monotonic() + REFUSED_SECONDS_MAX
+        while REFUSAL not in (found := application.log_tail()):
+            assert time.monotonic() < limit, found
+            time.sleep(0.1)

@@ -17,8 +17,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /**
  * Counts the words of a topic with Kafka Streams and exactly_once_v2.
  *
- * <p>Arguments: bootstrap servers, application id, state directory, input topic, output topic. The
- * words are grouped through a repartition topic; the counts are in a state store with a changelog
+ * <p>Arguments: bootstrap servers, application id, state directory, input topic, output topic and the
+ * protocol of its group. The words are grouped through a repartition topic; the counts are in a state store with a changelog
  * topic. Nothing is cached, so each word of the input is one record of the output, with the count up
  * to it. Each state of the application is a line on standard output; a signal ends it.
  */
@@ -62,6 +62,10 @@ public final class WordCount {
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         settings.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, 500);
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, arguments[5]);
+        if (arguments[5].equals("streams")) {
+            return settings;
+        }
         // A killed instance is noticed sooner than after the 45 seconds of the default.
         settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6_000);
         settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 1_000);
