@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import OffsetSpec
 
 from tests.interop.foreign_clients import LEAVES_SOCKETS
@@ -26,11 +35,11 @@ from tests.interop.transactors import (
 )
 from tests.support import confluent_calls, kafka_tools
 from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, RunningBroker, chosen, running
-from tests.support.confluent_calls import create_topic, offset, produce
+from tests.support.confluent_calls import admin, create_topic, offset, produce
 from tests.support.kafka_tools import SCRIPTS, run_tool
 
 pytestmark = LEAVES_SOCKETS
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 TIMEOUT_MS = 2_000
 PARTITIONS = 3
 NO_OFFSET = -1001
@@ -71,6 +80,17 @@ def producers(client: str, bootstrap: str) -> Iterator[Transactors]:
         yield opened
 
 
+def check_committed(bootstrap: str, topic: str, expected: list[bytes], partitions: int = 1) -> None:
+    """The committed records of the partitions are these, as soon as the markers are written.
+
+    A commit is answered when it is decided, which is before.
+    """
+    limit = time.monotonic() + WAIT_SECONDS
+    while (found := committed(bootstrap, topic, partitions)) != expected:
+        assert set(found) <= set(expected), "no record of an aborted transaction"
+        assert time.monotonic() < limit, f"committed are {found}, expected {expected}"
+
+
 def committed(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
     """The committed records of the partitions, sorted, up to their last stable offsets."""
     consumer = Consumer(
@@ -103,21 +123,22 @@ def committed(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
         consumer.close()
 
 
-def wait_until_stable(bootstrap: str, topic: str, end: int) -> None:
+def wait_until_stable(bootstrap: str, topic: str, end: int, partition: int = 0) -> None:
     """Return when no open transaction is below the end offset."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_committed"}
     )
     limit = time.monotonic() + WAIT_SECONDS
     try:
-        while (found := stable_offset(consumer, topic)) < end:
+        while (found := stable_offset(consumer, topic, partition)) < end:
             assert time.monotonic() < limit, f"the last stable offset is {found}, expected {end}"
     finally:
         consumer.close()
 
 
-def stable_offset(consumer: Consumer, topic: str) -> int:
-    found: int = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_SECONDS)[1]
+def stable_offset(consumer: Consumer, topic: str, partition: int) -> int:
+    where = TopicPartition(topic, partition)
+    found: int = consumer.get_watermark_offsets(where, timeout=WAIT_SECONDS)[1]
     return found
 
 
@@ -153,14 +174,17 @@ def test_transaction_is_committed_or_aborted_in_all_partitions(
         producer.flush()
         producer.commit() if number % 2 == 0 else producer.abort()
     producer.close()
-    assert committed(bootstrap, topic, PARTITIONS) == [
+    values = [
         f"committed-{number}-{partition}".encode()
         for number in (0, 2, 4)
         for partition in range(PARTITIONS)
     ]
-    assert committed(bootstrap, other) == [b"committed-0", b"committed-2", b"committed-4"]
-    ends = [offset(bootstrap, topic, OffsetSpec.latest(), number) for number in range(PARTITIONS)]
-    assert ends == [12] * PARTITIONS, "six records and six markers"
+    check_committed(bootstrap, topic, values, PARTITIONS)
+    check_committed(bootstrap, other, [b"committed-0", b"committed-2", b"committed-4"])
+    for partition in range(PARTITIONS):
+        # Six records and six markers.
+        wait_until_stable(bootstrap, topic, 12, partition)
+        assert offset(bootstrap, topic, OffsetSpec.latest(), partition) == 12
 
 
 def test_offset_of_a_group_is_committed_with_the_transaction(
@@ -182,7 +206,7 @@ def test_offset_of_a_group_is_committed_with_the_transaction(
     producer.send_offset(group, topic, 0, 9)
     producer.commit()
     assert group_offset(bootstrap, group, topic) == 9
-    assert committed(bootstrap, topic) == [b"second"]
+    check_committed(bootstrap, topic, [b"second"])
     producer.close()
 
 
@@ -200,7 +224,7 @@ def test_second_producer_fences_the_first_and_aborts_its_transaction(
     second.begin()
     write(second, topic, b"of the second")
     second.commit()
-    assert committed(bootstrap, topic) == [b"of the second"]
+    check_committed(bootstrap, topic, [b"of the second"])
     first.close()
     second.close()
 
@@ -241,7 +265,7 @@ def test_transaction_that_takes_too_long_is_aborted(own: OwnBroker) -> None:
     producer = own.producers.open(own.topic, timeout_ms=TIMEOUT_MS)
     producer.begin()
     write(producer, own.topic, b"too late")
-    assert committed(own.bootstrap, own.topic) == []
+    check_committed(own.bootstrap, own.topic, [])
     wait_until_stable(own.bootstrap, own.topic, 2)
     with pytest.raises(TransactionRefused):
         producer.commit()
@@ -249,7 +273,7 @@ def test_transaction_that_takes_too_long_is_aborted(own: OwnBroker) -> None:
     successor.begin()
     write(successor, own.topic, b"in time")
     successor.commit()
-    assert committed(own.bootstrap, own.topic) == [b"in time"]
+    check_committed(own.bootstrap, own.topic, [b"in time"])
     producer.close()
     successor.close()
 
@@ -264,7 +288,7 @@ def test_transaction_survives_a_crash_of_the_broker(own: OwnBroker) -> None:
     write(producer, own.topic, b"after the crash")
     producer.commit()
     own.restart()
-    assert committed(own.bootstrap, own.topic) == [b"after the crash", b"before the crash"]
+    check_committed(own.bootstrap, own.topic, [b"after the crash", b"before the crash"])
     producer.begin()
     write(producer, own.topic, b"aborted")
     own.restart()
@@ -272,9 +296,9 @@ def test_transaction_survives_a_crash_of_the_broker(own: OwnBroker) -> None:
     producer.begin()
     write(producer, own.topic, b"at the end")
     producer.commit()
-    assert committed(own.bootstrap, own.topic) == [
-        *(b"after the crash", b"at the end", b"before the crash")
-    ]
+    check_committed(
+        own.bootstrap, own.topic, [*(b"after the crash", b"at the end", b"before the crash")]
+    )
     producer.close()
 
 
@@ -287,7 +311,7 @@ def test_open_transaction_times_out_after_a_crash(own: OwnBroker) -> None:
     own.restart()
     produce(own.bootstrap, own.topic, [b"plain"])
     wait_until_stable(own.bootstrap, own.topic, 3)
-    assert committed(own.bootstrap, own.topic) == [b"plain"]
+    check_committed(own.bootstrap, own.topic, [b"plain"])
     producer.close()
 
 
@@ -326,9 +350,7 @@ def test_transactions_work_with_each_version_of_the_protocol(
         write(producer, own.topic, b"aborted")
         producer.abort()
         producer.close()
-    assert committed(own.bootstrap, own.topic) == [
-        *(b"committed 0", b"committed 1", b"committed 2")
-    ]
+    check_committed(own.bootstrap, own.topic, [*(b"committed 0", b"committed 1", b"committed 2")])
     has_its_own = version == 2 and client in KNOW_VERSION_2
     assert epochs == ([1, 2, 3] if has_its_own else [0, 0, 0])
 
@@ -342,9 +364,16 @@ def producer_epoch(bootstrap: str, transactional_id: str) -> int:
     return int(dict(zip(names, values, strict=True))["ProducerEpoch"])
 
 
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+"""The protocols of consumer groups; the second one is KIP-848."""
+
+
 @LONG_WITH_A_JVM
 @skipped(why_no_go())
-def test_franz_go_copies_a_topic_exactly_once(bootstrap: str, topic: str, group: str) -> None:
+@PROTOCOLS
+def test_franz_go_copies_a_topic_exactly_once(
+    bootstrap: str, topic: str, group: str, protocol: str
+) -> None:
     """Its GroupTransactSession reads in a group, writes and commits the offsets, ten at a time."""
     values = [b"record-%02d" % number for number in range(95)]
     create_topic(bootstrap, topic)
@@ -352,6 +381,82 @@ def test_franz_go_copies_a_topic_exactly_once(bootstrap: str, topic: str, group:
     produce(bootstrap, topic, values)
     with transactors("franz-go", bootstrap) as producers:
         assert isinstance(producers, LineTransactors)
-        producers.command(topic, "copy", group, topic, f"{topic}.copy", len(values))
-    assert committed(bootstrap, f"{topic}.copy") == values
+        producers.command(topic, "copy", protocol, group, topic, f"{topic}.copy", len(values))
+    check_committed(bootstrap, f"{topic}.copy", values)
+    assert group_offset(bootstrap, group, topic) == len(values)
+    described = admin(bootstrap).describe_consumer_groups([group])[group].result(WAIT_SECONDS)
+    expected = ConsumerGroupType.CONSUMER if protocol == "consumer" else ConsumerGroupType.CLASSIC
+    assert described.type == expected
+
+
+class Copier:
+    """One step of a copy with confluent's clients: read in a group, write, commit both."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, protocol: str, name: str) -> None:
+        self._topic = topic
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+        self.consumer.subscribe([topic])
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}.{name}"}
+        self.producer = Producer(settings)
+        self.producer.init_transactions(WAIT_SECONDS)
+
+    def read(self, count: int) -> list[Message]:
+        messages: list[Message] = []
+        limit = time.monotonic() + WAIT_SECONDS
+        while len(messages) < count:
+            assert time.monotonic() < limit, f"{len(messages)} of {count} records"
+            read = self.consumer.consume(count - len(messages), 0.2)
+            messages += [message for message in read if message.error() is None]
+        return messages
+
+    def write(self, messages: list[Message]) -> None:
+        """Write the records and send the position of the consumer, in a new transaction."""
+        self.producer.begin_transaction()
+        for message in messages:
+            self.producer.produce(f"{self._topic}.copy", message.value(), partition=0)
+        self.producer.send_offsets_to_transaction(
+            self.consumer.position(self.consumer.assignment()),
+            self.consumer.consumer_group_metadata(),
+            WAIT_SECONDS,
+        )
+
+
+@PROTOCOLS
+def test_member_that_lost_its_partitions_cannot_commit_their_offsets(
+    bootstrap: str, topic: str, group: str, protocol: str
+) -> None:
+    """The first member reads, and is believed dead when it writes; another has read the same.
+
+    Both protocols fence it by the metadata of its group, without a common transactional id.
+    """
+    values = [b"record-%02d" % number for number in range(20)]
+    create_topic(bootstrap, topic)
+    create_topic(bootstrap, f"{topic}.copy")
+    produce(bootstrap, topic, values)
+    first = Copier(bootstrap, topic, group, protocol, "first")
+    messages = first.read(10)
+    stale = first.consumer.consumer_group_metadata()
+    position = first.consumer.position(first.consumer.assignment())
+    first.consumer.close()
+    second = Copier(bootstrap, topic, group, protocol, "second")
+    second.write(second.read(20))
+    second.producer.commit_transaction(WAIT_SECONDS)
+    first.producer.begin_transaction()
+    for message in messages:
+        first.producer.produce(f"{topic}.copy", message.value(), partition=0)
+    with pytest.raises(KafkaException) as refused:
+        first.producer.send_offsets_to_transaction(position, stale, WAIT_SECONDS)
+    assert refused.value.args[0].txn_requires_abort()
+    first.producer.abort_transaction(WAIT_SECONDS)
+    second.consumer.close()
+    check_committed(bootstrap, f"{topic}.copy", values)
     assert group_offset(bootstrap, group, topic) == len(values)

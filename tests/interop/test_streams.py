@@ -107,9 +107,11 @@ def broker_with_lines(folder: Path, count: int) -> Iterator[RunningBroker]:
         confluent_calls.admin.cache_clear()
 
 
-def word_count(broker: RunningBroker, folder: Path, protocol: str = "classic") -> Application:
+def word_count(
+    broker: RunningBroker, folder: Path, *, state: str = "state", protocol: str = "classic"
+) -> Application:
     """A new process of the application, with the state directory of its predecessor."""
-    arguments = (broker.bootstrap_servers, APPLICATION, str(folder / "state"), INPUT, OUTPUT)
+    arguments = (broker.bootstrap_servers, APPLICATION, str(folder / state), INPUT, OUTPUT)
     command = streams_command("WordCount", *arguments, protocol)
     return Application(command, folder / "streams.log")
 
@@ -156,7 +158,10 @@ def test_streams_counts_exactly_once_and_its_topics_have_their_settings(tmp_path
 
 @LONG_WITH_A_JVM
 def test_streams_counts_exactly_once_through_kills(tmp_path: Path) -> None:
-    """The application is killed twice, the second time with its local state; the broker once."""
+    """The application is killed twice, the second time with its local state; the broker once.
+
+    From the first kill on there are two instances, which share the partitions.
+    """
     count = 200_000
     total = sum(occurrences(count).values())
     with broker_with_lines(tmp_path, count) as broker:
@@ -164,16 +169,18 @@ def test_streams_counts_exactly_once_through_kills(tmp_path: Path) -> None:
         with word_count(broker, tmp_path) as application:
             output.read_until(total // 10, application)
             application.kill()
-        with word_count(broker, tmp_path) as application:
-            output.read_until(total * 3 // 10, application)
-            broker.kill()
-            broker.start()
-            output.read_until(total * 6 // 10, application)
-            application.kill()
-        shutil.rmtree(tmp_path / "state")
-        with word_count(broker, tmp_path) as application:
-            output.read_until(total, application)
-            application.stop()
+        with word_count(broker, tmp_path, state="other-state") as other:
+            with word_count(broker, tmp_path) as application:
+                output.read_until(total * 3 // 10, application)
+                broker.kill()
+                broker.start()
+                output.read_until(total * 6 // 10, application)
+                application.kill()
+            shutil.rmtree(tmp_path / "state")
+            with word_count(broker, tmp_path) as application:
+                output.read_until(total, application)
+                application.stop()
+            other.stop()
         output.close()
         check_counted(output, count)
 
@@ -184,7 +191,7 @@ def test_streams_protocol_is_refused_at_once(tmp_path: Path) -> None:
     """KIP-1071 is not served; the application says so, and does not wait."""
     with (
         broker_with_lines(tmp_path, 500) as broker,
-        word_count(broker, tmp_path, "streams") as application,
+        word_count(broker, tmp_path, protocol="streams") as application,
     ):
         limit = time.monotonic() + REFUSED_SECONDS_MAX
         while REFUSAL not in (found := application.log_tail()):

@@ -108,12 +108,17 @@ func (all transactor) open(ctx context.Context, name, id, timeoutMs string) erro
 
 // copy reads a topic in a consumer group and writes its records to another one, ten in a transaction.
 func (all transactor) copy(ctx context.Context, id string, arguments []string) error {
-	group, from, to := arguments[0], arguments[1], arguments[2]
-	count, err := strconv.Atoi(arguments[3])
+	protocol, group, from, to := arguments[0], arguments[1], arguments[2], arguments[3]
+	count, err := strconv.Atoi(arguments[4])
 	if err != nil {
 		return err
 	}
+	balancer := kgo.Balancers(kgo.CooperativeStickyBalancer())
+	if protocol == "consumer" {
+		balancer = kgo.ServerSideBalancer()
+	}
 	session, err := kgo.NewGroupTransactSession(
+		balancer,
 		kgo.SeedBrokers(all.bootstrap),
 		kgo.TransactionalID(id),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
