@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from sharegroup.ids import transaction_state_partition
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.confluent_calls import create_topic, end_offset
-from tests.support.kafka_tools import SCRIPTS, formatted, run_tool, why_missing
+from tests.support.kafka_tools import SCRIPTS, formatted, run_tool, tools, why_missing
 
 pytestmark = [
     pytest.mark.kafka,
@@ -73,6 +73,18 @@ def test_kafka_transactions_lists_and_describes_a_transaction(bootstrap: str, to
     assert closed["CurrentTransactionStartOffset"] == "None"
     (described,) = transactions(bootstrap, "describe", "--transactional-id", topic)
     assert described["TransactionState"] in ("PrepareCommit", "CompleteCommit")
+
+
+def test_kafka_transactions_lists_the_ids_that_match_a_pattern(bootstrap: str, topic: str) -> None:
+    opened = [transactional(bootstrap, f"{topic}/{name}") for name in ("eu-1", "eu-2", "asia")]
+    listed = transactions(bootstrap, "list", "--transactional-id-pattern", f"{topic}/(eu|us)-\\d")
+    assert sorted(row["TransactionalId"] for row in listed) == [f"{topic}/eu-1", f"{topic}/eu-2"]
+    assert len(opened) == 3
+    done = tools().run(
+        *(TRANSACTIONS, "--bootstrap-server", bootstrap),
+        *("list", "--transactional-id-pattern", "(eu"),
+    )
+    assert done.code == 1
 
 
 def test_kafka_transactions_aborts_a_transaction_in_a_partition(bootstrap: str, topic: str) -> None:
