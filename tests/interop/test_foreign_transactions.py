@@ -287,8 +287,12 @@ def test_transaction_survives_a_crash_of_the_broker(own: OwnBroker) -> None:
     own.restart()
     write(producer, own.topic, b"after the crash")
     producer.commit()
+    values = [b"after the crash", b"before the crash"]
+    if chosen() == KAFKA:
+        # Kafka 4.4.0 sometimes writes the markers more than a minute after such a crash.
+        check_committed(own.bootstrap, own.topic, values)
     own.restart()
-    check_committed(own.bootstrap, own.topic, [b"after the crash", b"before the crash"])
+    check_committed(own.bootstrap, own.topic, values)
     producer.begin()
     write(producer, own.topic, b"aborted")
     own.restart()

@@ -19,10 +19,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec, ResourceType
 
-from tests.support import confluent_calls
+from tests.support import confluent_calls, kafka_tools
 from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, RunningBroker, chosen, running
 from tests.support.confluent_calls import WAIT_SECONDS_MAX, admin, configs, create_topic, offset
 from tests.support.kafka_applications import Application, streams_command, why_missing
+from tests.support.kafka_tools import SCRIPTS, run_tool
 
 pytestmark = [
     pytest.mark.kafka,
@@ -183,6 +184,35 @@ def test_streams_counts_exactly_once_through_kills(tmp_path: Path) -> None:
             other.stop()
         output.close()
         check_counted(output, count)
+
+
+@LONG_WITH_A_JVM
+@pytest.mark.skipif(kafka_tools.why_missing() is not None, reason=str(kafka_tools.why_missing()))
+def test_streams_counts_anew_after_a_reset(tmp_path: Path) -> None:
+    """The reset tool moves the offsets of the group and deletes the internal topics."""
+    count = 1_000
+    total = sum(occurrences(count).values())
+    with broker_with_lines(tmp_path, count) as broker:
+        output = Output(broker.bootstrap_servers)
+        with word_count(broker, tmp_path) as application:
+            output.read_until(total, application)
+            application.stop()
+        run_tool(
+            SCRIPTS["kafka-streams-application-reset"],
+            *("--bootstrap-server", broker.bootstrap_servers, "--application-id", APPLICATION),
+            *("--input-topics", INPUT, "--force"),
+        )
+        topics = admin(broker.bootstrap_servers).list_topics(timeout=WAIT_SECONDS_MAX).topics
+        assert {REPARTITION, CHANGELOG}.isdisjoint(topics)
+        shutil.rmtree(tmp_path / "state")
+        with word_count(broker, tmp_path) as application:
+            output.read_until(2 * total, application)
+            application.stop()
+        output.close()
+        expected = occurrences(count)
+        assert output.counts == {
+            word: 2 * list(range(1, times + 1)) for word, times in expected.items()
+        }
 
 
 @LONG_WITH_A_JVM
