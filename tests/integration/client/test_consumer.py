@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from itertools import count
 from typing import Any
 
@@ -343,7 +343,8 @@ def test_member_that_does_not_poll_leaves_and_comes_back(
         async with stage.member(**options, enable_auto_commit=False) as member:
             member.subscribe(stage.topic, listener=noted)
             assert values(await read(member, 1)) == [b"a"]
-            await until(lambda: any("event=consumer.left" in text for text in caplog.messages))
+            await until(lambda: member.group_metadata().generation_id == -1)
+            assert any("event=consumer.left" in text for text in caplog.messages)
             with pytest.raises(CommitFailedError, match="not a member"):
                 await member.commit()
             options["max_poll_interval_ms"] = 300_000
@@ -512,6 +513,46 @@ def test_committed_records_alone(broker: RunningBroker) -> None:
                     assert batch is not None
                     found += batch.column("value").to_pylist()
                 assert found == [b"bb", b"dd", b"behind"]
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_offsets_are_committed_in_the_transaction_of_a_producer(
+    broker: RunningBroker, protocol: str
+) -> None:
+    """Read, process, write; an aborted transaction leaves the offsets, too."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"a", b"b")
+        output = f"{stage.topic}-out"
+        await stage.create(1, output)
+        options = {"group_protocol": protocol, "enable_auto_commit": False}
+        async with (
+            Producer(
+                bootstrap_servers=stage.bootstrap_servers, transactional_id=stage.group
+            ) as producer,
+            stage.member(stage.topic, **options) as member,
+        ):
+            assert values(await read(member, 2)) == [b"a", b"b"]
+            for value, fails in ((b"lost", True), (b"kept", False)):
+                with pytest.raises(ValueError, match="broken") if fails else nullcontext():
+                    await process(producer, member, output, value, fails=fails)
+            committed = (await member.committed())[stage.at(0)]
+            assert committed is not None
+            assert committed.offset == 2
+        async with stage.member(group_id=None, isolation_level="read_committed") as reader:
+            reader.assign([TopicPartition(output, 0)])
+            assert values(await read(reader, 1)) == [b"kept"]
+
+    async def process(
+        producer: Producer, member: Consumer, output: str, value: bytes, *, fails: bool
+    ) -> None:
+        async with producer.transaction() as transaction:
+            await producer.send(output, value)
+            await transaction.send_offsets(member.positions(), member.group_metadata())
+            if fails:
+                raise ValueError("broken")
 
     play(broker, scenario, partitions=1)
 

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 from kio.schema.fetch.v18 import response as fetch
 from kio.schema.list_offsets.v11 import response as list_offsets
 from kio.schema.metadata.v13 import response as metadata
+from kio.static.primitive import i32, i64
 
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ReadingConfig
@@ -64,6 +66,10 @@ class Log:
     high_watermark: int = 0
     leader: int = 1
     epoch: int = 4
+    follower: int | None = None
+    """The broker that the leader names to consumers, and that answers fetches, too."""
+    diverging_from: int | None = None
+    """Where the leader's log differs from what a consumer has fetched; told in one answer."""
     lie: bytes | None = None
     """The records of every fetch, in place of the batches."""
 
@@ -174,12 +180,21 @@ class Connection:
             partitions = []
             for wanted in topic.partitions:
                 log = self._brokers.logs[wanted.partition]
-                error = code or self._refusal(log, wanted.current_leader_epoch)
+                error = code
+                if self._node != log.follower:
+                    error = code or self._refusal(log, wanted.current_leader_epoch)
                 if not error and topic.topic_id != self._brokers.topic_id:
                     error = UnknownTopicId.code
-                if not error and not log.start <= wanted.fetch_offset <= log.high_watermark:
+                diverging = fetch.EpochEndOffset()
+                if not error and log.diverging_from is not None and wanted.last_fetched_epoch >= 0:
+                    diverging = fetch.EpochEndOffset(
+                        epoch=i32(log.epoch), end_offset=i64(log.diverging_from)
+                    )
+                    log.diverging_from = None
+                elif not error and not log.start <= wanted.fetch_offset <= log.high_watermark:
                     error = OffsetOutOfRange.code
-                records = b"" if error else self._read(log, wanted, room)
+                sends = log.follower in (None, self._node) and diverging.end_offset < 0
+                records = self._read(log, wanted, room) if sends and not error else b""
                 room -= len(records)
                 partitions.append(
                     made(
@@ -187,6 +202,8 @@ class Connection:
                         partition_index=wanted.partition,
                         error_code=error,
                         high_watermark=-1 if error else log.high_watermark,
+                        diverging_epoch=diverging,
+                        preferred_read_replica=-1 if sends or error else log.follower or -1,
                         aborted_transactions=None,
                         records=records,
                     )
@@ -198,7 +215,12 @@ class Connection:
                     partitions=tuple(partitions),
                 )
             )
-        return made(fetch.FetchResponse, throttle_time=None, error_code=0, responses=tuple(topics))
+        return made(
+            fetch.FetchResponse,
+            throttle_time=timedelta(0),
+            error_code=0,
+            responses=tuple(topics),
+        )
 
     def _read(self, log: Log, wanted: Any, room: int) -> bytes:
         if log.lie is not None:

@@ -33,11 +33,17 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerTasks:
-    """Runs the background tasks of one plain consumer."""
+    """Runs the background tasks of one plain consumer; tests replace ``cluster``."""
 
-    def __init__(self, config: ConsumerConfig, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        changed: Callable[[], None],
+        *,
+        cluster: Cluster | None = None,
+    ) -> None:
         self.config = config
-        self.cluster = Cluster(config)
+        self.cluster = Cluster(config) if cluster is None else cluster
         self.telemetry = Telemetry(self.cluster, self._labels)
         self.states = PartitionStates(
             partition_bytes_max=config.max_partition_fetch_bytes, bytes_max=config.fetch_max_bytes
@@ -46,20 +52,12 @@ class ConsumerTasks:
             self.cluster.metrics, partitions=lambda: len(self.states), lag_max=self.states.lag_max
         )
         self.subscription = TopicSubscription()
-        uses_epochs = config.group_protocol is GroupProtocol.CONSUMER
-        self.identity = MemberIdentity(
-            member_id=new_member_id() if uses_epochs else "",
-            instance_id=config.group_instance_id,
-            has_member_epoch=uses_epochs,
-        )
+        self.identity = _identity(config)
         self._changed = changed
         self.handover = Handover(changed)
         self.topics = TopicWatch(self.cluster, changed=self._topics_changed)
-        self.commits = (
-            None
-            if config.group_id is None
-            else OffsetCommits(self.cluster, config.group_id, self.identity, self.metrics)
-        )
+        self.commits: OffsetCommits | None = None
+        self.member: ClassicMember | ConsumerProtocolMember | None = None
         self.fetcher = Fetcher(
             self.cluster,
             config,
@@ -75,7 +73,9 @@ class ConsumerTasks:
             read_committed=self._read_committed,
             changed=self._positions_changed,
         )
-        self.member = self._member() if config.group_id is not None else None
+        if config.group_id is not None:
+            self.commits = OffsetCommits(self.cluster, config.group_id, self.identity, self.metrics)
+            self.member = self._member()
         self.polled_at: float | None = None
         """The end of the last poll; None during a poll, and when polls are not watched."""
         self.left_unpolled = False
@@ -269,3 +269,13 @@ class ConsumerTasks:
             await self.leave()
         except KafkaError as error:
             log.info("event=consumer.leave_failed group=%s error=%s", self.config.group_id, error)
+
+
+def _identity(config: ConsumerConfig) -> MemberIdentity:
+    """Return the identity of a member that has not joined; a classic one gets its id later."""
+    has_member_epoch = config.group_protocol is GroupProtocol.CONSUMER
+    return MemberIdentity(
+        member_id=new_member_id() if has_member_epoch else "",
+        instance_id=config.group_instance_id,
+        has_member_epoch=has_member_epoch,
+    )

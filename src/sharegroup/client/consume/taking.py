@@ -6,7 +6,7 @@ the next poll raises the error.  The position stays at that record, so a seek ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sharegroup.client.consume.consumer_record import (
     ConsumerRecord,
@@ -78,11 +78,13 @@ def _deserialized(
     is_raw = config.on_deserialization_error is OnUnreadableRecord.RAW
     done: list[ConsumerRecord] = []
     for record in records:
+        sizes = _size(record.key), _size(record.value)
         try:
             key = _read(record, "key", record.key, config.key_deserializer)
             record.value = _read(record, "value", record.value, config.value_deserializer)
             # The key is set last, because after an error both key and value must be bytes.
             record.key = key
+            record._sizes = sizes
         except RecordDeserializationError as error:
             if not is_raw:
                 return done, error
@@ -100,7 +102,16 @@ def _deserialized(
     return done, None
 
 
-def _read(record: ConsumerRecord, field: str, raw: bytes | None, read: Deserializer | None) -> Any:
+def _size(content: bytes | None) -> int | None:
+    return None if content is None else len(content)
+
+
+def _read(
+    record: ConsumerRecord,
+    field: Literal["key", "value"],
+    raw: bytes | None,
+    read: Deserializer | None,
+) -> Any:
     if read is None or raw is None:
         return raw
     try:

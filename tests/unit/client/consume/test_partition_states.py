@@ -152,6 +152,8 @@ def test_raw_returns_the_record_with_its_bytes() -> None:
     fill(made, P0, batch(0, b"a", b"bad", b"c"))
     first, unreadable, last = take_records(made, config, 9)
     assert (first.value, unreadable.value, last.value) == (b"A", b"bad", b"C")
+    assert (first.serialized_value_size, unreadable.serialized_value_size) == (1, 3)
+    assert first.serialized_key_size is None
     assert isinstance(unreadable, UnreadableConsumerRecord)
     assert "no such order" in str(unreadable.error)
     assert isinstance(first, ConsumerRecord)
