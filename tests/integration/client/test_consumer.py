@@ -28,30 +28,24 @@ from sharegroup.client import (
     sync,
 )
 from sharegroup.errors import InvalidRegularExpression, OffsetOutOfRange
-from sharegroup.wire.apis import APIS
-from tests.support.chosen_broker import OURS, RunningBroker, chosen, running
+from tests.support.chosen_broker import RunningBroker, chosen, running
 
-CONSUMER_GROUP_DESCRIBE = 69
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
-OF_KAFKA = {
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.min.session.timeout.ms": "1000",
 }
-HAS_CONSUMER_PROTOCOL = chosen() != OURS or CONSUMER_GROUP_DESCRIBE in APIS
-NEEDS_CONSUMER_PROTOCOL = pytest.mark.skipif(
-    not HAS_CONSUMER_PROTOCOL, reason="our broker does not have the protocol of KIP-848 yet"
-)
-PROTOCOLS = ["classic", pytest.param("consumer", marks=NEEDS_CONSUMER_PROTOCOL)]
+PROTOCOLS = ["classic", "consumer"]
 LIMIT_SECONDS = 15.0
 names = count()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    settings = SETTINGS if chosen() == OURS else {**SETTINGS, **OF_KAFKA}
-    with running(chosen(), tmp_path_factory.mktemp("consumer"), settings) as there:
+    with running(chosen(), tmp_path_factory.mktemp("consumer"), SETTINGS) as there:
         yield there
 
 
@@ -317,7 +311,6 @@ def test_pattern_of_the_client_finds_topics_that_are_made_later(
     play(broker, scenario, partitions=1)
 
 
-@NEEDS_CONSUMER_PROTOCOL
 def test_pattern_of_the_broker_needs_no_names_here(broker: RunningBroker) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.fill(b"a")
@@ -458,13 +451,6 @@ def test_columns_have_the_records_of_all_partitions(broker: RunningBroker) -> No
     play(broker, scenario, partitions=2)
 
 
-ADD_PARTITIONS_TO_TXN = 24
-
-
-@pytest.mark.skipif(
-    chosen() == OURS and ADD_PARTITIONS_TO_TXN not in APIS,
-    reason="our broker does not have transactions yet",
-)
 def test_committed_records_alone(broker: RunningBroker) -> None:
     """Two transactions, one of them aborted, and an open one, by another library's producer."""
     confluent = pytest.importorskip("confluent_kafka")
