@@ -145,7 +145,7 @@ def test_resources_are_set_described_listed_and_survive_a_restart(tmp_path: Path
         ({"interval_ms": "3600001"}, INVALID_REQUEST),
         ({"interval_ms": "soon"}, INVALID_CONFIG),
         ({"match": "client_id"}, INVALID_CONFIG),
-        ({"match": "client_id=(a+)+"}, INVALID_CONFIG),
+        ({"match": "client_id=(a"}, INVALID_CONFIG),
         ({"color": "red"}, INVALID_REQUEST),
         ({"metrics": "m" * 4_097}, INVALID_CONFIG),
     ],
