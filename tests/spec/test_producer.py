@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from kio.schema.describe_producers.v0 import request as describe_producers
 from kio.schema.list_transactions.v1 import request as list_transactions
@@ -23,6 +25,7 @@ INVALID_REQUEST = 42
 POLICY_VIOLATION = 44
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
+GROUP_ID_NOT_FOUND = 69
 INVALID_TXN_STATE = 48
 INVALID_PRODUCER_ID_MAPPING = 49
 INVALID_TRANSACTION_TIMEOUT = 50
@@ -30,6 +33,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 OPERATION_NOT_ATTEMPTED = 55
 UNSTABLE_OFFSET_COMMIT = 88
 PRODUCER_FENCED = 90
+UNKNOWN_TOPIC_ID = 100
 TRANSACTIONAL_ID_NOT_FOUND = 105
 TRANSACTION_ABORTABLE = 120
 PARTITIONS_MAX = 2_000
@@ -321,3 +325,18 @@ def test_producer_29_empty_transactional_id(scene: Scene) -> None:
     producer = TransactionalProducer(scene, warm.transactional_id)
     producer.transactional_id = ""
     assert int(producer.init_once().error_code) == INVALID_REQUEST
+
+
+def test_producer_30_offsets_of_topics_by_id(scene: Scene) -> None:
+    topic, producer = begun(scene)
+    group = scene.new_name("group")
+    assert producer.commit_offset_by_id(group, topic.id) == NONE
+    assert producer.commit_offset_by_id(group, uuid4()) == UNKNOWN_TOPIC_ID
+    producer.finish(commit=True)
+    assert committed(scene, group, topic, stable=True) == (NONE, 1)
+
+
+def test_producer_31_generation_of_a_group_that_does_not_exist(scene: Scene) -> None:
+    topic, producer = begun(scene)
+    group = scene.new_name("group")
+    assert producer.commit_offset_by_id(group, topic.id, generation=3) == GROUP_ID_NOT_FOUND

@@ -17,6 +17,7 @@ from kio.schema.produce.v11 import request as produce_v11
 from kio.schema.produce.v12 import request as produce_v12
 from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit
 
+from sharegroup.wire.messages import txn_offset_commit_v6
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import TIMEOUT, Scene
@@ -84,7 +85,8 @@ class TransactionalProducer:
 
         def attempt() -> list[int] | None:
             [result] = self.scene.ask(request).results_by_topic_v3_and_below
-            codes = [int(entry.partition_error_code) for entry in result.results_by_partition]
+            entries = sorted(result.results_by_partition, key=lambda entry: entry.partition_index)
+            codes = [int(entry.partition_error_code) for entry in entries]
             return None if set(codes) & set(NOT_YET) else codes
 
         return wait_for(attempt, "the previous transaction to be complete")
@@ -195,6 +197,27 @@ class TransactionalProducer:
             producer_id=self.identity[0],
             producer_epoch=self.identity[1],
             topics=(topic_entry,),
+        )
+
+        def attempt() -> tuple[int] | None:
+            code = int(self.scene.ask(request).topics[0].partitions[0].error_code)
+            return None if code in NOT_YET else (code,)
+
+        return wait_for(attempt, "the previous transaction to be complete")[0]
+
+    def commit_offset_by_id(self, group: str, topic_id: Any, *, generation: int = -1) -> int:
+        """The error code of one TxnOffsetCommit that names the topic by its id."""
+        module = txn_offset_commit_v6
+        wanted = module.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=1, committed_metadata=None
+        )
+        request = module.TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=self.identity[0],
+            producer_epoch=self.identity[1],
+            generation_id=generation,
+            topics=(module.TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=(wanted,)),),
         )
 
         def attempt() -> tuple[int] | None:

@@ -135,7 +135,6 @@ if TYPE_CHECKING:
         ShareGroupHeartbeatResponse,
     )
     from kio.schema.sync_group.v5 import SyncGroupRequest, SyncGroupResponse
-    from kio.schema.txn_offset_commit.v5 import TxnOffsetCommitRequest, TxnOffsetCommitResponse
     from kio.schema.unregister_broker.v0 import UnregisterBrokerRequest, UnregisterBrokerResponse
     from kio.schema.write_share_group_state.v1 import (
         WriteShareGroupStateRequest,
@@ -154,6 +153,8 @@ if TYPE_CHECKING:
         ProduceResponse,
         ShareFetchRequest,
         ShareFetchResponse,
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitResponse,
         UpdateFeaturesRequest,
         UpdateFeaturesResponse,
     )
@@ -334,7 +335,7 @@ def _write_txn_markers() -> ApiHandler[WriteTxnMarkersRequest, WriteTxnMarkersRe
 def _txn_offset_commit() -> ApiHandler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]:
     from sharegroup.broker.handlers import txn_offset_commit
 
-    return ApiHandler(txn_offset_commit.handle, txn_offset_commit.refuse)
+    return ApiHandler(txn_offset_commit.handle, txn_offset_commit.refuse, is_native=True)
 
 
 def _offset_for_leader_epoch() -> ApiHandler[

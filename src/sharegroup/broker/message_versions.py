@@ -79,9 +79,17 @@ from kio.schema.produce import v12 as produce_v12
 from kio.schema.produce import v13 as produce_v13
 from kio.schema.share_fetch import v1 as share_fetch_v1
 from kio.schema.share_fetch import v2 as share_fetch_v2
+from kio.schema.txn_offset_commit import v0 as txn_offset_commit_v0
+from kio.schema.txn_offset_commit import v1 as txn_offset_commit_v1
+from kio.schema.txn_offset_commit import v2 as txn_offset_commit_v2
+from kio.schema.txn_offset_commit import v3 as txn_offset_commit_v3
+from kio.schema.txn_offset_commit import v4 as txn_offset_commit_v4
+from kio.schema.txn_offset_commit import v5 as txn_offset_commit_v5
 from kio.schema.update_features import v0 as update_features_v0
 from kio.schema.update_features import v1 as update_features_v1
 from kio.schema.update_features import v2 as update_features_v2
+
+from sharegroup.wire.messages import txn_offset_commit_v6
 
 ProduceRequest = (
     produce_v3.ProduceRequest
@@ -255,6 +263,46 @@ OffsetFetchResponse = (
     | offset_fetch_v10.OffsetFetchResponse
 )
 """The versions with groups; the handler converts them to the older ones."""
+
+TxnOffsetCommitRequest = (
+    txn_offset_commit_v0.TxnOffsetCommitRequest
+    | txn_offset_commit_v1.TxnOffsetCommitRequest
+    | txn_offset_commit_v2.TxnOffsetCommitRequest
+    | txn_offset_commit_v3.TxnOffsetCommitRequest
+    | txn_offset_commit_v4.TxnOffsetCommitRequest
+    | txn_offset_commit_v5.TxnOffsetCommitRequest
+    | txn_offset_commit_v6.TxnOffsetCommitRequest
+)
+
+TxnOffsetCommitRequestTopic = (
+    txn_offset_commit_v0.request.TxnOffsetCommitRequestTopic
+    | txn_offset_commit_v1.request.TxnOffsetCommitRequestTopic
+    | txn_offset_commit_v2.request.TxnOffsetCommitRequestTopic
+    | txn_offset_commit_v3.request.TxnOffsetCommitRequestTopic
+    | txn_offset_commit_v4.request.TxnOffsetCommitRequestTopic
+    | txn_offset_commit_v5.request.TxnOffsetCommitRequestTopic
+    | txn_offset_commit_v6.TxnOffsetCommitRequestTopic
+)
+
+TxnOffsetCommitRequestPartition = (
+    txn_offset_commit_v0.request.TxnOffsetCommitRequestPartition
+    | txn_offset_commit_v1.request.TxnOffsetCommitRequestPartition
+    | txn_offset_commit_v2.request.TxnOffsetCommitRequestPartition
+    | txn_offset_commit_v3.request.TxnOffsetCommitRequestPartition
+    | txn_offset_commit_v4.request.TxnOffsetCommitRequestPartition
+    | txn_offset_commit_v5.request.TxnOffsetCommitRequestPartition
+    | txn_offset_commit_v6.TxnOffsetCommitRequestPartition
+)
+
+TxnOffsetCommitResponse = (
+    txn_offset_commit_v0.TxnOffsetCommitResponse
+    | txn_offset_commit_v1.TxnOffsetCommitResponse
+    | txn_offset_commit_v2.TxnOffsetCommitResponse
+    | txn_offset_commit_v3.TxnOffsetCommitResponse
+    | txn_offset_commit_v4.TxnOffsetCommitResponse
+    | txn_offset_commit_v5.TxnOffsetCommitResponse
+    | txn_offset_commit_v6.TxnOffsetCommitResponse
+)
 
 UpdateFeaturesRequest = (
     update_features_v0.UpdateFeaturesRequest

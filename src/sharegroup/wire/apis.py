@@ -80,7 +80,7 @@ APIS: dict[int, Api] = {
         Api(25, "AddOffsetsToTxn", 0, 4, flexible=3),
         Api(26, "EndTxn", 0, 5, flexible=3),
         Api(27, "WriteTxnMarkers", 1, 2, flexible=1),
-        Api(28, "TxnOffsetCommit", 0, 5, flexible=3),
+        Api(28, "TxnOffsetCommit", 0, 6, flexible=3),
         Api(32, "DescribeConfigs", 1, 4, flexible=4),
         Api(33, "AlterConfigs", 0, 2, flexible=2),
         Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2),
@@ -135,12 +135,14 @@ PEER_APIS: dict[int, Api] = {
         Api(17, "SaslHandshake", 0, 1, flexible=2),
         # Versions from 4 on are sent by brokers, for several producers at once.
         Api(24, "AddPartitionsToTxn", 0, 3, flexible=3),
+        # From version 6 on topics have ids, which a producer does not have.
+        Api(28, "TxnOffsetCommit", 0, 5, flexible=3),
         Api(36, "SaslAuthenticate", 0, 2, flexible=2),
     )
 }
 """APIs of Apache Kafka that only the client uses, or in fewer versions than are served."""
 
-DECLARED_HERE = frozenset({(18, 5), (42, 3), (94, 0)})
+DECLARED_HERE = frozenset({(18, 5), (28, 6), (42, 3), (94, 0)})
 """The versions, by API key, that kio does not have; `wire.messages` declares them."""
 
 

@@ -31,14 +31,14 @@ def test_command_config_provides_the_bootstrap_servers(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
-    file.write_text(f"bootstrap.servers: {bootstrap}\nclient.id = me\nsend.buffer.bytes=9\n")
+    file.write_text(f"bootstrap.servers: {bootstrap}\nclient.id = me\nmetrics.num.samples=9\n")
     words = ("groups", "list", "--json", "--command-config", str(file))
     with pytest.raises(SystemExit) as end:
         main(words)
     printed = capsys.readouterr()
     assert not end.value.code
     assert printed.out.startswith("[")
-    assert printed.err == "Warning: --command-config: send.buffer.bytes is ignored\n"
+    assert printed.err == "Warning: --command-config: metrics.num.samples is ignored\n"
 
 
 @pytest.mark.parametrize(

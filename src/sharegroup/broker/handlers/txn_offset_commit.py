@@ -1,25 +1,18 @@
 """TxnOffsetCommit (28): commits offsets of a consumer group when a transaction is committed.
 
 From version 5 on it also adds the group to the transaction (KIP-890).  Before, the producer has
-added it with AddOffsetsToTxn.
+added it with AddOffsetsToTxn.  Topics have ids from version 6 on (KIP-1319).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
-from kio.schema.txn_offset_commit.v5.request import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-)
-from kio.schema.txn_offset_commit.v5.response import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 
+from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.coordinator_log import BatchProducer
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
@@ -36,16 +29,31 @@ from sharegroup.errors import (
     OffsetMetadataTooLarge,
     ProducerFenced,
     StaleMemberEpoch,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import GroupId, MemberId, TopicName
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.wire.apis import response_module
 
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitRequestTopic,
+        TxnOffsetCommitResponse,
+    )
+
+API_KEY = 28
 ABORTABLE_VERSION = 4
 """The first version that knows TRANSACTION_ABORTABLE."""
 
 ADDING_VERSION = 5
 """The first version that adds the group to the transaction."""
+
+GROUP_ERRORS_VERSION = 6
+"""The first version that knows GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
 
 PIECE_OFFSETS = 128
 """Offsets that are written as one batch."""
@@ -77,7 +85,7 @@ async def _commit(
             await _enter(parts, context, request)
             await _write(parts, context, request, plan)
         except KafkaError as error:
-            refusal = _translated(error)
+            refusal = _translated(error, context.api_version)
             plan.refused.update(
                 (place, refusal) for place in plan.places if place not in plan.refused
             )
@@ -107,9 +115,9 @@ async def _write(
     partitions = (transactions.partition_of_group(GroupId(request.group_id)),)
     committer = Committer(
         GroupId(request.group_id),
-        MemberId(request.member_id),
-        request.group_instance_id,
-        request.generation_id,
+        MemberId(getattr(request, "member_id", "")),
+        getattr(request, "group_instance_id", None),
+        getattr(request, "generation_id", -1),
     )
     durable = []
     for begin in range(0, len(plan.offsets), PIECE_OFFSETS):
@@ -131,9 +139,10 @@ def _producer(request: TxnOffsetCommitRequest) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
 
-def _translated(error: KafkaError) -> KafkaError:
-    """Return the error of this API: before version 6 it has none for a group that is unknown."""
-    if isinstance(error, GroupIdNotFound | StaleMemberEpoch):
+def _translated(error: KafkaError, version: int) -> KafkaError:
+    """Return the error that the client knows."""
+    is_of_group = isinstance(error, GroupIdNotFound | StaleMemberEpoch)
+    if is_of_group and version < GROUP_ERRORS_VERSION:
         return IllegalGeneration(str(error))
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch(str(error))  # As for Produce: the transaction is to be aborted.
@@ -141,9 +150,10 @@ def _translated(error: KafkaError) -> KafkaError:
 
 
 def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> Steps[TxnOffsetCommitResponse]:
+    topics: Iterable[TxnOffsetCommitRequestTopic] = request.topics
     refused = {
         (place, index): error
-        for place, topic in enumerate(request.topics)
+        for place, topic in enumerate(topics)
         for index in range(len(topic.partitions))
     }
     return _response(request, refused)
@@ -153,13 +163,16 @@ def _plan(parts: Parts, request: TxnOffsetCommitRequest) -> Steps[_Plan]:
     plan = _Plan()
     now_ms = parts.clock.wall_ms()
     count = 0
-    for place, wanted in enumerate(request.topics):
-        for index, partition in enumerate(wanted.partitions):
+    topics: Iterable[TxnOffsetCommitRequestTopic] = request.topics
+    for place, wanted in enumerate(topics):
+        partitions: Iterable[TxnOffsetCommitRequestPartition] = wanted.partitions
+        for index, partition in enumerate(partitions):
             count += 1
             if count & STEP_MASK == 0:
                 yield
             try:
-                commit = _offset(parts, request, TopicName(wanted.name), partition, now_ms)
+                topic = _topic(parts, wanted, partition.partition_index)
+                commit = _offset(parts, request, topic, partition, now_ms)
             except KafkaError as error:
                 plan.refused[place, index] = error.with_traceback(None)
             else:
@@ -171,40 +184,53 @@ def _plan(parts: Parts, request: TxnOffsetCommitRequest) -> Steps[_Plan]:
 def _offset(
     parts: Parts,
     request: TxnOffsetCommitRequest,
-    name: TopicName,
+    topic: Topic,
     partition: TxnOffsetCommitRequestPartition,
     now_ms: int,
 ) -> OffsetCommit:
-    topic = parts.topics.catalog.topic(name)
     index = partition.partition_index
-    if not 0 <= index < topic.partition_count:
-        raise UnknownTopicOrPartition(
-            f"topic {name!r} has partitions 0 to {topic.partition_count - 1}, not {index}"
-        )
     note = partition.committed_metadata or ""
     note_bytes_max = parts.config.consumer_group.offset_metadata_bytes_max
     if len(note) > note_bytes_max:
         raise OffsetMetadataTooLarge(
-            f"group {request.group_id!r}, {name}-{index}: metadata of {len(note)} is longer than "
-            f"{note_bytes_max}"
+            f"group {request.group_id!r}, {topic.name}-{index}: metadata of {len(note)} is longer "
+            f"than {note_bytes_max}"
         )
     committed = OffsetAndMetadata(
         partition.committed_offset,
-        partition.committed_leader_epoch,
+        getattr(partition, "committed_leader_epoch", -1),
         note,
         now_ms,
         None,
         topic.topic_id,
     )
-    return OffsetCommit(GroupId(request.group_id), name, index, committed)
+    return OffsetCommit(GroupId(request.group_id), topic.name, index, committed)
+
+
+def _topic(parts: Parts, wanted: TxnOffsetCommitRequestTopic, partition: int) -> Topic:
+    """Return the topic that the request names; raise if it lacks the partition."""
+    catalog = parts.topics.catalog
+    if hasattr(wanted, "topic_id"):
+        found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
+        if found is None:
+            raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
+    else:
+        found = catalog.topic(TopicName(wanted.name))
+    if not 0 <= partition < found.partition_count:
+        raise UnknownTopicOrPartition(
+            f"topic {found.name!r} has partitions 0 to {found.partition_count - 1}, not {partition}"
+        )
+    return found
 
 
 def _response(
     request: TxnOffsetCommitRequest, refused: dict[tuple[int, int], KafkaError]
 ) -> Steps[TxnOffsetCommitResponse]:
+    messages = response_module(API_KEY, request.__version__)
     topics = []
     count = 0
-    for place, wanted in enumerate(request.topics):
+    wanted_topics: Iterable[TxnOffsetCommitRequestTopic] = request.topics
+    for place, wanted in enumerate(wanted_topics):
         partitions = []
         asked: Iterable[TxnOffsetCommitRequestPartition] = wanted.partitions
         for index, partition in enumerate(asked):
@@ -213,10 +239,16 @@ def _response(
                 yield
             error = refused.get((place, index))
             partitions.append(
-                TxnOffsetCommitResponsePartition(
+                messages.TxnOffsetCommitResponsePartition(
                     partition_index=partition.partition_index,
                     error_code=ErrorCode.none if error is None else error_code(error),
                 )
             )
-        topics.append(TxnOffsetCommitResponseTopic(name=wanted.name, partitions=tuple(partitions)))
-    return TxnOffsetCommitResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
+        which = (
+            {"topic_id": wanted.topic_id} if hasattr(wanted, "topic_id") else {"name": wanted.name}
+        )
+        topics.append(messages.TxnOffsetCommitResponseTopic(**which, partitions=tuple(partitions)))
+    response: TxnOffsetCommitResponse = messages.TxnOffsetCommitResponse(
+        throttle_time=NO_THROTTLE, topics=tuple(topics)
+    )
+    return response
