@@ -11,6 +11,7 @@ from tests.bench.peers.workloads.growth import Growth
 from tests.bench.peers.workloads.java_consume import JavaConsume, SingleRecordBatches
 from tests.bench.peers.workloads.latency import Latency
 from tests.bench.peers.workloads.memory import Memory
+from tests.bench.peers.workloads.plain_consume import PlainConsume
 from tests.bench.peers.workloads.produce import Produce
 from tests.bench.peers.workloads.share_consume import Explicit, Implicit, LargeRecords
 from tests.bench.peers.workloads.sharing import Sharing
@@ -37,4 +38,5 @@ WORKLOADS: tuple[Workload, ...] = (
     CliStart(),
     SparkDefaultLimits(),
     Transactions(),
+    PlainConsume(),
 )

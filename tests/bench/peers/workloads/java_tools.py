@@ -21,6 +21,7 @@ from tests.support.kafka_tools import SCRIPTS, tool_libs
 from tests.support.processes import cpu_seconds
 
 CONSUME = SCRIPTS["kafka-share-consumer-perf-test"]
+CONSUME_PLAIN = SCRIPTS["kafka-consumer-perf-test"]
 PRODUCE = SCRIPTS["kafka-producer-perf-test"]
 IDLE_MS_MAX = 30_000
 REPORT_MS = 50
@@ -74,6 +75,21 @@ def after_the_join(printed: str, records: int) -> dict[str, Any]:
     if counted < records / 2 or seconds <= 0:
         raise BenchError(f"{counted} of {records} records after the join: too few to measure")
     return {"counted": counted, "seconds": seconds}
+
+
+def consume(broker: Broker, group: str, topic: str, records: int) -> dict[str, Any]:
+    """Read every record in a consumer group; the tool tells the time without the join."""
+    printed, cpu = _run(
+        broker,
+        CONSUME_PLAIN,
+        *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--group", group),
+        *("--num-records", str(records), "--timeout", str(IDLE_MS_MAX), "--hide-header"),
+    )
+    # start, end, MB, MB/s, records, records/s, join ms, fetch ms, fetch MB/s, fetch records/s
+    values = [value.strip() for value in printed.strip().splitlines()[-1].split(",")]
+    if len(values) != 10 or int(values[4]) < records:
+        raise BenchError(f"expected {records} records, the tool says {printed[-500:]!r}")
+    return {"counted": int(values[4]), "seconds": int(values[7]) / 1000, **cpu}
 
 
 def first_record(broker: Broker, group: str, topic: str) -> dict[str, Any]:
