@@ -176,13 +176,20 @@ class Scene:
         expires_ms: int | None = None,
         note: str = "",
         topic_id: TopicId = TOPIC_ID,
+        is_transactional: bool = False,
     ) -> None:
         who = Committer(group_id, MemberId(member_id), None, generation)
         committed = OffsetAndMetadata(
             offset, -1, note, self.now.wall_ms, expires_ms, None if expires_ms else topic_id
         )
         offsets = (OffsetCommit(group_id, TopicName(topic), partition, committed),)
-        self.groups.check_commit(who, offsets, bytes_max=self.offsets_bytes_max, now=self.now)
+        self.groups.check_commit(
+            who,
+            offsets,
+            bytes_max=self.offsets_bytes_max,
+            now=self.now,
+            is_transactional=is_transactional,
+        )
         self.write(offsets)
 
     def offset(self, topic: str = "t", partition: int = 0) -> int | None:

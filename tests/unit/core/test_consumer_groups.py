@@ -70,6 +70,35 @@ class TestCommits:
         scene.pass_ms(9_000)
         assert scene.heartbeat(a, 1) is False
 
+    def test_transaction_is_fenced_by_member_and_generation_if_it_names_any(self) -> None:
+        """It may come without both, also while the group has members, and during a rebalance."""
+        scene = Scene()
+        (a,) = scene.stable("a")
+        with pytest.raises(IllegalGeneration):
+            scene.commit(7, member_id=a, generation=0, is_transactional=True)
+        with pytest.raises(IllegalGeneration):
+            scene.commit(7, member_id=a, is_transactional=True)
+        with pytest.raises(UnknownMemberId):
+            scene.commit(7, member_id="b", generation=1, is_transactional=True)
+        with pytest.raises(UnknownMemberId):
+            scene.commit(7, generation=1, is_transactional=True)
+        scene.commit(7, is_transactional=True)
+        assert scene.offset() == 7
+        _, call = scene.knock("b")
+        scene.ask_to_join("a", a)
+        assert scene.joined(call).generation == 2
+        scene.commit(8, member_id=a, generation=2, is_transactional=True)
+        assert scene.offset() == 8
+
+    def test_commit_in_a_transaction_is_no_heartbeat(self) -> None:
+        scene = Scene()
+        (a,) = scene.stable("a")
+        scene.pass_ms(9_000)
+        scene.commit(7, member_id=a, generation=1, is_transactional=True)
+        scene.pass_ms(2_000)
+        with pytest.raises(UnknownMemberId):
+            scene.heartbeat(a, 1)
+
     def test_offsets_without_a_generation_make_a_group_by_hand(self) -> None:
         scene = Scene()
         scene.commit(7)

@@ -261,7 +261,13 @@ class ConsumerGroupCoordinator:
             self._groups.check_room(group_id, offsets, bytes_max=bytes_max)
         else:
             self._log.check_type(group_id, GroupType.CLASSIC)
-            self._groups.check_commit(committer, offsets, bytes_max=bytes_max, now=self._now())
+            self._groups.check_commit(
+                committer,
+                offsets,
+                bytes_max=bytes_max,
+                now=self._now(),
+                is_transactional=producer is not NO_PRODUCER,
+            )
         note_bytes = sum(len(offset.committed.metadata) for offset in offsets)
         if note_bytes > COMMIT_BYTES_MAX:
             raise InvalidCommitOffsetSize(

@@ -454,6 +454,21 @@ class ConsumerGroup:
             )
         self._renew(self.members[member_id], now)
 
+    def check_transactional_commit(
+        self, member_id: MemberId, instance_id: str | None, generation: int
+    ) -> None:
+        """Raise if the member may not commit offsets in a transaction.
+
+        Old versions of TxnOffsetCommit name no member; then only the transactional id fences the
+        producer.  A rebalance does not matter, and the session is not renewed (KIP-447).
+        """
+        if generation < 0 and (
+            self.state is State.EMPTY or (not member_id and instance_id is None)
+        ):
+            return
+        self.members.check(member_id, instance_id)
+        self._check_generation(generation)
+
     def _check_generation(self, generation: int) -> None:
         if generation != self.generation:
             raise IllegalGeneration(

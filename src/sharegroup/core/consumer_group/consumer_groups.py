@@ -265,11 +265,21 @@ class ConsumerGroups:
         return self._offsets.size_bytes + self._pending.size_bytes
 
     def check_commit(
-        self, committer: Committer, offsets: Iterable[OffsetCommit], *, bytes_max: int, now: Now
+        self,
+        committer: Committer,
+        offsets: Iterable[OffsetCommit],
+        *,
+        bytes_max: int,
+        now: Now,
+        is_transactional: bool = False,
     ) -> None:
         """Raise if these offsets cannot be committed."""
         group = self._groups.get(committer.group_id)
-        if group is not None:
+        if group is not None and is_transactional:
+            group.check_transactional_commit(
+                committer.member_id, committer.instance_id, committer.generation
+            )
+        elif group is not None:
             group.check_commit(
                 committer.member_id, committer.instance_id, committer.generation, now
             )
