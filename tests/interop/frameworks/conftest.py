@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
 import pytest
 
+from sharegroup.client import AdminClient
 from sharegroup.testing import TestBroker
 
 WAIT_SECONDS_MAX = 60.0
@@ -27,6 +29,16 @@ def bootstrap(broker: TestBroker) -> str:
 def values(broker: TestBroker, topic: str) -> list[bytes | None]:
     """The values of the records that are in a topic."""
     return [record.value for record in broker.records(topic)]
+
+
+def transaction_states(broker: TestBroker) -> set[str]:
+    """The states of the transactional ids that programs have used so far."""
+
+    async def listed() -> set[str]:
+        async with AdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
+            return {str(found.state) for found in await admin.list_transactions()}
+
+    return asyncio.run(listed())
 
 
 def wait_until(condition: Callable[[], bool], *, waiting_for: str) -> None:

@@ -9,19 +9,25 @@ from typing import Any
 import pytest
 
 from sharegroup.testing import TestBroker
-from tests.interop.frameworks.conftest import values
+from tests.interop.frameworks.conftest import transaction_states, values
 
 faust = pytest.importorskip(
     "faust", reason="Faust-streaming is not installed; make frameworks runs this"
 )
 
 
-def test_agent_and_table_go_on_where_they_ended(broker: TestBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_agent_and_table_go_on_where_they_ended(
+    broker: TestBroker, tmp_path: Path, guarantee: str
+) -> None:
     """Two applications after each other, with tables in memory only."""
+
+    name = f"faust-{guarantee.replace('_', '-')}"
 
     async def run(until: int) -> None:
         app = faust.App(
-            "faust-sums",
+            f"{name}-sums",
+            processing_guarantee=guarantee,
             broker=f"kafka://{broker.bootstrap_servers}",
             store="memory://",
             datadir=str(tmp_path),
@@ -30,8 +36,8 @@ def test_agent_and_table_go_on_where_they_ended(broker: TestBroker, tmp_path: Pa
             consumer_auto_offset_reset="earliest",
             web_enabled=False,
         )
-        orders = app.topic("faust-orders", key_type=str, value_type=int)
-        sums = app.topic("faust-totals", value_type=int)
+        orders = app.topic(f"{name}-orders", key_type=str, value_type=int)
+        sums = app.topic(f"{name}-totals", value_type=int)
         totals = app.Table("totals", default=int, partitions=1)
         done = asyncio.Event()
 
@@ -43,16 +49,20 @@ def test_agent_and_table_go_on_where_they_ended(broker: TestBroker, tmp_path: Pa
                 if totals[customer] >= until:
                     done.set()
 
+        # As the command "faust worker" does: Faust uses transactions in a worker only.
+        app.in_worker = True
         app.finalize()
         await app.start()
         async with asyncio.timeout(60):
             await done.wait()
         await app.stop()
 
-    for topic in ("faust-orders", "faust-totals"):
+    for topic in (f"{name}-orders", f"{name}-totals"):
         broker.create_topic(topic)
-    broker.produce("faust-orders", b"3", b"4", key="Ada")
+    broker.produce(f"{name}-orders", b"3", b"4", key="Ada")
     asyncio.run(run(7))
-    broker.produce("faust-orders", b"5", key="Ada")
+    broker.produce(f"{name}-orders", b"5", key="Ada")
     asyncio.run(run(12))
-    assert values(broker, "faust-totals") == [b"3", b"7", b"12"]
+    assert values(broker, f"{name}-totals") == [b"3", b"7", b"12"]
+    if guarantee == "exactly_once":
+        assert "CompleteCommit" in transaction_states(broker)
