@@ -70,10 +70,9 @@ def test_kafka_transactions_lists_and_describes_a_transaction(bootstrap: str, to
     assert active["ProducerId"] == described["ProducerId"]
     assert (active["LastSequence"], active["CurrentTransactionStartOffset"]) == ("0", "0")
     producer.commit_transaction(WAIT_SECONDS)
+    wait_until_complete(bootstrap, topic, "CompleteCommit")
     (closed,) = transactions(bootstrap, "describe-producers", *where)
     assert closed["CurrentTransactionStartOffset"] == "None"
-    (described,) = transactions(bootstrap, "describe", "--transactional-id", topic)
-    assert described["TransactionState"] in ("PrepareCommit", "CompleteCommit")
 
 
 def test_kafka_transactions_lists_the_ids_that_match_a_pattern(bootstrap: str, topic: str) -> None:
@@ -123,6 +122,16 @@ def test_kafka_producer_perf_test_writes_transactions(bootstrap: str, topic: str
     assert stable_end(bootstrap, topic) > 3_000, "a marker for each transaction"
 
 
+def wait_until_complete(bootstrap: str, transactional_id: str, state: str) -> None:
+    """Return when the markers are written: the producer is answered before."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while True:
+        (found,) = transactions(bootstrap, "describe", "--transactional-id", transactional_id)
+        if found["TransactionState"] == state:
+            return
+        assert time.monotonic() < limit, f"expected {state}: {found}"
+
+
 def stable_end(bootstrap: str, topic: str) -> int:
     """The end of partition 0, once no transaction is open: markers come after the answer."""
     limit = time.monotonic() + WAIT_SECONDS
@@ -162,7 +171,7 @@ def test_kafkas_formatter_and_our_logs_print_the_same_transactions(
     producer.commit_transaction(WAIT_SECONDS)
     write(producer, topic, 0)
     producer.abort_transaction(WAIT_SECONDS)
-    del producer
+    wait_until_complete(bootstrap, topic, "CompleteAbort")
     partition = transaction_state_partition(topic, 50)
     written = sharegroup("logs", str(data_directory), "--records", "--topic", topic)
     assert [record.get("marker") for record in written] == [None, "commit", None, "abort"]
