@@ -1,4 +1,4 @@
-"""Kafka Streams and Kafka Connect, as processes that a test may kill.
+"""Kafka Streams, Kafka Connect and MirrorMaker, as processes that a test may kill.
 
 The jars come by Maven into the cache of `tests.support.kafka_peer`.  Release 4.3.1 is the newest
 that is published of Streams and Connect.  They run on the client of their release: 4.4.0 has moved
@@ -7,6 +7,7 @@ internal classes that Streams 4.3.1 uses (NoClassDefFoundError for LogContext).
 
 from __future__ import annotations
 
+import hashlib
 import os
 import queue
 import shutil
@@ -43,6 +44,10 @@ POM = f"""\
       <version>{APPLICATIONS_VERSION}</version>
     </dependency>
     <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>connect-mirror</artifactId>
+      <version>{APPLICATIONS_VERSION}</version>
+    </dependency>
+    <dependency>
       <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
       <version>2.24.3</version>
     </dependency>
@@ -66,7 +71,9 @@ def application_libs() -> Path:
 
 
 def _libs() -> Path:
-    return cache_libs().parent.parent / f"kafka-applications-{APPLICATIONS_VERSION}" / "libs"
+    # The key is the list of jars: another list is fetched into another folder.
+    key = hashlib.sha256(POM.encode()).hexdigest()[:8]
+    return cache_libs().parent.parent / f"kafka-applications-{key}" / "libs"
 
 
 def streams_command(program: str, *arguments: str) -> list[str]:
@@ -76,9 +83,17 @@ def streams_command(program: str, *arguments: str) -> list[str]:
 
 def connect_command(settings: Path) -> list[str]:
     """How to run a distributed worker of Kafka Connect."""
+    return _command("org.apache.kafka.connect.cli.ConnectDistributed", settings)
+
+
+def mirror_command(settings: Path) -> list[str]:
+    """How to run MirrorMaker, which is a worker of Connect for each pair of clusters."""
+    return _command("org.apache.kafka.connect.mirror.MirrorMaker", settings)
+
+
+def _command(main_class: str, settings: Path) -> list[str]:
     executable = java()
     assert executable is not None, "no Java"
-    main_class = "org.apache.kafka.connect.cli.ConnectDistributed"
     return [executable, *QUICK, "-cp", f"{application_libs()}/*", main_class, str(settings)]
 
 
