@@ -17,6 +17,7 @@ LIBRARIES = (
 """Of all extras; Hypothesis is only for tests, and kio imports it where there is one."""
 
 NEED_THEM = (
+    "sharegroup.client.consume.consumed_columns",
     "sharegroup.client.share.held_columns",
     "sharegroup.client.metrics.prometheus",
     "sharegroup.client.share.record_batches",

@@ -46,6 +46,8 @@ SUBJECTS = {
     "P11": Subject("share consume, our client", "confluent-kafka"),
     "P12": Subject("a handler call and an accept for each record"),
     "P13": Subject("Spark streaming query"),
+    "P18": Subject("transactions: commits, and latency of committed records"),
+    "P19": Subject("plain consume in a consumer group"),
     "cli-start": Subject("list groups on the command line", "kafka-share-groups"),
 }
 AGAINST_ITSELF = frozenset({"P14", "P15", "spark-default-limits"})

@@ -25,6 +25,7 @@ EXPECTED = (
     "TopicPartition(topic='orders', partition=0) OffsetChange(old_offset=None, new_offset=1)\n",
     None,
     None,
+    None,
 )
 """What each example prints; None: something that differs from time to time."""
 

@@ -32,7 +32,7 @@ class UnknownOpenTransaction(NamedTuple):
     @property
     def is_current(self) -> bool:
         """Whether the producer may still go on with the transaction."""
-        return self.epoch == self.known.producer_epoch and not self.known.state.is_prepared
+        return self.epoch == self.known.producer_epoch
 
 
 def unknown_open_transactions(
@@ -51,10 +51,15 @@ def unknown_open_transactions(
             partition = TransactionPartition(topic.name, log_.key.partition)
             for producer_id, entry in log_.producers.open_transactions():
                 known = by_producer.get(producer_id)
-                if known is not None and not _has(known, partition):
+                if known is not None and not _has(known, partition, entry.epoch):
                     yield UnknownOpenTransaction(known, partition, entry.epoch)
 
 
-def _has(known: TransactionMetadata, partition: TransactionPartition) -> bool:
-    is_open = known.state is TransactionState.ONGOING or known.state.is_prepared
-    return is_open and partition in known.partitions
+def _has(known: TransactionMetadata, partition: TransactionPartition, epoch: int) -> bool:
+    """Return whether the transactional id will end the open transaction of this epoch."""
+    if known.state.is_prepared:
+        # A decision raises the epoch.  So batches of the new epoch are of the next transaction,
+        # whose record was lost with the completion of this one.  They are looked for again when
+        # this one is complete.
+        return partition in known.partitions or epoch == known.producer_epoch
+    return known.state is TransactionState.ONGOING and partition in known.partitions

@@ -411,6 +411,14 @@ class TransactionCoordinator:
             self._settled(transactional_id)
         self._set_alarm()
 
+    def _take_in_next(self, transactional_id: str) -> None:
+        """Take in what a crash left of the transaction after the one that is complete now."""
+        self._agrees_with_logs = False
+        for unknown in tuple(unknown_open_transactions(self._topics, self._transactions)):
+            if unknown.known.transactional_id == transactional_id:
+                self._take_in(unknown)
+        self._agrees_with_logs = True
+
     def _take_in(self, unknown: UnknownOpenTransaction) -> None:
         """Add a partition to the transaction that is open in it, or abort it there."""
         known, partition = unknown.known, unknown.partition
@@ -459,6 +467,8 @@ class TransactionCoordinator:
                     record = self._transactions.complete(transactional_id, now=self._now())
                     if record is not None:
                         self._write(record)
+                    if decision is None:
+                        self._take_in_next(transactional_id)
                 except KafkaError as error:
                     log.warning(
                         "event=transaction_not_completed transactional_id=%r error=%r",

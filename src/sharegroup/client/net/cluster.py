@@ -529,11 +529,14 @@ class Cluster:
         return response
 
     def _check_answer(self, response: MetadataResponse) -> None:
-        """Raise the error of an answer; a broker may require a new start (KIP-1102)."""
-        if response.error_code == NONE:
+        """Raise an error if the broker requires a new start (KIP-1102).
+
+        The error of a whole answer has no other meaning; topics have errors of their own.
+        """
+        if response.error_code != RebootstrapRequired.code:
             return
         may_rebootstrap = self.config.metadata_recovery_strategy is MetadataRecovery.REBOOTSTRAP
-        if response.error_code == RebootstrapRequired.code and may_rebootstrap and self._nodes:
+        if may_rebootstrap and self._nodes:
             log.info("event=metadata.rebootstrap nodes=%s", sorted(self._nodes))
             self._nodes = {}
             # The retry asks the bootstrap servers.
