@@ -276,7 +276,7 @@ TRANSACTIONS: tuple[Limit, ...] = (
         answer="INVALID_TRANSACTION_TIMEOUT",
     ),
     Limit(
-        setting="broker.transactions.transaction_coordinator:WAIT_MS_MAX",
+        setting="broker.transactions.waiting_requests:WAIT_MS_MAX",
         unit="ms",
         bounds="wait of a request for the markers of the previous transaction",
         answer="CONCURRENT_TRANSACTIONS",

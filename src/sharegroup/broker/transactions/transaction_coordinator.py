@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock, sleep_ms
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -35,6 +34,7 @@ from sharegroup.broker.transactions.open_transactions import (
 )
 from sharegroup.broker.transactions.transaction_markers import TransactionMarkers
 from sharegroup.broker.transactions.transaction_records import decode, encode
+from sharegroup.broker.transactions.waiting_requests import DurableResult, WaitingRequests
 from sharegroup.core.transactions.records import (
     TransactionMetadata,
     TransactionPartition,
@@ -43,7 +43,6 @@ from sharegroup.core.transactions.records import (
 )
 from sharegroup.core.transactions.transactions import Now, Transactions
 from sharegroup.errors import (
-    ConcurrentTransactions,
     InvalidTransactionTimeout,
     KafkaError,
     KafkaStorageError,
@@ -56,9 +55,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WAIT_MS_MAX = 5_000
-"""How long a request waits for the markers of the previous transaction of its transactional id."""
-
 RETRY_MS = 1_000
 """Milliseconds until markers that could not be written are tried again."""
 
@@ -67,34 +63,6 @@ MARKERS_AT_ONCE = 64
 
 EXPIRED_AT_ONCE = 64
 """Transactional ids that are forgotten before other requests get their turn."""
-
-
-class DurableResult(Generic[T]):
-    """An awaitable result that is available when a ticket is durable.
-
-    A failed write is NotCoordinator, so that the client asks again.
-    """
-
-    __slots__ = ("_result", "_ticket")
-
-    def __init__(self, ticket: Ticket | None, result: T) -> None:
-        self._ticket = ticket
-        self._result = result
-
-    def __await__(self) -> Generator[Any, None, T]:
-        if self._ticket is not None:
-            try:
-                yield from self._ticket.__await__()
-            except KafkaStorageError as error:
-                raise NotCoordinator(str(error)) from error
-        return self._result
-
-
-class _Waiting(NamedTuple):
-    """A request that waits for the end of a transaction, and the future of its result."""
-
-    action: Callable[[], Any]
-    result: asyncio.Future[Any]
 
 
 class TransactionCoordinator:
@@ -142,7 +110,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._transactions = Transactions()
         self._alarm = Alarm(clock, self._time_out)
-        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._waiting = WaitingRequests(clock, self._is_settled)
         self._completing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
@@ -169,9 +137,7 @@ class TransactionCoordinator:
         self._alarm.cancel()
         for task in (*self._completing.values(), *self._tasks):
             task.cancel()
-        for queue in self._waiting.values():
-            for waiting in queue:
-                waiting.result.cancel()
+        self._waiting.cancel()
 
     # Producers
 
@@ -336,55 +302,15 @@ class TransactionCoordinator:
 
     # Waiting for the end of a transaction
 
-    def is_settled(self, transactional_id: str) -> bool:
-        """Return whether no decided transaction of the id waits for its markers."""
-        if transactional_id in self._waiting:
-            return False
-        known = self._transactions.find(transactional_id)
-        return known is None or not known.state.is_prepared
-
     def when_settled(self, transactional_id: str, action: Callable[[], T]) -> asyncio.Future[T]:
         """Call ``action`` at once, or when the id's decided transaction is complete, in order.
 
         The future has its result or its exception; ConcurrentTransactions after `WAIT_MS_MAX`.
         """
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(action, result)
-        if self.is_settled(transactional_id):
-            _run(waiting)
-            return result
-        queue = self._waiting.setdefault(transactional_id, deque())
-        queue.append(waiting)
-        self._clock.call_at_ms(
-            self._clock.now_ms() + WAIT_MS_MAX,
-            lambda: self._give_up(transactional_id, waiting),
-        )
-        return result
+        return self._waiting.when_settled(transactional_id, action)
 
-    def _give_up(self, transactional_id: str, waiting: _Waiting) -> None:
-        queue = self._waiting.get(transactional_id)
-        if queue is None or waiting not in queue:
-            return
-        queue.remove(waiting)
-        if not queue:
-            del self._waiting[transactional_id]
-        if not waiting.result.done():
-            waiting.result.set_exception(
-                ConcurrentTransactions(
-                    f"transactional id {transactional_id!r}: the markers of the previous "
-                    f"transaction could not be written for {WAIT_MS_MAX} ms; try again"
-                )
-            )
-
-    def _settled(self, transactional_id: str) -> None:
-        """Run the requests that waited, until one of them decides the next transaction."""
-        queue = self._waiting.get(transactional_id)
-        while queue:
-            known = self._transactions.find(transactional_id)
-            if known is not None and known.state.is_prepared:
-                return
-            _run(queue.popleft())
-        self._waiting.pop(transactional_id, None)
+    def _is_settled(self, transactional_id: str) -> bool:
+        return self._decided(transactional_id) is None
 
     # Completion
 
@@ -407,8 +333,7 @@ class TransactionCoordinator:
         self._agrees_with_logs = True
         for transactional_id in self._transactions.prepared_ids:
             self._complete_later(transactional_id, None)
-        for transactional_id in tuple(self._waiting):
-            self._settled(transactional_id)
+        self._waiting.run_all()
         self._set_alarm()
 
     def _take_in_next(self, transactional_id: str) -> None:
@@ -480,7 +405,7 @@ class TransactionCoordinator:
                     decision = None
         finally:
             del self._completing[transactional_id]
-        self._settled(transactional_id)
+        self._waiting.run(transactional_id)
 
     def _decided(self, transactional_id: str) -> TransactionMetadata | None:
         known = self._transactions.find(transactional_id)
@@ -635,12 +560,3 @@ def transaction_partitions(
 ) -> tuple[TransactionPartition, ...]:
     """Return the partitions of one topic as those of a transaction."""
     return tuple(TransactionPartition(topic, index) for index in indexes)
-
-
-def _run(waiting: _Waiting) -> None:
-    if waiting.result.done():
-        return
-    try:
-        waiting.result.set_result(waiting.action())
-    except KafkaError as error:
-        waiting.result.set_exception(error)

@@ -1,0 +1,127 @@
+"""Requests of transactional producers that wait: for a sync, or for the markers of a transaction.
+
+While the markers of a decided transaction are written, the requests for its transactional id wait
+in their order.  One of them may decide the next transaction; the others go on waiting then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sharegroup.broker.clock import Clock
+from sharegroup.errors import (
+    ConcurrentTransactions,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+)
+from sharegroup.storage.sync.tickets import Ticket
+
+T = TypeVar("T")
+
+WAIT_MS_MAX = 5_000
+"""How long a request waits for the markers of the previous transaction of its transactional id."""
+
+
+class DurableResult(Generic[T]):
+    """An awaitable result that is available when a ticket is durable.
+
+    A failed write is NotCoordinator, so that the client asks again.
+    """
+
+    __slots__ = ("_result", "_ticket")
+
+    def __init__(self, ticket: Ticket | None, result: T) -> None:
+        self._ticket = ticket
+        self._result = result
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._ticket is not None:
+            try:
+                yield from self._ticket.__await__()
+            except KafkaStorageError as error:
+                raise NotCoordinator(str(error)) from error
+        return self._result
+
+
+class _Waiting(NamedTuple):
+    """A request that waits for the end of a transaction, and the future of its result."""
+
+    action: Callable[[], Any]
+    result: asyncio.Future[Any]
+
+    def run(self) -> None:
+        """Do what the request asks for, unless nobody waits for its result any more."""
+        if self.result.done():
+            return
+        try:
+            self.result.set_result(self.action())
+        except KafkaError as error:
+            self.result.set_exception(error)
+
+
+class WaitingRequests:
+    """The requests that wait for the end of a transaction, by transactional id."""
+
+    __slots__ = ("_clock", "_is_settled", "_queues")
+
+    def __init__(self, clock: Clock, is_settled: Callable[[str], bool]) -> None:
+        """``is_settled`` returns whether no decided transaction of an id waits for its markers."""
+        self._clock = clock
+        self._is_settled = is_settled
+        self._queues: dict[str, deque[_Waiting]] = {}
+
+    def when_settled(self, transactional_id: str, action: Callable[[], T]) -> asyncio.Future[T]:
+        """Call ``action`` at once, or when the id's decided transaction is complete, in order.
+
+        The future has its result or its exception; ConcurrentTransactions after `WAIT_MS_MAX`.
+        """
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(action, result)
+        if transactional_id not in self._queues and self._is_settled(transactional_id):
+            waiting.run()
+            return result
+        self._queues.setdefault(transactional_id, deque()).append(waiting)
+        self._clock.call_at_ms(
+            self._clock.now_ms() + WAIT_MS_MAX,
+            lambda: self._give_up(transactional_id, waiting),
+        )
+        return result
+
+    def run(self, transactional_id: str) -> None:
+        """Run the requests that waited, until one of them decides the next transaction."""
+        queue = self._queues.get(transactional_id)
+        while queue:
+            if not self._is_settled(transactional_id):
+                return
+            queue.popleft().run()
+        self._queues.pop(transactional_id, None)
+
+    def run_all(self) -> None:
+        """Run the requests of all ids whose transaction is complete."""
+        for transactional_id in tuple(self._queues):
+            self.run(transactional_id)
+
+    def cancel(self) -> None:
+        """Cancel all requests, because the broker stops."""
+        for queue in self._queues.values():
+            for waiting in queue:
+                waiting.result.cancel()
+
+    def _give_up(self, transactional_id: str, waiting: _Waiting) -> None:
+        queue = self._queues.get(transactional_id)
+        if queue is None or waiting not in queue:
+            return
+        queue.remove(waiting)
+        if not queue:
+            del self._queues[transactional_id]
+        if not waiting.result.done():
+            waiting.result.set_exception(
+                ConcurrentTransactions(
+                    f"transactional id {transactional_id!r}: the markers of the previous "
+                    f"transaction could not be written for {WAIT_MS_MAX} ms; try again"
+                )
+            )
