@@ -43,8 +43,10 @@ if TYPE_CHECKING:
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
     )
+    from kio.schema.create_acls.v3 import CreateAclsRequest, CreateAclsResponse
     from kio.schema.create_partitions.v3 import CreatePartitionsRequest, CreatePartitionsResponse
     from kio.schema.create_topics.v7 import CreateTopicsRequest, CreateTopicsResponse
+    from kio.schema.delete_acls.v3 import DeleteAclsRequest, DeleteAclsResponse
     from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
     from kio.schema.delete_share_group_offsets.v0 import (
         DeleteShareGroupOffsetsRequest,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
         DeleteShareGroupStateResponse,
     )
     from kio.schema.delete_topics.v6 import DeleteTopicsRequest, DeleteTopicsResponse
+    from kio.schema.describe_acls.v3 import DescribeAclsRequest, DescribeAclsResponse
     from kio.schema.describe_cluster.v2 import DescribeClusterRequest, DescribeClusterResponse
     from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
     from kio.schema.describe_groups.v6 import DescribeGroupsRequest, DescribeGroupsResponse
@@ -384,6 +387,24 @@ def _delete_groups() -> ApiHandler[DeleteGroupsRequest, DeleteGroupsResponse]:
     return ApiHandler(delete_groups.handle, delete_groups.refuse)
 
 
+def _describe_acls() -> ApiHandler[DescribeAclsRequest, DescribeAclsResponse]:
+    from sharegroup.broker.handlers import describe_acls
+
+    return ApiHandler(describe_acls.handle, describe_acls.refuse)
+
+
+def _create_acls() -> ApiHandler[CreateAclsRequest, CreateAclsResponse]:
+    from sharegroup.broker.handlers import create_acls
+
+    return ApiHandler(create_acls.handle, create_acls.refuse)
+
+
+def _delete_acls() -> ApiHandler[DeleteAclsRequest, DeleteAclsResponse]:
+    from sharegroup.broker.handlers import delete_acls
+
+    return ApiHandler(delete_acls.handle, delete_acls.refuse)
+
+
 def _elect_leaders() -> ApiHandler[ElectLeadersRequest, ElectLeadersResponse]:
     from sharegroup.broker.handlers import elect_leaders
 
@@ -669,6 +690,9 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     26: _end_txn,
     27: _write_txn_markers,
     28: _txn_offset_commit,
+    29: _describe_acls,
+    30: _create_acls,
+    31: _delete_acls,
     32: _describe_configs,
     33: _alter_configs,
     34: _alter_replica_log_dirs,

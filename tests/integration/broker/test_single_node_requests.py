@@ -14,7 +14,10 @@ from kio.schema.add_raft_voter.v1 import request as add_voter
 from kio.schema.alter_partition_reassignments.v1 import request as reassign
 from kio.schema.alter_replica_log_dirs.v2 import request as move
 from kio.schema.api_versions.v4.request import ApiVersionsRequest as ApiVersions4
+from kio.schema.create_acls.v3 import request as create_acls
+from kio.schema.delete_acls.v3 import request as delete_acls
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest as DeleteGroups2
+from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_quorum.v2 import request as quorum
 from kio.schema.describe_topic_partitions.v0 import request as describe
@@ -33,6 +36,7 @@ from tests.faults.in_process import Broker, ShareMember
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, UNSUPPORTED_VERSION = 3, 17, 35
 INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, LOG_DIR_NOT_FOUND = 39, 42, 57
+SECURITY_DISABLED = 54
 NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND = 68, 69
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
 ELECTION_NOT_NEEDED, NO_REASSIGNMENT_IN_PROGRESS, BROKER_ID_NOT_REGISTERED = 84, 85, 102
@@ -462,5 +466,41 @@ def test_group_that_cannot_be_deleted_is_explained_from_version_3_on(tmp_path: P
         assert "'missing'" in answer.results[1].error_message
         older = await broker.ask(DeleteGroups2(groups_names=("busy",)))
         assert older.results[0].error_code == NON_EMPTY_GROUP
+
+    run(scenario, tmp_path)
+
+
+def test_requests_about_access_control_are_answered_as_without_an_authorizer(
+    tmp_path: Path,
+) -> None:
+    """One error for a description, and one for each entry that is to be created or deleted."""
+    any_acl: dict[str, Any] = {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    creation = create_acls.AclCreation(
+        resource_type=2,
+        resource_name="orders",
+        resource_pattern_type=3,
+        principal="User:ada",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+
+    async def scenario(broker: Broker) -> None:
+        described = await broker.ask(DescribeAclsRequest(**any_acl))
+        assert (described.error_code, described.resources) == (SECURITY_DISABLED, ())
+        assert "no access control" in described.error_message
+        created = await broker.ask(create_acls.CreateAclsRequest(creations=(creation, creation)))
+        assert [found.error_code for found in created.results] == [SECURITY_DISABLED] * 2
+        wanted = delete_acls.DeleteAclsFilter(**any_acl)
+        deleted = await broker.ask(delete_acls.DeleteAclsRequest(filters=(wanted,)))
+        assert [found.error_code for found in deleted.filter_results] == [SECURITY_DISABLED]
 
     run(scenario, tmp_path)
