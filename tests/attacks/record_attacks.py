@@ -86,9 +86,7 @@ def bombs_that_are_accepted(target: Target) -> Iterator[None]:
     with target.connections(4) as connections:
         for connection in connections:
             for timestamp in (MAX_TIMESTAMP, 1, NOW_MS):
-                connection.send(
-                    frame(list_offsets_request("records", [0] * TIMES_NAMED, timestamp))
-                )
+                connection.send(frame(list_offsets_request("records", [0], timestamp)))
         for connection in connections:
             answers(connection, 3)
         yield

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from sharegroup.ids import TopicName
 from sharegroup.testing import TestBroker, broker
 from tests.support.kafka_peer import KafkaPeer, free_ports
 
@@ -58,8 +56,6 @@ class Peer:
     port: int
     restart: Callable[[], None]
     """Stop it in order and start it on the same port and data."""
-    append: Callable[[str, bytearray], None] | None = None
-    """Write a batch to partition 0 of a topic behind the back of the requests; only ours can."""
     checkpoint: Callable[[], None] = lambda: None
     """Ours compacts what a checkpoint has passed, which it makes twice a minute: make one now."""
 
@@ -116,15 +112,6 @@ class _Ours:
         self.stop()
         self.start()
 
-    def append(self, topic: str, batch: bytearray) -> None:
-        assert self._broker is not None, "the broker is not running"
-        _, log = self._broker.running.parts.topics.named(TopicName(topic), 0)
-
-        async def write() -> None:
-            await log.append(batch, now_ms=int(time.time() * 1000))
-
-        self._thread.run(write())
-
     def checkpoint(self) -> None:
         assert self._broker is not None, "the broker is not running"
         self._thread.run(self._broker.running.directory.checkpoint())
@@ -137,7 +124,7 @@ def start_ours(folder: Path, settings: Mapping[str, str] | None = None) -> Itera
         ours = _Ours(thread, folder, settings or {})
         ours.start()
         try:
-            yield Peer("ours", ours.port, ours.restart, ours.append, ours.checkpoint)
+            yield Peer("ours", ours.port, ours.restart, ours.checkpoint)
         finally:
             ours.stop()
 

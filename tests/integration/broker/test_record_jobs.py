@@ -36,7 +36,8 @@ from tests.faults.in_process import Broker
 from tests.integration.broker.test_produce_checks import INVALID_RECORD, lying_batch
 
 SECOND = timedelta(seconds=1)
-REQUEST_TIMED_OUT = 7
+UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_REQUEST = 3, 7, 42
+PARTITIONS = 4
 MAX_TIMESTAMP = -3
 KEYED = bytes.fromhex("0c 00 00 00 00 01 00")
 """The smallest record with a key, which is empty: 1 of 300,000 in a bomb."""
@@ -52,7 +53,7 @@ def run(scenario: Callable[[Broker], Awaitable[None]], path: Path, **settings: s
         # On the system's clock, because slices of work end with it.
         broker = Broker(await app.start(Config.parse(values)), ManualClock())
         try:
-            assert await broker.create_topic("plain", 2) == 0
+            assert await broker.create_topic("plain", PARTITIONS) == 0
             await create_compacted(broker)
             await scenario(broker)
         finally:
@@ -138,13 +139,15 @@ def test_lookup_in_a_bomb_leaves_the_loop_to_others(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_lookup_that_is_named_often_is_done_once(tmp_path: Path) -> None:
+def test_partition_that_is_named_twice_is_refused_without_a_lookup(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         append(broker, bomb())
         await durable(broker)
         answer = await ask_offsets(broker, *[(0, MAX_TIMESTAMP)] * 500)
-        assert answer == [(0, -1, -1)] * 500
-        assert broker.running.parts.record_jobs.job_count == 1
+        assert answer == [(INVALID_REQUEST, -1, -1)] * 500
+        answer = await ask_offsets(broker, (0, 4), (1, -1), (0, -1))
+        assert [code for code, _, _ in answer] == [INVALID_REQUEST, 0, INVALID_REQUEST]
+        assert broker.running.parts.record_jobs.job_count == 0
 
     run(scenario, tmp_path)
 
@@ -169,10 +172,10 @@ def test_lookups_of_one_request_decode_a_bounded_number_of_bytes(tmp_path: Path)
         await durable(broker)
         append(broker, encode_batch([SimpleRecord(b"k", b"v", 9)]), 1)
         await durable(broker)
-        answers = await ask_offsets(broker, (0, 4), (1, 4), (1, -1), (0, -2))
+        answers = await ask_offsets(broker, (0, 4), (1, 4), (2, -1), (3, -2))
         assert answers[0] == (0, -1, -1)
         assert answers[1][0] == REQUEST_TIMED_OUT, "the first has used up what there is"
-        assert answers[2:] == [(0, -1, COUNT + 1), (0, -1, 0)]
+        assert answers[2:] == [(0, -1, 0), (0, -1, 0)], "nothing is decoded for them"
         assert await ask_offsets(broker, (1, 4)) == [(0, 9, COUNT)]
 
     run(scenario, tmp_path, sharegroup_decompressed_max_bytes=str(2 * 2**20))
@@ -190,9 +193,10 @@ def test_bomb_larger_than_the_limit_is_skipped(tmp_path: Path) -> None:
 
 def test_lookups_over_many_partitions_are_sliced(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        wanted = [(0, timestamp) for timestamp in range(2_000)]
+        wanted = [(partition, 4) for partition in range(2_000)]
         turns, answers = await turns_during(ask_offsets(broker, *wanted))
-        assert answers == [(0, -1, -1)] * 2_000
+        assert answers[:PARTITIONS] == [(0, -1, -1)] * PARTITIONS
+        assert {code for code, _, _ in answers[PARTITIONS:]} == {UNKNOWN_TOPIC_OR_PARTITION}
         assert turns >= 3
 
     run(scenario, tmp_path)

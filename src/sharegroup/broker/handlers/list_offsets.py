@@ -10,6 +10,7 @@ request are limited.  Further lookups are answered with REQUEST_TIMED_OUT, which
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
@@ -23,7 +24,7 @@ from kio.static.primitive import i32, i64
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError, UnsupportedVersion
+from sharegroup.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.segment.timestamps import Allowance
@@ -48,6 +49,8 @@ SINCE_VERSION = {
 NOT_FOUND = (-1, -1)
 READ_COMMITTED = 1
 
+ASKED_TWICE = InvalidRequest("the partition is more than once in the request")
+
 PARTITIONS_PER_PAUSE = 16
 """Partitions between two pauses, because a lookup may open the partition's log."""
 
@@ -61,24 +64,33 @@ def handle(
 
 
 def _answer(parts: Parts, request: ListOffsetsRequest, version: int) -> Walk[ListOffsetsResponse]:
-    """Build the response in pieces; repeated lookups are done once."""
+    """Build the response in pieces."""
     committed_only = request.isolation_level == READ_COMMITTED
     allowance = Allowance(parts.record_jobs.bytes_max)
-    known: dict[tuple[TopicName, int, int], ListOffsetsPartitionResponse] = {}
+    asked = Counter(
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    done = 0
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         name = TopicName(topic.name)
         answers: list[ListOffsetsPartitionResponse] = []
         for wanted in topic.partitions:
-            key = name, wanted.partition_index, wanted.timestamp
-            answer = known.get(key)
-            if answer is None:
-                answer = known[key] = yield from _partition(
-                    parts, name, wanted, allowance, version, committed_only=committed_only
+            if asked[topic.name, wanted.partition_index] > 1:
+                answers.append(_failed(wanted.partition_index, ASKED_TWICE))
+                continue
+            answers.append(
+                (
+                    yield from _partition(
+                        parts, name, wanted, allowance, version, committed_only=committed_only
+                    )
                 )
-                if len(known) % PARTITIONS_PER_PAUSE == 0:
-                    yield WalkStep.PAUSE
-            answers.append(answer)
+            )
+            done += 1
+            if done % PARTITIONS_PER_PAUSE == 0:
+                yield WalkStep.PAUSE
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answers)))
     return ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
