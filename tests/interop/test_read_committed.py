@@ -1,6 +1,6 @@
 """Clients that read committed records only, on a log with open and aborted transactions.
 
-The broker has no transaction coordinator, so the transactions are written into its log.
+The transactions are written into the log itself, so that their offsets are known.
 """
 
 from __future__ import annotations

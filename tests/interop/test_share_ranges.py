@@ -28,7 +28,7 @@ from sharegroup.client.share_sessions.share_requests import FetchLimits
 from sharegroup.client.share_sessions.share_session import ShareSession
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicIdPartition
-from tests.support.chosen_broker import BOTH_IN_INTEROP, OURS, running
+from tests.support.chosen_broker import BOTH_IN_INTEROP, running
 
 ACCEPT, RELEASE = 1, 2
 WAIT_MS = 10_000
@@ -131,12 +131,8 @@ def test_closed_connection_ends_the_locks_for_any_member_id(
 
 
 @pytest.mark.kafka
-def test_transaction_markers_are_settled_as_gaps(
-    request: pytest.FixtureRequest, bootstrap: str, topic: str, group: str
-) -> None:
+def test_transaction_markers_are_settled_as_gaps(bootstrap: str, topic: str, group: str) -> None:
     """Two transactions: records 0 to 2, marker 3, record 4, marker 5."""
-    if OURS in request.node.name:
-        pytest.skip("our broker has no transactions yet")
 
     async def scenario() -> None:
         await prepare(bootstrap, topic, group)

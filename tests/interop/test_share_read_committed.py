@@ -1,6 +1,6 @@
 """Share consumers on a log with transactions: ours and confluent-kafka's, unmodified.
 
-The broker has no transaction coordinator, so the transactions are written into its log.
+The transactions are written into the log itself, so that their offsets are known.
 Offsets 0 to 1 and 4 are aborted, 3 is committed; 5 and 6 are the markers.
 """
 

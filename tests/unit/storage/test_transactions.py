@@ -305,7 +305,7 @@ def test_log_without_aborted_transactions_has_no_transaction_index() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("damage", ["cut", "zeros"])
+@pytest.mark.parametrize("damage", ["cut", "zeros", "a byte for a file that was removed"])
 def test_damaged_transaction_index_is_rebuilt(damage: str) -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
@@ -318,8 +318,11 @@ def test_damaged_transaction_index_is_rebuilt(damage: str) -> None:
         fd = disk.open(TXN_INDEX)
         if damage == "cut":
             disk.truncate(fd, 30)
-        else:
+        elif damage == "zeros":
             disk.write(fd, bytes(34), 0)
+        else:
+            disk.truncate(fd, 0)
+            disk.write(fd, b"x", 0)
         disk.sync(fd)
         _, log = open_log(disk, segment_bytes=250)
         assert log.aborted_transactions(0, 12) == before

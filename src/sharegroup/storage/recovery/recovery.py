@@ -224,8 +224,8 @@ def _load_indexes(names: frozenset[str], segment: Segment) -> bool:
     """Read the index files; recreate missing offset and time indexes from the log.
 
     Returns whether the index of aborted transactions is valid, because recreating it takes the
-    whole log.  A missing one counts as empty, as in Kafka.  Checking that would read all headers of
-    all segments, and no request of this broker writes transactions into a log.
+    whole log.  A missing one counts as empty, as in Kafka, because most segments have none, and
+    checking that would read all headers of all segments at each start.
     """
     index, time_index = segment.index, segment.time_index
     has_index = index.file.name in names
