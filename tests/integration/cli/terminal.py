@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from tests.support.processes import readable
 
 CTRL_C = b"\x03"
 LIMIT_SECONDS = 60.0
@@ -53,7 +54,7 @@ class Terminal:
 
     def _read(self) -> bool:
         """Read what there is within a short time; return False at the end of the process."""
-        if not select.select((self._fd,), (), (), 0.1)[0]:
+        if not readable((self._fd,), 0.1):
             return True
         try:
             chunk = os.read(self._fd, 1 << 16)
