@@ -15,7 +15,6 @@ from typing import Any
 import uvloop
 from confluent_kafka import Consumer as ConfluentConsumer
 
-from sharegroup.client import Consumer
 from tests.bench.client_process import Span, in_process
 from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Peer
@@ -139,6 +138,9 @@ CONSUME: Mapping[str, Callable[..., dict[str, Any]]] = {
 async def _own(
     *, bootstrap: str, broker_pid: int, group: str, topic: str, records: int
 ) -> dict[str, Any]:
+    # Imported here, because `paired` loads this module with source trees that are older than it.
+    from sharegroup.client import Consumer
+
     async with Consumer(
         topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
     ) as consumer:
