@@ -74,9 +74,7 @@ class Config:
     @property
     def unserved(self) -> dict[str, str]:
         """The values of Kafka's keys that were given and are in no part; they have no effect."""
-        if self.given.keys() <= _SERVED:
-            return {}
-        return {name: text for name, text in self.given.items() if name not in _SERVED}
+        return _unserved(self.given)
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Config:
@@ -89,8 +87,7 @@ class Config:
             for part in _PARTS
         }
         config = cls(**parts, given=given)
-        if unserved := config.unserved:
-            check_unserved_keys(unserved, node_id=config.server.node_id)
+        check_unserved_keys(given, node_id=config.server.node_id)
         check_share_groups(config.share_group)
         check_modern_groups(config.modern_group)
         return config
@@ -114,13 +111,20 @@ def _with_older_names(values: Mapping[str, str]) -> Mapping[str, str]:
     return {**values, **newer} if newer else values
 
 
+def _unserved(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in values.items() if name not in _SERVED}
+
+
 def check_unserved_keys(values: Mapping[str, str], *, node_id: int) -> None:
-    """Check values of keys that are in no part; raise InvalidConfig for one that is refused."""
+    """Check the values of keys that are in no part; raise InvalidConfig if one is refused."""
+    unserved = _unserved(values)
+    if not unserved:
+        return
     # Imported here, because most brokers, above all those of tests, have none of Kafka's other
     # keys, and reading the table takes milliseconds.
     from sharegroup.broker.configuration.kafka_keys import check_unserved
 
-    check_unserved(values, _SERVED, node_id=node_id)
+    check_unserved(unserved, _SERVED, node_id=node_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, field, fields
 from enum import IntEnum
+from functools import cache
 from typing import Any, TypeVar
 
 from sharegroup.broker.configuration.topic_name import check_topic_name
@@ -230,7 +231,12 @@ def reset_duration_ms(text: str) -> int:
 
 
 def entries(part: Any) -> tuple[Field[Any], ...]:
-    """Return the keys of a configuration class, in the order of their declaration."""
+    """Return the keys of a configuration class or of its instance, in order of declaration."""
+    return _entries_of(part if isinstance(part, type) else type(part))
+
+
+@cache
+def _entries_of(part: Any) -> tuple[Field[Any], ...]:
     listed = fields(part)
     assert all(entry.default is not MISSING for entry in listed)
     return listed

@@ -104,9 +104,7 @@ class LiveConfig:
     def check(self, own: Mapping[str, str], default: Mapping[str, str]) -> Config:
         """Return the start configuration overlaid with both, or raise InvalidConfig."""
         overlay = {**default, **own}
-        served = {entry.metadata["name"] for part in self._started.parts for entry in entries(part)}
-        if unserved := {name: overlay[name] for name in overlay if name not in served}:
-            check_unserved_keys(unserved, node_id=self._started.server.node_id)
+        check_unserved_keys(overlay, node_id=self._started.server.node_id)
         share_group = _overlaid(self._started.share_group, overlay)
         check_share_groups(share_group)
         modern_group = _overlaid(self._started.modern_group, overlay)

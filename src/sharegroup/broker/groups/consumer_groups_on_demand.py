@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.group_log import GroupLog, Reading, RegisteredCoordinator
+from sharegroup.broker.groups.group_log import (
+    GroupLog,
+    Reading,
+    RegisteredCoordinator,
+    reading_on_demand,
+)
 from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.ids import GroupId
@@ -98,28 +103,4 @@ class ConsumerGroupsOnDemand:
     def _begin_reading(self) -> Reading:
         if self._coordinator is not None:
             return self._coordinator.begin_reading()
-        begun: list[Reading] = []
-
-        def replay(key: bytes, value: bytes | None) -> None:
-            if not begun:
-                begun.append(self._make().begin_reading())
-            begun[0].replay(key, value)
-
-        def replay_pending(
-            partition: int, producer_id: int, key: bytes, value: bytes | None
-        ) -> None:
-            if not begun:
-                begun.append(self._make().begin_reading())
-            assert begun[0].replay_pending is not None
-            begun[0].replay_pending(partition, producer_id, key, value)
-
-        def end_transaction(partition: int, producer_id: int, is_commit: bool) -> None:
-            for reading in begun:
-                assert reading.end_transaction is not None
-                reading.end_transaction(partition, producer_id, is_commit)
-
-        def finish() -> None:
-            for reading in begun:
-                reading.finish()
-
-        return Reading(replay, finish, replay_pending, end_transaction)
+        return reading_on_demand(lambda: self._make().begin_reading(), takes_transactions=True)

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.group_log import GroupLog, Reading, RegisteredCoordinator
+from sharegroup.broker.groups.group_log import (
+    GroupLog,
+    Reading,
+    RegisteredCoordinator,
+    reading_on_demand,
+)
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.ids import GroupId, TopicIdPartition
 from sharegroup.protocol_enums import GroupType
@@ -124,15 +129,6 @@ class ModernGroupsOnDemand:
     def _begin_reading(self) -> Reading:
         if self._coordinator is not None:
             return self._coordinator.begin_reading()
-        begun: list[Reading] = []
-
-        def replay(key: bytes, value: bytes | None) -> None:
-            if not begun:
-                begun.append(self.coordinator().begin_reading())
-            begun[0].replay(key, value)
-
-        def finish() -> None:
-            for reading in begun:
-                reading.finish()
-
-        return Reading(replay, finish)
+        return reading_on_demand(
+            lambda: self.coordinator().begin_reading(), takes_transactions=False
+        )

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.groups.offset_plan import PIECE_OFFSETS, OffsetPlan, plan_offsets
 from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms
 from sharegroup.broker.parts import Parts
 from sharegroup.core.consumer_group.consumer_groups import Committer
-from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
-from sharegroup.errors import (
-    GroupIdNotFound,
-    IllegalGeneration,
-    KafkaError,
-    OffsetMetadataTooLarge,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
+from sharegroup.core.consumer_group.records import OffsetCommit
+from sharegroup.errors import GroupIdNotFound, IllegalGeneration, KafkaError
+from sharegroup.ids import GroupId, MemberId
 from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.apis import response_module
 
@@ -39,21 +31,6 @@ API_KEY = 8
 THROTTLE_VERSION = 3
 GROUP_NOT_FOUND_VERSION = 9
 
-PIECE_OFFSETS = 128
-"""Offsets of a wide commit that are written as one batch."""
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The offsets of a request that can be committed, and the errors of the others."""
-
-    request: OffsetCommitRequest
-    offsets: list[OffsetCommit] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """The position in the request of each of ``offsets``; see ``refused``."""
-    refused: dict[tuple[int, int], KafkaError] = field(default_factory=dict)
-    """Errors by position in the request: index of the topic, index of the partition in it."""
-
 
 def handle(
     parts: Parts, context: RequestContext, request: OffsetCommitRequest
@@ -61,8 +38,8 @@ def handle(
     plan = run_to_end(_plan(parts, request))
     pending = _commit(parts, context, request, plan.offsets)
     if isinstance(pending, Awaitable):
-        return Later(_respond(plan, pending))
-    return run_to_end(_response(plan, pending))
+        return Later(_respond(request, plan, pending))
+    return run_to_end(_response(request, plan, pending))
 
 
 def handle_wide(
@@ -79,7 +56,7 @@ def handle_wide(
         pending = _commit(parts, context, request, plan.offsets[begin:end])
         pieces.append((plan.places[begin:end], pending))
         yield
-    return Later(_respond_wide(parts, plan, pieces))
+    return Later(_respond_wide(parts, request, plan, pieces))
 
 
 def _commit(
@@ -107,76 +84,34 @@ def _commit(
 
 
 def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    return run_to_end(_response(_Plan(request), error))
+    return run_to_end(_response(request, OffsetPlan(), error))
 
 
-def _plan(parts: Parts, request: OffsetCommitRequest) -> Steps[_Plan]:
-    plan = _Plan(request)
+def _plan(parts: Parts, request: OffsetCommitRequest) -> Steps[OffsetPlan]:
     now_ms = parts.clock.wall_ms()
     # Clients from before 2018 set the retention of an offset; -1 means the broker's default.
     retention = getattr(request, "retention_time", None)
     retention_ms = -1 if retention is None else count_ms(retention)
-    expires_ms = None if retention_ms < 0 else now_ms + retention_ms
-    note_bytes_max = parts.config.consumer_group.offset_metadata_bytes_max
-    topics: Iterable[OffsetCommitRequestTopic] = request.topics
-    count = 0
-    for place, wanted in enumerate(topics):
-        partitions: Iterable[OffsetCommitRequestPartition] = wanted.partitions
-        for index, partition in enumerate(partitions):
-            count += 1
-            if count & STEP_MASK == 0:
-                yield
-            note = partition.committed_metadata or ""
-            try:
-                topic = _topic(parts, wanted, partition.partition_index)
-                if len(note) > note_bytes_max:
-                    raise OffsetMetadataTooLarge(
-                        f"group {request.group_id!r}, {topic.name}-{partition.partition_index}: "
-                        f"metadata of {len(note)} is longer than {note_bytes_max}"
-                    )
-            except KafkaError as error:
-                plan.refused[place, index] = error.with_traceback(None)
-                continue
-            committed = OffsetAndMetadata(
-                partition.committed_offset,
-                getattr(partition, "committed_leader_epoch", -1),
-                note,
-                now_ms,
-                expires_ms,
-                topic.topic_id if expires_ms is None else None,
-            )
-            plan.places.append((place, index))
-            plan.offsets.append(
-                OffsetCommit(
-                    GroupId(request.group_id), topic.name, partition.partition_index, committed
-                )
-            )
-    return plan
+    return plan_offsets(
+        parts.topics.catalog,
+        GroupId(request.group_id),
+        request.topics,
+        note_bytes_max=parts.config.consumer_group.offset_metadata_bytes_max,
+        now_ms=now_ms,
+        expires_ms=None if retention_ms < 0 else now_ms + retention_ms,
+    )
 
 
-def _topic(parts: Parts, wanted: OffsetCommitRequestTopic, partition: int) -> Topic:
-    """Return the topic that the request names; raise if it lacks the partition."""
-    catalog = parts.topics.catalog
-    if hasattr(wanted, "topic_id"):
-        found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
-        if found is None:
-            raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
-    else:
-        found = catalog.topic(TopicName(wanted.name))
-    if not 0 <= partition < found.partition_count:
-        raise UnknownTopicOrPartition(
-            f"topic {found.name!r} has partitions 0 to {found.partition_count - 1}, not {partition}"
-        )
-    return found
-
-
-async def _respond(plan: _Plan, pending: Awaitable[None]) -> OffsetCommitResponse:
-    return run_to_end(_response(plan, await _failure(pending)))
+async def _respond(
+    request: OffsetCommitRequest, plan: OffsetPlan, pending: Awaitable[None]
+) -> OffsetCommitResponse:
+    return run_to_end(_response(request, plan, await _failure(pending)))
 
 
 async def _respond_wide(
     parts: Parts,
-    plan: _Plan,
+    request: OffsetCommitRequest,
+    plan: OffsetPlan,
     pieces: list[tuple[list[tuple[int, int]], Awaitable[None] | KafkaError | None]],
 ) -> Wide[OffsetCommitResponse]:
     for places, pending in pieces:
@@ -184,7 +119,7 @@ async def _respond_wide(
         if error is not None:
             plan.refused.update(dict.fromkeys(places, error))
         await parts.slices.turn()
-    return Wide(await parts.slices.finish(_response(plan, None)))
+    return Wide(await parts.slices.finish(_response(request, plan, None)))
 
 
 async def _failure(pending: Awaitable[None]) -> KafkaError | None:
@@ -195,9 +130,10 @@ async def _failure(pending: Awaitable[None]) -> KafkaError | None:
     return None
 
 
-def _response(plan: _Plan, error: KafkaError | None) -> Steps[OffsetCommitResponse]:
-    """Return the response; ``error`` applies to all offsets that `_Plan` did not refuse."""
-    request = plan.request
+def _response(
+    request: OffsetCommitRequest, plan: OffsetPlan, error: KafkaError | None
+) -> Steps[OffsetCommitResponse]:
+    """Return the response; ``error`` applies to all offsets that the plan did not refuse."""
     messages = response_module(API_KEY, request.__version__)
     default_code = ErrorCode.none if error is None else error_code(error)
     named_topics: Iterable[OffsetCommitRequestTopic] = request.topics

@@ -7,32 +7,27 @@ added it with AddOffsetsToTxn.  Topics have ids from version 6 on (KIP-1319).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.coordinator_log import BatchProducer
+from sharegroup.broker.groups.offset_plan import PIECE_OFFSETS, OffsetPlan, plan_offsets
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
 from sharegroup.core.consumer_group.consumer_groups import Committer
-from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
     GroupIdNotFound,
     IllegalGeneration,
     InvalidProducerEpoch,
     KafkaError,
-    OffsetMetadataTooLarge,
     ProducerFenced,
     StaleMemberEpoch,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
 )
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
+from sharegroup.ids import GroupId, MemberId
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.apis import response_module
 
@@ -54,20 +49,6 @@ ADDING_VERSION = 5
 
 GROUP_ERRORS_VERSION = 6
 """The first version that knows GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
-
-PIECE_OFFSETS = 128
-"""Offsets that are written as one batch."""
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The offsets of a request that can be committed, and the errors of the others."""
-
-    offsets: list[OffsetCommit] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """The position in the request of each of ``offsets``; see ``refused``."""
-    refused: dict[tuple[int, int], KafkaError] = field(default_factory=dict)
-    """Errors by position in the request: index of the topic, index of the partition in it."""
 
 
 def handle(
@@ -107,7 +88,7 @@ async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommit
 
 
 async def _write(
-    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, plan: _Plan
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, plan: OffsetPlan
 ) -> None:
     """Write the offsets in pieces; each is checked, because the transaction may end meanwhile."""
     transactions, groups = parts.transactions.coordinator(), parts.consumer_group_coordinator
@@ -159,68 +140,14 @@ def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> Steps[TxnOffse
     return _response(request, refused)
 
 
-def _plan(parts: Parts, request: TxnOffsetCommitRequest) -> Steps[_Plan]:
-    plan = _Plan()
-    now_ms = parts.clock.wall_ms()
-    count = 0
-    topics: Iterable[TxnOffsetCommitRequestTopic] = request.topics
-    for place, wanted in enumerate(topics):
-        partitions: Iterable[TxnOffsetCommitRequestPartition] = wanted.partitions
-        for index, partition in enumerate(partitions):
-            count += 1
-            if count & STEP_MASK == 0:
-                yield
-            try:
-                topic = _topic(parts, wanted, partition.partition_index)
-                commit = _offset(parts, request, topic, partition, now_ms)
-            except KafkaError as error:
-                plan.refused[place, index] = error.with_traceback(None)
-            else:
-                plan.places.append((place, index))
-                plan.offsets.append(commit)
-    return plan
-
-
-def _offset(
-    parts: Parts,
-    request: TxnOffsetCommitRequest,
-    topic: Topic,
-    partition: TxnOffsetCommitRequestPartition,
-    now_ms: int,
-) -> OffsetCommit:
-    index = partition.partition_index
-    note = partition.committed_metadata or ""
-    note_bytes_max = parts.config.consumer_group.offset_metadata_bytes_max
-    if len(note) > note_bytes_max:
-        raise OffsetMetadataTooLarge(
-            f"group {request.group_id!r}, {topic.name}-{index}: metadata of {len(note)} is longer "
-            f"than {note_bytes_max}"
-        )
-    committed = OffsetAndMetadata(
-        partition.committed_offset,
-        getattr(partition, "committed_leader_epoch", -1),
-        note,
-        now_ms,
-        None,
-        topic.topic_id,
+def _plan(parts: Parts, request: TxnOffsetCommitRequest) -> Steps[OffsetPlan]:
+    return plan_offsets(
+        parts.topics.catalog,
+        GroupId(request.group_id),
+        request.topics,
+        note_bytes_max=parts.config.consumer_group.offset_metadata_bytes_max,
+        now_ms=parts.clock.wall_ms(),
     )
-    return OffsetCommit(GroupId(request.group_id), topic.name, index, committed)
-
-
-def _topic(parts: Parts, wanted: TxnOffsetCommitRequestTopic, partition: int) -> Topic:
-    """Return the topic that the request names; raise if it lacks the partition."""
-    catalog = parts.topics.catalog
-    if hasattr(wanted, "topic_id"):
-        found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
-        if found is None:
-            raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
-    else:
-        found = catalog.topic(TopicName(wanted.name))
-    if not 0 <= partition < found.partition_count:
-        raise UnknownTopicOrPartition(
-            f"topic {found.name!r} has partitions 0 to {found.partition_count - 1}, not {partition}"
-        )
-    return found
 
 
 def _response(
