@@ -33,7 +33,7 @@ from kio.schema.offset_fetch.v9.request import (
 )
 from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
-from kio.static.primitive import i32, i64
+from kio.static.primitive import i32
 
 from sharegroup.client.admin.groups import ask_coordinator, by_group
 from sharegroup.client.admin.topics import by_item, known, operations_of, outcome
@@ -44,6 +44,7 @@ from sharegroup.client.admin.types import (
     GroupState,
 )
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.commit_topics import commit_topics
 from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
@@ -183,23 +184,7 @@ async def alter_consumer_group_offsets(
         group_id=KioGroupId(group_id),
         generation_id_or_member_epoch=i32(NO_GENERATION),
         member_id="",
-        topics=tuple(
-            OffsetCommitRequestTopic(
-                name=KioTopicName(topic),
-                partitions=tuple(
-                    OffsetCommitRequestPartition(
-                        partition_index=i32(index),
-                        committed_offset=i64(committed.offset),
-                        committed_leader_epoch=i32(
-                            -1 if committed.leader_epoch is None else committed.leader_epoch
-                        ),
-                        committed_metadata=committed.metadata,
-                    )
-                    for index, committed in partitions.items()
-                ),
-            )
-            for topic, partitions in by_topic(offsets).items()
-        ),
+        topics=commit_topics(offsets, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
     )
     response = await ask_coordinator(cluster, group_id, request, lambda _: None, operation="READ")
     return by_item(offsets, _outcomes(cluster, group_id, response), "partition")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from sharegroup.client.fetch.record_content import Field, RecordContent
 from sharegroup.client.records import Header, TopicPartition
-
-SerializedSizes = tuple[int | None, int | None]
-"""The sizes of key and value in bytes; None for one that is null."""
 
 
 class BatchOrigin(NamedTuple):
@@ -19,13 +17,10 @@ class BatchOrigin(NamedTuple):
     has_append_time: bool
 
 
-class ConsumerRecord:
+class ConsumerRecord(RecordContent):
     """A record that a plain consumer has read."""
 
-    __slots__ = ("_origin", "_sizes", "headers", "key", "offset", "timestamp_ms", "value")
-
-    _sizes: SerializedSizes
-    """Set only when a deserializer has replaced the bytes, so plain records need no time for it."""
+    __slots__ = ("_origin",)
 
     def __init__(
         self,
@@ -69,22 +64,6 @@ class ConsumerRecord:
         """Whether the timestamp is the broker's time of the append, not the producer's time."""
         return self._origin.has_append_time
 
-    @property
-    def serialized_key_size(self) -> int | None:
-        """The size of the key in bytes, before its deserialization; None without a key."""
-        return self._size(0, self.key)
-
-    @property
-    def serialized_value_size(self) -> int | None:
-        """The size of the value in bytes, before its deserialization; None without a value."""
-        return self._size(1, self.value)
-
-    def _size(self, index: int, content: Any) -> int | None:
-        sizes: SerializedSizes | None = getattr(self, "_sizes", None)
-        if sizes is not None:
-            return sizes[index]
-        return None if content is None else len(content)
-
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(topic={self.topic!r}, partition={self.partition}, "
@@ -109,10 +88,8 @@ class RecordDeserializationError(Exception):
     The position stays at the record: `Consumer.seek` to ``record.offset + 1`` goes on behind it.
     """
 
-    def __init__(
-        self, message: str, record: ConsumerRecord, field: Literal["key", "value"]
-    ) -> None:
+    def __init__(self, message: str, record: ConsumerRecord, field: Field) -> None:
         super().__init__(message)
         self.record = record
-        self.field: Literal["key", "value"] = field
+        self.field: Field = field
         """The part of the record that could not be deserialized."""

@@ -17,12 +17,13 @@ from kio.schema.offset_fetch.v9.request import (
 )
 from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
-from kio.static.primitive import i32, i64
+from kio.static.primitive import i32
 
 from sharegroup.client.consume.coordinator_requests import ask_group_coordinator
 from sharegroup.client.consume.member_identity import MemberIdentity
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.commit_topics import commit_topics
 from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import CommitFailedError, OffsetAndMetadata, TopicPartition
@@ -128,23 +129,7 @@ class OffsetCommits:
             generation_id_or_member_epoch=i32(self._identity.epoch),
             member_id=self._identity.member_id,
             group_instance_id=self._identity.instance_id if self._identity.member_id else None,
-            topics=tuple(
-                OffsetCommitRequestTopic(
-                    name=KioTopicName(topic),
-                    partitions=tuple(
-                        OffsetCommitRequestPartition(
-                            partition_index=i32(partition),
-                            committed_offset=i64(committed.offset),
-                            committed_leader_epoch=i32(
-                                -1 if committed.leader_epoch is None else committed.leader_epoch
-                            ),
-                            committed_metadata=committed.metadata,
-                        )
-                        for partition, committed in partitions.items()
-                    ),
-                )
-                for topic, partitions in by_topic(offsets).items()
-            ),
+            topics=commit_topics(offsets, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
         )
 
     async def committed(

@@ -6,7 +6,7 @@ the next poll raises the error.  The position stays at that record, so a seek ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from sharegroup.client.consume.consumer_record import (
     ConsumerRecord,
@@ -14,7 +14,7 @@ from sharegroup.client.consume.consumer_record import (
     UnreadableConsumerRecord,
 )
 from sharegroup.client.consume.partition_states import PartitionStates
-from sharegroup.client.settings.consumer_config import Deserializer
+from sharegroup.client.fetch.record_content import Field, deserialize
 from sharegroup.client.settings.option_values import OnUnreadableRecord
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.wire.record_walk import UNREADABLE
@@ -78,13 +78,13 @@ def _deserialized(
     is_raw = config.on_deserialization_error is OnUnreadableRecord.RAW
     done: list[ConsumerRecord] = []
     for record in records:
-        sizes = _size(record.key), _size(record.value)
         try:
-            key = _read(record, "key", record.key, config.key_deserializer)
-            record.value = _read(record, "value", record.value, config.value_deserializer)
-            # The key is set last, because after an error both key and value must be bytes.
-            record.key = key
-            record._sizes = sizes
+            deserialize(
+                record,
+                key_deserializer=config.key_deserializer,
+                value_deserializer=config.value_deserializer,
+                failure=_failure,
+            )
         except RecordDeserializationError as error:
             if not is_raw:
                 return done, error
@@ -102,24 +102,10 @@ def _deserialized(
     return done, None
 
 
-def _size(content: bytes | None) -> int | None:
-    return None if content is None else len(content)
-
-
-def _read(
-    record: ConsumerRecord,
-    field: Literal["key", "value"],
-    raw: bytes | None,
-    read: Deserializer | None,
-) -> Any:
-    if read is None or raw is None:
-        return raw
-    try:
-        return read(raw)
-    except Exception as error:
-        text = (
-            f"topic {record.topic!r} partition {record.partition} offset {record.offset}: "
-            f"the {field} can't be deserialized: {error}; seek to {record.offset + 1} to go on "
-            "behind the record, or use on_deserialization_error='raw'"
-        )
-        raise RecordDeserializationError(text, record, field) from error
+def _failure(record: ConsumerRecord, field: Field, error: Exception) -> RecordDeserializationError:
+    text = (
+        f"topic {record.topic!r} partition {record.partition} offset {record.offset}: "
+        f"the {field} can't be deserialized: {error}; seek to {record.offset + 1} to go on "
+        "behind the record, or use on_deserialization_error='raw'"
+    )
+    return RecordDeserializationError(text, record, field)

@@ -26,8 +26,9 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import ProducerId as KioProducerId
 from kio.schema.types import TopicName as KioTopicName
 from kio.schema.types import TransactionalId as KioTransactionalId
-from kio.static.primitive import i16, i32, i32Timedelta, i64
+from kio.static.primitive import i16, i32, i32Timedelta
 
+from sharegroup.client.net.commit_topics import commit_topics
 from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.produce.partition_queue import ANONYMOUS, Identity
@@ -102,23 +103,7 @@ def commit_offsets_request(
         generation_id=i32(member.generation_id),
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
-        topics=tuple(
-            TxnOffsetCommitRequestTopic(
-                name=KioTopicName(topic),
-                partitions=tuple(
-                    TxnOffsetCommitRequestPartition(
-                        partition_index=i32(index),
-                        committed_offset=i64(committed.offset),
-                        committed_leader_epoch=i32(
-                            -1 if committed.leader_epoch is None else committed.leader_epoch
-                        ),
-                        committed_metadata=committed.metadata,
-                    )
-                    for index, committed in partitions.items()
-                ),
-            )
-            for topic, partitions in by_topic(offsets).items()
-        ),
+        topics=commit_topics(offsets, TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition),
     )
 
 

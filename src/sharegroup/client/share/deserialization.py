@@ -10,9 +10,8 @@ read is never accepted silently; ``on_deserialization_error`` decides:
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from sharegroup.client.settings.consumer_config import Deserializer, ShareConsumerConfig
+from sharegroup.client.fetch.record_content import Field, deserialize
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.option_values import OnDeserializationError
 from sharegroup.client.share.record import DeserializationError, Record, UnreadableRecord
 
@@ -31,13 +30,13 @@ class Deserialization:
         If that fails, return an UnreadableRecord (with "raw"), or raise DeserializationError.
         """
         config = self._config
-        sizes = _size(record.key), _size(record.value)
         try:
-            key = _read(record, "key", record.key, config.key_deserializer)
-            record.value = _read(record, "value", record.value, config.value_deserializer)
-            # The key is set last, because after an error both key and value must be bytes.
-            record.key = key
-            record._sizes = sizes
+            deserialize(
+                record,
+                key_deserializer=config.key_deserializer,
+                value_deserializer=config.value_deserializer,
+                failure=_failure,
+            )
         except DeserializationError as error:
             if config.on_deserialization_error is OnDeserializationError.RAW:
                 return _unreadable(record, error)
@@ -45,23 +44,12 @@ class Deserialization:
         return record
 
 
-def _size(content: bytes | None) -> int | None:
-    return None if content is None else len(content)
-
-
-def _read(
-    record: Record, name: Literal["key", "value"], raw: bytes | None, read: Deserializer | None
-) -> Any:
-    if read is None or raw is None:
-        return raw
-    try:
-        return read(raw)
-    except Exception as error:
-        text = (
-            f"topic {record.topic!r} partition {record.partition} offset {record.offset}: "
-            f"the {name} can't be deserialized: {error}"
-        )
-        raise DeserializationError(text, record, name) from error
+def _failure(record: Record, field: Field, error: Exception) -> DeserializationError:
+    text = (
+        f"topic {record.topic!r} partition {record.partition} offset {record.offset}: "
+        f"the {field} can't be deserialized: {error}"
+    )
+    return DeserializationError(text, record, field)
 
 
 def _unreadable(record: Record, error: DeserializationError) -> UnreadableRecord:

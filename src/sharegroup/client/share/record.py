@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
+from sharegroup.client.fetch.record_content import Field, RecordContent
 from sharegroup.client.records import Header, TopicPartition
 from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.protocol_enums import AcknowledgeType
-
-SerializedSizes = tuple[int | None, int | None]
-"""The sizes of key and value in bytes; None for one that is null."""
 
 TYPES = frozenset(int(kind) for kind in AcknowledgeType) - {int(AcknowledgeType.GAP)}
 """The acknowledgement types that an application may use."""
@@ -23,13 +21,10 @@ def check_type(acknowledge_type: int) -> None:
         raise ValueError(f"expected an acknowledgement type ({known}), found {acknowledge_type!r}")
 
 
-class Record:
+class Record(RecordContent):
     """A consumed record, with the methods that acknowledge this delivery of it."""
 
-    __slots__ = ("_lock", "_sizes", "headers", "key", "offset", "timestamp_ms", "value")
-
-    _sizes: SerializedSizes
-    """Set only when a deserializer has replaced the bytes, so plain records need no time for it."""
+    __slots__ = ("_lock",)
 
     def __init__(
         self,
@@ -74,22 +69,6 @@ class Record:
         """Whether the timestamp is the broker's time of the append, not the producer's time."""
         origin = self._lock.origin_of(self.offset)
         return origin is not None and origin.has_append_time
-
-    @property
-    def serialized_key_size(self) -> int | None:
-        """The size of the key in bytes, before its deserialization; None without a key."""
-        return self._size(0, self.key)
-
-    @property
-    def serialized_value_size(self) -> int | None:
-        """The size of the value in bytes, before its deserialization; None without a value."""
-        return self._size(1, self.value)
-
-    def _size(self, index: int, content: Any) -> int | None:
-        sizes: SerializedSizes | None = getattr(self, "_sizes", None)
-        if sizes is not None:
-            return sizes[index]
-        return None if content is None else len(content)
 
     @property
     def delivery_count(self) -> int:
@@ -165,8 +144,8 @@ class DeserializationError(Exception):
     explicit mode the application may choose another type: ``error.record.reject()``.
     """
 
-    def __init__(self, message: str, record: Record, field: Literal["key", "value"]) -> None:
+    def __init__(self, message: str, record: Record, field: Field) -> None:
         super().__init__(message)
         self.record = record
-        self.field: Literal["key", "value"] = field
+        self.field: Field = field
         """The part of the record that could not be deserialized."""
