@@ -151,7 +151,7 @@ def test_rolling_restart_changes_the_protocol_of_all_members(
         old.close()
         news.append(make(bootstrap, topic, group))
         rest = [*olds[len(news) :], *news]
-        poll_until(lambda: all(len(one.partitions()) == 2 for one in rest), *rest)  # noqa: B023  Called in this round.
+        poll_until(lambda: all(len(consumer.partitions()) == 2 for consumer in rest), *rest)  # noqa: B023  Called in this round.
     assert type_of(bootstrap, group) is ConsumerGroupType.CONSUMER
     assert news[0].partitions() | news[1].partitions() == FOUR
 

@@ -1,4 +1,4 @@
-"""Members of other libraries beside our plain consumer in one classic group, whoever leads it."""
+"""Our plain consumer in a classic group with members of other libraries; any of them may lead."""
 
 from __future__ import annotations
 

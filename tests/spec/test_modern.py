@@ -170,7 +170,8 @@ def classic(scene: Scene, group: str, topic: Topic, **fields: Any) -> Consumer:
         def join_request(self, protocol: str = "range", kind: str = "consumer") -> Any:
             request = super().join_request(protocol, kind)
             protocols = tuple(
-                type(one)(name=one.name, metadata=subscription) for one in request.protocols
+                type(protocol)(name=protocol.name, metadata=subscription)
+                for protocol in request.protocols
             )
             return type(request)(
                 **{
@@ -511,13 +512,15 @@ def test_modern_24_offsets_of_a_subscribed_topic_stay(scene: Scene) -> None:
         group_id=member.group,
         topics=tuple(
             offset_delete.OffsetDeleteRequestTopic(
-                name=one.name,
+                name=named.name,
                 partitions=(offset_delete.OffsetDeleteRequestPartition(partition_index=0),),
             )
-            for one in (topic, other)
+            for named in (topic, other)
         ),
     )
-    codes = {one.name: one.partitions[0].error_code for one in scene.ask(request).topics}
+    codes = {
+        answered.name: answered.partitions[0].error_code for answered in scene.ask(request).topics
+    }
     assert codes == {topic.name: SUBSCRIBED, other.name: 0}
 
 
@@ -550,7 +553,7 @@ def test_modern_26_classic_group_is_upgraded(scene: Scene) -> None:
 
     wait_for(has_its_part, "the partition that the classic member gave up")
     assert sorted(synced(old) + member.numbers()) == [0, 1]
-    types = {one.member_id: one.member_type for one in about(scene, old.group).members}
+    types = {member.member_id: member.member_type for member in about(scene, old.group).members}
     assert types == {old.member_id: 0, member.member_id: 1}
 
 

@@ -119,7 +119,7 @@ def formatted(
 
 
 def run_tool_alone(main_class: str, *arguments: str, first_jar: Path | None = None) -> str:
-    """`run_tool` in a process of its own: what it costs whoever calls the tool.
+    """Run a tool in a process of its own, as its users do, and return what it printed.
 
     The classes of ``first_jar`` replace those of the tools' jars.
     """

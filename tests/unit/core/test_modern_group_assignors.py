@@ -57,14 +57,14 @@ def check_complete(
     """Each partition that somebody reads has one member, which subscribes to its topic."""
     expected = {
         TopicIdPartition(topic, number)
-        for topic in frozenset[TopicId]().union(*(one.topic_ids for one in members))
+        for topic in frozenset[TopicId]().union(*(reader.topic_ids for reader in members))
         for number in range(counts[topic])
     }
     given_out = [partition for share in assigned.values() for partition in share]
     assert sorted(given_out) == sorted(expected)
-    assert assigned.keys() == {one.member_id for one in members}
-    for one in members:
-        assert {partition.topic_id for partition in assigned[one.member_id]} <= one.topic_ids
+    assert assigned.keys() == {reader.member_id for reader in members}
+    for reader in members:
+        assert {partition.topic_id for partition in assigned[reader.member_id]} <= reader.topic_ids
 
 
 @pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS.keys())
@@ -85,11 +85,17 @@ def test_uniform_differs_by_one_at_most_and_moves_as_little_as_possible(
     sizes = [len(share) for share in assigned.values()]
     assert max(sizes) - min(sizes) <= 1
     least, rest = divmod(sum(sizes), len(sizes))
-    kept = sum(len(one.current & assigned[one.member_id]) for one in members)
+    kept = sum(len(reader.current & assigned[reader.member_id]) for reader in members)
     held = sorted(
         (
-            len({p for p in one.current if p.topic_id in one.topic_ids and p[1] < counts[p[0]]})
-            for one in members
+            len(
+                {
+                    p
+                    for p in reader.current
+                    if p.topic_id in reader.topic_ids and p[1] < counts[p[0]]
+                }
+            )
+            for reader in members
         ),
         reverse=True,
     )
@@ -103,7 +109,7 @@ def test_uniform_leaves_no_move_that_would_balance_better(
 ) -> None:
     members, counts = group
     assigned = assign_uniform(members, counts)
-    readers = {one.member_id: one.topic_ids for one in members}
+    readers = {reader.member_id: reader.topic_ids for reader in members}
     for giver, share in assigned.items():
         for taker, other in assigned.items():
             movable = any(partition.topic_id in readers[taker] for partition in share)
@@ -118,8 +124,10 @@ def test_second_assignment_changes_nothing(
     members, counts = group
     first = assign(members, counts)
     again = [
-        AssignedMember(one.member_id, one.instance_id, one.topic_ids, first[one.member_id])
-        for one in members
+        AssignedMember(
+            reader.member_id, reader.instance_id, reader.topic_ids, first[reader.member_id]
+        )
+        for reader in members
     ]
     assert assign(again, counts) == first
 
