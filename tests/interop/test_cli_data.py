@@ -162,13 +162,16 @@ def test_logs_and_kafkas_formatters_print_the_same_records(cluster: Cluster) -> 
 
 def both_printed(cluster: Cluster, topic: str) -> tuple[list[Any], list[Any]]:
     """The records of the group ``cli.ours`` in an internal topic, by `logs` and by Kafka's tool."""
-    found = [log for log in logs(cluster, f"--records --topic {topic}") if "unknown" not in log]
-    ours = [entry for entry in found if entry["key"]["data"].get("groupId") == "cli.ours"]
+    data = [log for log in logs(cluster, f"--records --topic {topic}") if "control" not in log]
+    known = [log for log in data if "unknown" not in log]
+    ours = [entry for entry in known if entry["key"]["data"].get("groupId") == "cli.ours"]
+    partition, last = ours[0]["partition"], ours[-1]["offset"]
+    records = [log for log in data if log["partition"] == partition and log["offset"] <= last]
     printed = kafka_tool(
         cluster,
         "consumer.ConsoleConsumer",
-        f"--topic {topic} --partition {ours[0]['partition']} --offset earliest "
-        f"--max-messages {ours[-1]['offset'] + 1} --timeout-ms 30000 "
+        f"--topic {topic} --partition {partition} --offset earliest "
+        f"--max-messages {len(records)} --timeout-ms 30000 "
         f"--formatter {FORMATTERS[topic]}",
     )
     theirs = [

@@ -457,8 +457,14 @@ class _Process(KafkaNode):
         self._proxy = proxy
 
     def _launch(self, command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Start it in the proxy's thread: the signal comes when the thread ends that started it."""
-        guarded = ["setpriv", "--pdeathsig", "KILL", *command]
+        """Start it in the proxy's thread: the signal comes when the thread ends that started it.
+
+        A process that asks for the signal after its parent has ended would never get it, so the
+        shell checks first that the parent is still this process.
+        """
+        is_child = 'test "$PPID" = "$0" && exec "$@"'
+        guarded = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", is_child, str(os.getpid())]
+        guarded += command
         launch = super()._launch
         return self._proxy.run(lambda: launch(guarded, log))
 
