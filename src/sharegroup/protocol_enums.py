@@ -20,6 +20,63 @@ class AcknowledgeType(IntEnum):
     """The acquisition lock begins anew and this member keeps the record (KIP-1222)."""
 
 
+class AclOperation(IntEnum):
+    """Operations on a resource that ACLs allow or deny; values as on the wire."""
+
+    ANY = 1
+    """Any operation, in a filter."""
+    ALL = 2
+    """All operations."""
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermission(IntEnum):
+    """Whether an ACL allows or denies."""
+
+    ANY = 1
+    """Any permission, in a filter."""
+    DENY = 2
+    ALLOW = 3
+
+
+class AclResourceType(IntEnum):
+    """The type of a resource that ACLs are about."""
+
+    ANY = 1
+    """Any type, in a filter."""
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class AclPatternType(IntEnum):
+    """How an ACL names resources."""
+
+    ANY = 1
+    """Any pattern, in a filter."""
+    MATCH = 2
+    """Every pattern that a resource name matches, in a filter."""
+    LITERAL = 3
+    """The name itself; ``*`` stands for every name."""
+    PREFIXED = 4
+    """Every name that begins so."""
+
+
 class AcquireMode(StrEnum):
     """How many records a fetch of a share consumer acquires (KIP-1206)."""
 

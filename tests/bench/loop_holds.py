@@ -29,6 +29,7 @@ from sharegroup.broker.dispatch import ELEMENTS_MAX, dispatch, prepare
 from sharegroup.broker.garbage import GarbagePolicy
 from sharegroup.broker.handler_contract import CloseConnection
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.security.peer import Peer
 from sharegroup.wire.apis import APIS, request_class
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.schema import MessageField, message_fields
@@ -163,7 +164,7 @@ async def answered(broker: Broker, frame: memoryview) -> int:
     """The bytes of the answer; -1: the connection was closed."""
     try:
         reply = dispatch(
-            broker.running.parts, handler_of, frame, connection_id=1, peer_host="127.0.0.1"
+            broker.running.parts, handler_of, frame, connection_id=1, peer=Peer("127.0.0.1")
         )
         if isinstance(reply, asyncio.Future):
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -264,7 +265,7 @@ def _asking(broker: Broker) -> Any:
             handler_of,
             frame,
             connection_id=connection_id,
-            peer_host="127.0.0.1",
+            peer=Peer("127.0.0.1"),
         )
         chunks = await reply if isinstance(reply, asyncio.Future) else reply
         data = b"".join(chunks)[4:]

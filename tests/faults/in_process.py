@@ -29,6 +29,7 @@ from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.share.state_pruning import StatePruning
 from sharegroup.storage.disk.files import Files
 from sharegroup.storage.parts import Durability
@@ -117,7 +118,7 @@ class Broker:
             handler_of,
             memoryview(request),
             connection_id=connection_id,
-            peer_host="127.0.0.1",
+            peer=Peer("127.0.0.1"),
         )
         self.clock.advance(0)  # A fetch that may wait for 0 ms is due now.
         chunks = await reply if isinstance(reply, asyncio.Future) else reply

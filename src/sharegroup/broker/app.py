@@ -41,6 +41,7 @@ from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.security.rights import UNLIMITED
 from sharegroup.broker.server import Server, budgets_of
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
@@ -183,7 +184,10 @@ async def start(
         metrics = await _serve_metrics(parts, server, directory, listeners[0].host)
         parts.config.on_applied(partial(_limit_hosts, server, parts.config))
         _limit_hosts(server, parts.config)
-        views = [parts, *(parts.seen_as(node) for node in nodes[1:])]
+        views = [
+            parts.seen_by(listener.name, node)
+            for listener, node in zip(listeners, nodes, strict=True)
+        ]
         await server.serve(views, handler_of, lambda ended: _connection_closed(parts, ended))
     except BaseException:
         await server.stop()
@@ -291,7 +295,8 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         requests=RequestCounters(),
         unserved=UnservedFeatures(clock),
         transactions=groups.transactions,
-        client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics),
+        client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics.all),
+        rights_of=lambda _: UNLIMITED,
     )
     share.share_partitions.batch_checks.jobs = parts.record_jobs
     share.dead_letters.jobs = parts.record_jobs

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from sharegroup.broker import loggers
-from sharegroup.broker.cluster.catalog import Event, settings_bytes
+from sharegroup.broker.cluster.catalog import settings_bytes
+from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.configuration.client_metrics_config import (
     NAME_CHARACTERS_MAX,
     SUBSCRIPTIONS_MAX,
@@ -181,7 +182,7 @@ def _of_client_metrics(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
             f"a client metrics resource needs a name of 1 to {NAME_CHARACTERS_MAX} characters, "
             f"not {len(name)}"
         )
-    resources = parts.topics.catalog.client_metrics
+    resources = parts.topics.catalog.client_metrics.all
 
     def event() -> Event:
         own_settings = resources().get(name, {})

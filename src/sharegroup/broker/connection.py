@@ -24,6 +24,7 @@ from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
+from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.turns import Turns
 from sharegroup.wire.encoder import Chunk
 from sharegroup.wire.framing import FrameError, Frames
@@ -64,7 +65,7 @@ class Connection(asyncio.Protocol):
         connection_id: int,
     ) -> None:
         self.connection_id = connection_id
-        self.peer, self._host = "unknown", ""
+        self._peer = Peer("", listener=parts.listener)
         self._owner = owner
         self._parts = parts
         self._handler_of = handler_of
@@ -91,7 +92,12 @@ class Connection(asyncio.Protocol):
     @property
     def host(self) -> str:
         """The peer's address."""
-        return self._host
+        return self._peer.host
+
+    @property
+    def peer(self) -> str:
+        """The peer's address and port, for log lines."""
+        return str(self._peer)
 
     @property
     def idle_since_ms(self) -> int | None:
@@ -106,7 +112,8 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         address = transport.get_extra_info("peername")
         if address:
-            self.peer, self._host = f"{address[0]}:{address[1]}", address[0]
+            self._peer.host, self._peer.port = address[:2]
+            self._peer.rights = self._parts.rights_of(self._peer)
         if not self._owner.opened(self):
             self._drop()
 
@@ -256,7 +263,7 @@ class Connection(asyncio.Protocol):
                 self._handler_of,
                 frame,
                 connection_id=self.connection_id,
-                peer_host=self._host,
+                peer=self._peer,
                 answers=answers,
             )
         except CloseConnection as error:

@@ -37,6 +37,8 @@ from sharegroup.broker.holds import RequestOrigin, note_hold
 from sharegroup.broker.late_requests import Decoding
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_counters import HOLD_SECONDS, ApiCounters
+from sharegroup.broker.security.checks import check_gates
+from sharegroup.broker.security.peer import Peer
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,
@@ -104,7 +106,7 @@ def dispatch(
     frame: memoryview,
     *,
     connection_id: int,
-    peer_host: str,
+    peer: Peer,
     answers: AnswerRoom = UNLIMITED,
 ) -> Reply | asyncio.Future[Reply]:
     """Dispatch one request; return the chunks of its reply, or a future of them.
@@ -116,9 +118,9 @@ def dispatch(
     if connection_id in late.waiting:
         return late.wait(
             connection_id,
-            partial(_take, parts, handler_of, frame, connection_id, peer_host, answers, number),
+            partial(_take, parts, handler_of, frame, connection_id, peer, answers, number),
         )
-    taken = _take(parts, handler_of, frame, connection_id, peer_host, answers, number)
+    taken = _take(parts, handler_of, frame, connection_id, peer, answers, number)
     if isinstance(taken, Decoding):
         return late.begin(connection_id, taken)
     return taken
@@ -129,7 +131,7 @@ def _take(
     handler_of: HandlerOf,
     frame: memoryview,
     connection_id: int,
-    peer_host: str,
+    peer: Peer,
     answers: AnswerRoom,
     request_number: int,
 ) -> Reply | asyncio.Future[Reply] | Decoding:
@@ -153,7 +155,7 @@ def _take(
             f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}"
         )
     context = RequestContext(
-        connection_id, peer_host, client_id or "", version, correlation_id, answers, request_number
+        connection_id, peer, client_id or "", version, correlation_id, answers, request_number
     )
     handler, cls = handler_of(api_key), request_class(api_key, version)
     frame_bytes, elements_max = len(frame), ELEMENTS_MAX
@@ -181,7 +183,7 @@ def _decode_late(arrived: _LargeRequest, cls: type[Any], frame: memoryview) -> D
 
 def _origin(request: _LargeRequest | _DecodedRequest) -> RequestOrigin:
     """Return the origin of a request, which counts the slices of the work on it."""
-    return RequestOrigin(request.parts.requests, request.header, request.context.peer_host)
+    return RequestOrigin(request.parts.requests, request.header, request.context.peer.host)
 
 
 def _decoding(cls: type[Any], frame: memoryview, header: RequestHeader) -> Steps[Any]:
@@ -216,6 +218,8 @@ def _large(
     result: HandlerResult[Any]
     try:
         parts.features.check_served(header.api_key)
+        if handler.gates and not context.rights.is_unlimited:
+            check_gates(handler.gates, context.rights, request)
         result = yield from handler.handle_wide(parts, context, request)
     except KafkaError as error:
         result = _refuse(call, error)
@@ -249,7 +253,7 @@ def _start(
     counters.request_bytes += frame_bytes
     counters.local_seconds += seconds
     if seconds > HOLD_SECONDS:
-        note_hold(call.parts.requests, call.header, call.context.peer_host, seconds)
+        note_hold(call.parts.requests, call.header, call.context.peer.host, seconds)
     if isinstance(reply, list):
         counters.answered(reply, ended - call.began)
     return reply
@@ -293,6 +297,8 @@ def _answer(call: _DecodedRequest) -> Reply | asyncio.Future[Reply]:
     result: HandlerResult[Any]
     try:
         call.parts.features.check_served(api_key)
+        if handler.gates and not (rights := call.context.rights).is_unlimited:
+            check_gates(handler.gates, rights, call.request)
         result = handler.handle(call.parts, call.context, call.request)
     except KafkaError as error:
         return _refused(call, error)
@@ -393,7 +399,7 @@ async def _later(call: _DecodedRequest, result: Awaitable[Any]) -> Reply:
     ended = requests.clock()
     call.counters.answered(reply, ended - call.began)
     if is_one_hold and (seconds := ended - resumed) > HOLD_SECONDS:
-        note_hold(requests, call.header, call.context.peer_host, seconds)
+        note_hold(requests, call.header, call.context.peer.host, seconds)
     return reply
 
 

@@ -29,6 +29,9 @@ from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.answer_budget import AnswerRoom
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.checks import Check, Gate
+from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import KafkaError
 from sharegroup.steps import Steps
 from sharegroup.wire.convert import downgrade, upgrade
@@ -49,7 +52,7 @@ class RequestContext(NamedTuple):
     """The facts about a request that its message does not contain."""
 
     connection_id: int
-    peer_host: str
+    peer: Peer
     client_id: str
     api_version: int
     correlation_id: int
@@ -57,6 +60,11 @@ class RequestContext(NamedTuple):
     """The account that says how large the answer may be, for handlers that read records."""
     request_number: int
     """The number of the request in ``answers``."""
+
+    @property
+    def rights(self) -> Rights:
+        """What the peer may do."""
+        return self.peer.rights
 
 
 class Encoded(NamedTuple):
@@ -104,6 +112,10 @@ class ApiHandler(Generic[Request, Response]):
         ]
         | None
     ) = None
+    gates: tuple[Gate, ...] = ()
+    """The permissions that a request needs as a whole; dispatch checks them before `handle`."""
+    checks: tuple[Check, ...] = ()
+    """The permissions that the handler itself asks for, item by item."""
     upgraded_class: type[Request] | None = None
     """The class that older requests are converted to; None for that of the newest version."""
     is_native: bool = False

@@ -20,6 +20,7 @@ from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.produced_batches import ProducedBatches
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.security.peer import RightsOf
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
@@ -72,6 +73,9 @@ class Parts:
     unserved: UnservedFeatures
     transactions: TransactionsOnDemand
     client_telemetry: ClientTelemetry
+    rights_of: RightsOf
+    listener: str = "PLAINTEXT"
+    """The name of the listener by which the requests of this view come."""
     slices: Slices = field(init=False)
     record_jobs: RecordJobs = field(init=False)
     produced_batches: ProducedBatches = field(init=False)
@@ -82,13 +86,13 @@ class Parts:
         self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
         self.produced_batches = ProducedBatches(self.record_jobs)
 
-    def seen_as(self, node: Node) -> Parts:
+    def seen_by(self, listener: str, node: Node) -> Parts:
         """Return the same parts for the connections of a listener that advertises ``node``.
 
-        Every part is shared, so no field but ``node`` may be set after the start.
+        Every part is shared, so no field but these two may be set after the start.
         """
         view = copy.copy(self)
-        view.node = node
+        view.listener, view.node = listener, node
         return view
 
     @property

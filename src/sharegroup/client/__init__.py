@@ -36,7 +36,6 @@ from sharegroup.client.admin.offset_resets import (
     new_offsets,
 )
 from sharegroup.client.admin.types import (
-    AclOperation,
     AlterConfig,
     ClusterDescription,
     CommittedOffset,
@@ -103,6 +102,7 @@ from sharegroup.client.share.flow import Flow
 from sharegroup.client.share.record import DeserializationError, Record, UnreadableRecord
 from sharegroup.protocol_enums import (
     AcknowledgeType,
+    AclOperation,
     AcquireMode,
     ConfigOperation,
     ConfigSource,

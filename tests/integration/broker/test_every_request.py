@@ -18,6 +18,7 @@ import pytest
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_contract import CloseConnection
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.security.peer import Peer
 from sharegroup.wire.apis import (
     APIS,
     request_class,
@@ -99,7 +100,11 @@ async def answer(broker: Broker, message: Any, connection_id: int) -> Any:
     parts = broker.running.parts
     try:
         reply = dispatch(
-            parts, handler_of, memoryview(frame), connection_id=connection_id, peer_host="127.0.0.1"
+            parts,
+            handler_of,
+            memoryview(frame),
+            connection_id=connection_id,
+            peer=Peer("127.0.0.1"),
         )
         if isinstance(reply, asyncio.Future):
             async with asyncio.timeout(ANSWER_SECONDS_MAX):

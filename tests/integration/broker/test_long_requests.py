@@ -32,6 +32,7 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
 from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.security.peer import Peer
 from sharegroup.ids import TopicName
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.decoder import decode
@@ -65,7 +66,7 @@ def run(scenario: Callable[[Broker], Awaitable[None]], path: Path) -> None:
 def send(broker: Broker, message: Any, connection_id: int = 1) -> Reply | asyncio.Future[Reply]:
     frame = memoryview(b"".join(encode_request(1, "test", message))[4:])
     parts = broker.running.parts
-    return dispatch(parts, handler_of, frame, connection_id=connection_id, peer_host="127.0.0.1")
+    return dispatch(parts, handler_of, frame, connection_id=connection_id, peer=Peer("127.0.0.1"))
 
 
 METADATA = MetadataRequest(

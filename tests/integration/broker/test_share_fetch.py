@@ -22,6 +22,7 @@ from kio.static.primitive import i8
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.security.peer import Peer
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
 from sharegroup.protocol_enums import AcknowledgeType, ResourceType
 from sharegroup.wire.encoder import encode_request
@@ -331,7 +332,7 @@ def test_acknowledgement_that_is_durable_at_once_is_answered_at_once(
         message = request(member, topics=(topic,), max_wait=timedelta(0))
         frame = memoryview(b"".join(encode_request(1, "test", message))[4:])
         parts = broker.running.parts
-        reply = dispatch(parts, handler_of, frame, connection_id=1, peer_host="127.0.0.1")
+        reply = dispatch(parts, handler_of, frame, connection_id=1, peer=Peer("127.0.0.1"))
         assert isinstance(reply, list) == at_once
         if isinstance(reply, asyncio.Future):
             await reply

@@ -20,6 +20,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.handlers import offset_commit as offset_commit_handler
+from sharegroup.broker.security.peer import Peer
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.batches import scan
@@ -58,7 +59,7 @@ def run(scenario: Callable[[Broker], Awaitable[None]], path: Path, **settings: s
 def send(broker: Broker, message: Any, connection_id: int = 1) -> Reply | asyncio.Future[Reply]:
     frame = memoryview(b"".join(encode_request(1, "test", message))[4:])
     parts = broker.running.parts
-    return dispatch(parts, handler_of, frame, connection_id=connection_id, peer_host="127.0.0.1")
+    return dispatch(parts, handler_of, frame, connection_id=connection_id, peer=Peer("127.0.0.1"))
 
 
 def produce_request(*partitions: int, acks: int = -1) -> produce.ProduceRequest:

@@ -15,6 +15,7 @@ from sharegroup.broker.handler_contract import CloseConnection
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.slices import Slices
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.testing.clock import ManualClock
@@ -52,7 +53,7 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
         describe = frame(
             60, 2, include_cluster_authorized_operations=False, include_fenced_brokers=False
         )
-        reply = dispatch(parts, handler_of, describe, connection_id=1, peer_host="127.0.0.1")
+        reply = dispatch(parts, handler_of, describe, connection_id=1, peer=Peer("127.0.0.1"))
         assert isinstance(reply, asyncio.Future)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -88,7 +89,9 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
             late_requests=LateRequests(),
         )
         describe = frame(60, 0, include_cluster_authorized_operations=False)
-        reply = dispatch(parts, lambda _: handler, describe, connection_id=1, peer_host="127.0.0.1")
+        reply = dispatch(
+            parts, lambda _: handler, describe, connection_id=1, peer=Peer("127.0.0.1")
+        )
         assert isinstance(reply, asyncio.Future)
         await asyncio.sleep(0)
         clock.advance(UNEXPECTED_PAUSE_MS / 1000)
@@ -111,7 +114,7 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
 def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) -> None:
     parts: Any = SimpleNamespace(requests=RequestCounters(), late_requests=LateRequests())
     with pytest.raises(CloseConnection, match=reason):
-        dispatch(parts, handler_of, memoryview(raw), connection_id=1, peer_host="127.0.0.1")
+        dispatch(parts, handler_of, memoryview(raw), connection_id=1, peer=Peer("127.0.0.1"))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_request_that_holds_the_event_loop_is_counted_and_named(
     hello = frame(18, 4, client_software_name="test", client_software_version="1")
     for _ in range(3):
         assert isinstance(
-            dispatch(parts, handler_of, hello, connection_id=1, peer_host="10.0.0.7"), list
+            dispatch(parts, handler_of, hello, connection_id=1, peer=Peer("10.0.0.7")), list
         )
     counters = parts.requests.of(18)
     assert counters.hold_count == 3

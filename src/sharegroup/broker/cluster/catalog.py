@@ -8,12 +8,12 @@ catalog in memory equals the catalog that the journal restores after a crash.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
 from uuid import UUID
 
+from sharegroup.broker.cluster.catalog_part import CatalogPart, ClientMetricsSettings, Event
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import parse_part
 from sharegroup.broker.configuration.topic_config import check_topic_config
@@ -21,9 +21,6 @@ from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, TopicId, TopicName
-
-Event = dict[str, Any]
-Name = TypeVar("Name", bound=str)
 
 CATALOG_FILE = "catalog.journal"
 
@@ -64,11 +61,12 @@ class Catalog:
 
     __slots__ = (
         "_broker",
-        "_client_metrics",
         "_deleted",
         "_groups",
         "_ids",
+        "_parts",
         "_topics",
+        "client_metrics",
         "cluster_id",
         "feature_levels",
         "features_epoch",
@@ -90,7 +88,9 @@ class Catalog:
         self._groups: dict[GroupId, dict[str, str]] = {}
         self.group_settings_bytes = 0
         """The approximate memory of the settings of all groups in bytes."""
-        self._client_metrics: dict[str, dict[str, str]] = {}
+        self.client_metrics = ClientMetricsSettings()
+        parts: list[CatalogPart] = [self.client_metrics]
+        self._parts = {kind: part for part in parts for kind in part.kinds}
         self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # True: for all brokers.
 
     def topic(self, name: TopicName) -> Topic:
@@ -131,7 +131,7 @@ class Catalog:
     def events_needed(self) -> int:
         """The approximate number of events that `events` yields."""
         named = len(self._topics) + len(self._deleted) + len(self._groups)
-        return 3 + named + len(self._client_metrics) + len(self._broker)
+        return 3 + named + sum(map(len, self._every_part())) + len(self._broker)
 
     @property
     def partition_count(self) -> int:
@@ -149,10 +149,6 @@ class Catalog:
     def group_config(self, group_id: GroupId) -> GroupConfig:
         """Return the parsed settings of a group; None means that the broker's value is used."""
         return parse_part(GroupConfig, self.group_settings(group_id))
-
-    def client_metrics(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the settings of the client metrics resources by name."""
-        return self._client_metrics
 
     def broker_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return the settings made at run time: those of this broker, and those of all brokers.
@@ -203,14 +199,17 @@ class Catalog:
             }
         for group_id, settings in self._groups.items():
             yield {"event": "group_settings", "group": group_id, "settings": settings}
-        for name, settings in self._client_metrics.items():
-            yield {"event": "client_metrics", "name": name, "settings": settings}
+        for part in self._every_part():
+            yield from part.events()
         for default, settings in self._broker.items():
             if settings:
                 yield {"event": "broker_settings", "settings": settings, "default": default}
 
     def replay(self, event: Event) -> None:
         """Apply one event to the catalog."""
+        if (part := self._parts.get(event["event"])) is not None:
+            part.replay(event)
+            return
         match event["event"]:
             case "cluster":
                 self.cluster_id = event["id"]
@@ -236,11 +235,7 @@ class Catalog:
                 self._put(_changed(topic, topic.partition_count, event["settings"]))
             case "group_settings":
                 group_id, settings = event["group"], event["settings"]
-                previous = _replace_settings(self._groups, group_id, settings)
-                self.group_settings_bytes -= settings_bytes(group_id, previous)
-                self.group_settings_bytes += settings_bytes(group_id, settings)
-            case "client_metrics":
-                _replace_settings(self._client_metrics, event["name"], event["settings"])
+                self._put_group_settings(group_id, settings)
             case "broker_settings":
                 self._broker[event.get("default", False)] = event["settings"]
             case other:
@@ -249,20 +244,22 @@ class Catalog:
                     "a newer one wrote this data directory"
                 )
 
+    def _every_part(self) -> Iterable[CatalogPart]:
+        """Return each part once, also one with several kinds of events."""
+        return dict.fromkeys(self._parts.values())
+
+    def _put_group_settings(self, group_id: GroupId, settings: dict[str, str]) -> None:
+        """Replace the settings of a group; a group without settings is removed."""
+        previous = self._groups.pop(group_id, {})
+        if settings:
+            self._groups[group_id] = settings
+        self.group_settings_bytes -= settings_bytes(group_id, previous)
+        self.group_settings_bytes += settings_bytes(group_id, settings)
+
     def _put(self, topic: Topic) -> None:
         self.topics_version += 1
         self._topics[topic.name] = topic
         self._ids[topic.topic_id] = topic.name
-
-
-def _replace_settings(
-    every: dict[Name, dict[str, str]], name: Name, settings: dict[str, str]
-) -> dict[str, str]:
-    """Replace the settings of one resource, or remove empty ones; return the previous ones."""
-    previous = every.pop(name, {})
-    if settings:
-        every[name] = settings
-    return previous
 
 
 def settings_bytes(group_id: GroupId, settings: Mapping[str, str]) -> int:

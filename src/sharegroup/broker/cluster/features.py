@@ -25,7 +25,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sharegroup.broker.cluster.catalog import Catalog, Event
+from sharegroup.broker.cluster.catalog import Catalog
+from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
 from sharegroup.protocol_enums import UpgradeType
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-from sharegroup.broker.cluster.catalog import Catalog, Event, Topic, decode_event, encode_event
+from sharegroup.broker.cluster.catalog import Catalog, Topic, decode_event, encode_event
+from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.data_directory import (
     check_folders,
     check_identity,

@@ -77,7 +77,7 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
             )
         ),
         client_id=context.client_id[:LABEL_CHARACTERS_MAX],
-        client_host=f"/{context.peer_host}",
+        client_host=f"/{context.peer.host}",
         names_itself=names_itself,
     )
 

@@ -10,8 +10,8 @@ from kio.static.primitive import i32
 
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.operations import NOT_ASKED, ON_CLUSTER
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.operations import NOT_ASKED, ON_CLUSTER
 from sharegroup.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 
 BROKERS, CONTROLLERS = 1, 2

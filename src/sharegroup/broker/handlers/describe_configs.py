@@ -87,7 +87,7 @@ def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[setting
     if int(wanted.resource_type) == ResourceType.CLIENT_METRICS:
         if not name:
             raise InvalidRequest("a client metrics resource has a name, not an empty one")
-        return settings.describe_client_metrics(catalog.client_metrics().get(name, {}))
+        return settings.describe_client_metrics(catalog.client_metrics.all().get(name, {}))
     if int(wanted.resource_type) == ResourceType.BROKER_LOGGER:
         if not name:
             raise InvalidRequest("the loggers of a broker need its node id, not an empty name")

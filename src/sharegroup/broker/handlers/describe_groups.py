@@ -18,8 +18,8 @@ from kio.schema.types import GroupId as WireGroupId
 
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.operations import NOT_ASKED, ON_GROUP
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.operations import NOT_ASKED, ON_GROUP
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
 from sharegroup.steps import STEP_MASK, Steps

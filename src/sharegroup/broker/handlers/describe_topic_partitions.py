@@ -25,8 +25,8 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.operations import ON_TOPIC
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.operations import ON_TOPIC
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each

@@ -58,7 +58,7 @@ def handle(
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
             client_id=client_id,
-            client_host=f"/{context.peer_host}",
+            client_host=f"/{context.peer.host}",
             new_member_id=MemberId(f"{request.group_instance_id or client_id}-{uuid4()}"),
             must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,
             skips_assignment=context.api_version >= SKIP_ASSIGNMENT_VERSION,

@@ -51,7 +51,9 @@ def refuse(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfig
 def _resources(parts: Parts) -> Iterator[tuple[int, str]]:
     catalog = parts.topics.catalog
     yield from ((ResourceType.GROUP, group_id) for group_id in catalog.groups_with_settings())
-    yield from ((ResourceType.CLIENT_METRICS, name) for name in sorted(catalog.client_metrics()))
+    yield from (
+        (ResourceType.CLIENT_METRICS, name) for name in sorted(catalog.client_metrics.all())
+    )
     yield ResourceType.BROKER_LOGGER, str(parts.node.node_id)
     yield ResourceType.BROKER, str(parts.node.node_id)
     yield from ((ResourceType.TOPIC, topic.name) for topic in catalog.topics())

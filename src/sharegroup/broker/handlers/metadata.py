@@ -29,8 +29,8 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,

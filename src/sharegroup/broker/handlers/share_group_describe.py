@@ -20,8 +20,8 @@ from kio.static.primitive import i32
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.operations import NOT_ASKED, ON_GROUP
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.operations import NOT_ASKED, ON_GROUP
 from sharegroup.core.share_group.records import by_topic
 from sharegroup.core.share_group.share_groups import DescribedShareMember
 from sharegroup.errors import KafkaError

@@ -38,7 +38,7 @@ def handle(
                     None if names is None else tuple(TopicName(name) for name in names)
                 ),
                 client_id=context.client_id,
-                client_host=f"/{context.peer_host}",
+                client_host=f"/{context.peer.host}",
             ),
             parts.slices,
         )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from sharegroup.broker.clock import wall_ms
-from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, Event, encode_event
+from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, encode_event
+from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.features import FIRST_LEVELS
 from sharegroup.cli.repairing.state import DirectoryState, FoundFolder, JournalState
 from sharegroup.errors import InvalidRequest

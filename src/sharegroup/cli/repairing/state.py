@@ -9,7 +9,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, Event, decode_event
+from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_event
+from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicIdPartition
 from sharegroup.storage.directory.clean_shutdown import read_clean_shutdown

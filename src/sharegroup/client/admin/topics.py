@@ -30,7 +30,6 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from sharegroup.client.admin.types import (
-    AclOperation,
     ClusterDescription,
     NewTopic,
     NodeDescription,
@@ -47,6 +46,7 @@ from sharegroup.errors import (
     LeaderNotAvailable,
     UnknownServerError,
 )
+from sharegroup.protocol_enums import AclOperation
 
 BY_TOPIC_ID = 12
 """The first version of Metadata that looks up topics by id."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
 from sharegroup.client.records import TopicPartition
 from sharegroup.protocol_enums import (
+    AclOperation,
     ConfigOperation,
     ConfigSource,
     GroupType,
@@ -41,21 +42,6 @@ class PartitionDescription:
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...]
-
-
-class AclOperation(IntEnum):
-    """Operations on a resource that ACLs allow or deny; values as on the wire."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
     BROKER_DEFAULT,
-    AclOperation,
     AlterConfig,
     ConfigResource,
     NewTopic,
@@ -25,7 +24,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from sharegroup.protocol_enums import ResourceType
+from sharegroup.protocol_enums import AclOperation, ResourceType
 from sharegroup.worker.events import Event
 from sharegroup.worker.infrastructure.asking import found, visible
 from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeKind, changes

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import AclOperation, TopicDescription
+from sharegroup.client.admin.types import TopicDescription
 from sharegroup.errors import (
     GroupAuthorizationFailed,
     KafkaError,
@@ -20,6 +20,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnsupportedVersion,
 )
+from sharegroup.protocol_enums import AclOperation
 from sharegroup.worker.dead_letters.topics import letters_topic
 from sharegroup.worker.declarations.names import scheduler_group
 from sharegroup.worker.declarations.route import Route

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from sharegroup.client.admin.topics import operations_of
-from sharegroup.client.admin.types import AclOperation, TopicDescription
+from sharegroup.client.admin.types import TopicDescription
 from sharegroup.errors import (
     GroupAuthorizationFailed,
     RequestTimedOut,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from sharegroup.protocol_enums import AclOperation
 from sharegroup.worker import App, BrokerDeadLetter
 from sharegroup.worker.infrastructure.rights import check_rights, needed
 

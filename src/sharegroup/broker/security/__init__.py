@@ -1,0 +1,1 @@
+"""Who the peer of a connection is, and what it may do."""

@@ -1,0 +1,31 @@
+"""What the broker knows of the peer of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sharegroup.broker.security.rights import UNLIMITED, Rights
+from sharegroup.core.security.principal import ANONYMOUS, Principal
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """The peer of one connection; authentication changes its principal and its rights."""
+
+    host: str
+    """Its address, without the port."""
+    port: int = 0
+    listener: str = "PLAINTEXT"
+    """The name of the listener that it is connected to."""
+    principal: Principal = ANONYMOUS
+    rights: Rights = UNLIMITED
+
+    def __str__(self) -> str:
+        """Return address and port, for log lines; IPv6 addresses have colons themselves."""
+        return f"{self.host}:{self.port}"
+
+
+RightsOf: TypeAlias = Callable[[Peer], Rights]
+"""Returns the rights of a peer with its present principal."""
