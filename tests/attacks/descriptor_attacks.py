@@ -13,8 +13,9 @@ from datetime import timedelta
 from kio.schema.create_topics.v7 import request as create_topics
 
 from tests.attacks.batches import honest_batch
-from tests.attacks.probe import REQUEST
+from tests.attacks.probe import API_VERSIONS
 from tests.attacks.target import Target, join_request, produce_request, produced
+from tests.faults.login import call
 from tests.faults.raw_connection import RawConnection
 
 FEW_DESCRIPTORS = 1024
@@ -86,8 +87,8 @@ def new_clients_are_served(target: Target) -> list[str]:
             peer.settimeout(1.0)
             peer.bind(("127.0.0.2", 0))
             peer.connect(("127.0.0.1", target.port))
-            peer.sendall(REQUEST)
-            served += len(peer.recv(4)) == 4
+            call(peer, API_VERSIONS, b"", version=0)
+            served += 1
     target.note(new_clients_served=served)
     if served < NEW_CLIENTS:
         return [f"{served} of {NEW_CLIENTS} new clients of another address were served"]

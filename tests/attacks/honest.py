@@ -69,15 +69,15 @@ async def _round_trip(target: Target, group: str) -> str | None:
     return f"an honest record was not delivered in {REACHED_SECONDS_MAX} s"
 
 
-def read_by_share_group(port: int, topic: str, value: bytes, *, group: str) -> bool:
+def read_by_share_group(target: Target, topic: str, value: bytes, *, group: str) -> bool:
     """Whether a share group that reads from the beginning reaches a record in 10 s."""
-    return asyncio.run(_read(port, topic, value, group))
+    return asyncio.run(_read(target, topic, value, group))
 
 
-async def _read(port: int, topic: str, value: bytes, group: str) -> bool:
+async def _read(target: Target, topic: str, value: bytes, group: str) -> bool:
     member = ShareMember(group, f"member-{time.monotonic_ns()}", topic, 1, connection_id=1)
     limit = time.monotonic() + REACHED_SECONDS_MAX
-    with RawConnection(port, seconds=REACHED_SECONDS_MAX) as connection:
+    with target.connect() as connection:
         broker = Asking(connection)
         connection.ask(read_from_the_beginning(group))
         while time.monotonic() < limit:

@@ -10,29 +10,34 @@ import json
 import math
 import select
 import socket
-import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+if __name__ == "__main__":  # It runs without a search path of its own.
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.faults.login import Login, call
+
 INTERVAL_SECONDS = 0.1
 ANSWER_SECONDS_MAX = 30.0
-_BODY = struct.pack(">hhih", 18, 0, 7, -1)
-REQUEST = struct.pack(">i", len(_BODY)) + _BODY
+API_VERSIONS = 18
 
 
 class Probe:
     """The probe process; ``latencies`` are known after the ``with`` block."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, login: Login | None = None) -> None:
         self._port = port
+        self._login = login or Login("", "")
         self.latencies: list[float] = []
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(self._port)],
+            [sys.executable, "-I", "-S", __file__, str(self._port), *self._login],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -66,19 +71,19 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def probe(port: int) -> list[float]:
+def probe(port: int, login: Login) -> list[float]:
     """Ask until standard input ends; a lost connection counts as the longest wait."""
     latencies = []
-    connection = _connect(port)
+    connection = _connect(port, login)
     is_first = True
     while is_first or not select.select([sys.stdin], [], [], INTERVAL_SECONDS)[0]:
         began = time.monotonic()
         try:
-            _ask(connection)
+            call(connection, API_VERSIONS, b"", version=0)
         except OSError:
             latencies.append(ANSWER_SECONDS_MAX)
             connection.close()
-            connection = _connect(port)
+            connection = _connect(port, login)
         latencies.append(time.monotonic() - began)
         if is_first:
             print("ready", flush=True)
@@ -87,25 +92,10 @@ def probe(port: int) -> list[float]:
     return latencies or [0.0]
 
 
-def _connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX)
-
-
-def _ask(connection: socket.socket) -> None:
-    connection.sendall(REQUEST)
-    (size,) = struct.unpack(">i", _exactly(connection, 4))
-    _exactly(connection, size)
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    received = b""
-    while len(received) < count:
-        part = connection.recv(count - len(received))
-        if not part:
-            raise ConnectionResetError("the broker closed the probe's connection")
-        received += part
-    return received
+def _connect(port: int, login: Login) -> socket.socket:
+    return login.enter(socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS_MAX))
 
 
 if __name__ == "__main__":
-    print(json.dumps(probe(int(sys.argv[1]))))
+    port, *words = sys.argv[1:]
+    print(json.dumps(probe(int(port), Login(*words))))

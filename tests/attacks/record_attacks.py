@@ -120,7 +120,7 @@ def honest_record_is_reached(target: Target) -> list[str]:
     code = produced(target.ask(produce_request("lies", honest)))
     if code:
         return [f"an honest record behind the lying batches: error code {code}"]
-    if not read_by_share_group(target.port, "lies", b"behind the lies", group="readers-of-lies"):
+    if not read_by_share_group(target, "lies", b"behind the lies", group="readers-of-lies"):
         return ["a share group does not reach the record behind the lying batches in 10 s"]
     return []
 

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 
 from sharegroup.wire.encoder import encode_request
 from tests.attacks.batches import honest_batch
+from tests.faults.login import Login
 from tests.faults.raw_connection import RawConnection
 
 ANSWER_SECONDS_MAX = 60.0
@@ -35,13 +36,19 @@ class Target:
     data: str = ""
     """The data directory; empty where the attacker runs elsewhere."""
     metrics_port: int = -1
+    login: Login | None = None
+    """How its connections come in; None at a listener without TLS and users."""
     found: list[str] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
     """Figures for the report."""
 
     def connect(self) -> RawConnection:
         """A connection whose answers may be slow."""
-        return RawConnection(self.port, seconds=ANSWER_SECONDS_MAX)
+        return RawConnection(self.port, seconds=ANSWER_SECONDS_MAX, login=self.login)
+
+    def seen_by(self, login: Login | None) -> Target:
+        """The same broker for somebody else; what is found and noted is kept together."""
+        return replace(self, login=login)
 
     @contextmanager
     def connections(self, count: int) -> Iterator[list[RawConnection]]:

@@ -13,6 +13,7 @@ from sharegroup.wire.apis import response_class, response_header_version
 from sharegroup.wire.decoder import decode
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.headers import decode_response_header
+from tests.faults.login import Login
 
 ANSWER_SECONDS_MAX = 5.0
 
@@ -20,11 +21,15 @@ ANSWER_SECONDS_MAX = 5.0
 class RawConnection:
     """A bare socket to a broker; every wait ends after ``seconds``."""
 
-    def __init__(self, port: int, *, seconds: float = ANSWER_SECONDS_MAX) -> None:
+    def __init__(
+        self, port: int, *, seconds: float = ANSWER_SECONDS_MAX, login: Login | None = None
+    ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
         # As clients do: or the end of a large request waits for a delayed acknowledgement.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = self.socket.getsockname()
+        if login is not None:
+            self.socket = login.enter(self.socket)
         self.address = f"{host}:{port}"
         """As the broker's log names this peer."""
 
