@@ -1,7 +1,8 @@
-"""Consumers of three libraries behind one face: members of a consumer group, as tests need them.
+"""Consumers of five libraries behind one face: members of a consumer group, as tests need them.
 
 Each is the library's own consumer with its own threads, heartbeats and assignor; what differs is
-only how it is called.
+only how it is called.  The Java client and franz-go run in processes of their own:
+`java/Member.java` and `go/member/member.go`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
 from kafka.errors import KafkaConnectionError
 
@@ -23,6 +25,10 @@ SESSION_MS = 6_000
 HEARTBEAT_MS = 500
 WAIT_SECONDS_MAX = 30.0
 POLL_MS = 100
+
+
+class ClientFailed(Exception):
+    """A client's call failed; the text is the client's description of the error."""
 
 
 class Got(NamedTuple):
@@ -44,6 +50,16 @@ class GroupMember(Protocol):
 
     def close(self) -> None:
         """Leave the group, if it has not left before."""
+        ...
+
+
+class AnnotatingMember(GroupMember, Protocol):
+    """A member that commits its positions with metadata, and fetches what the group committed."""
+
+    def commit(self, metadata: str = "") -> None: ...
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        """The committed offset and its metadata, by partition."""
         ...
 
 
@@ -80,8 +96,19 @@ class ConfluentMember:
             if not message.error()
         ]
 
-    def commit(self) -> None:
-        self._consumer.commit(asynchronous=False)
+    def commit(self, metadata: str = "") -> None:
+        if not metadata:
+            self._consumer.commit(asynchronous=False)
+            return
+        offsets = [
+            TopicPartition(found.topic, found.partition, found.offset, metadata)
+            for found in self._consumer.position(self._consumer.assignment())
+        ]
+        self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        found = self._consumer.committed(self._consumer.assignment(), WAIT_SECONDS_MAX)
+        return {offset.partition: (offset.offset, offset.metadata) for offset in found}
 
     def partitions(self) -> set[int]:
         return {partition.partition for partition in self._consumer.assignment()}
@@ -205,6 +232,61 @@ class AiokafkaMember:
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_SECONDS_MAX)
+
+
+class LineMember:
+    """A member in a program of `tests.interop.line_programs`, which has any number of them."""
+
+    def __init__(
+        self,
+        program: subprocess.Popen[str],
+        name: str,
+        topic: str,
+        group: str,
+        *,
+        protocol: str,
+        instance: str | None = None,
+    ) -> None:
+        self._program = program
+        self._name = name
+        self._is_closed = False
+        self._command("open", topic, group, protocol, instance or "")
+
+    def poll(self) -> list[Got]:
+        found = []
+        for word in self._command("poll"):
+            partition, offset, value = word.split(":", 2)
+            found.append(Got(int(partition), int(offset), value.encode()))
+        return found
+
+    def commit(self, metadata: str = "") -> None:
+        self._command("commit", metadata)
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        found = {}
+        for word in self._command("committed"):
+            partition, offset, metadata = word.split(":", 2)
+            found[int(partition)] = (int(offset), metadata)
+        return found
+
+    def partitions(self) -> set[int]:
+        return set(map(int, self._command("partitions")))
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._command("close")
+
+    def _command(self, *words: str) -> list[str]:
+        assert self._program.stdin is not None
+        assert self._program.stdout is not None
+        self._program.stdin.write("\t".join((self._name, *words)) + "\n")
+        self._program.stdin.flush()
+        outcome, *answer = self._program.stdout.readline().rstrip("\n").split("\t")
+        if outcome == "error":
+            raise ClientFailed(f"{words} of {self._name}: {answer[0]}")
+        assert outcome == "ok", f"{words} of {self._name}: {outcome!r} {answer}"
+        return answer
 
 
 def poll_until(

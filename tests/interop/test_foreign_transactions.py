@@ -24,14 +24,13 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec
 
 from tests.interop.foreign_clients import LEAVES_SOCKETS
+from tests.interop.line_programs import why_no_go, why_no_java
 from tests.interop.transactors import (
     LineTransactors,
     TransactionalProducer,
     TransactionRefused,
     Transactors,
     transactors,
-    why_no_go,
-    why_no_java,
 )
 from tests.support import confluent_calls, kafka_tools
 from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, RunningBroker, chosen, running

@@ -1,23 +1,18 @@
 """Transactional producers of five clients behind one face, for tests that all of them must pass.
 
 The Java client and franz-go run in processes of their own, which take commands on standard input:
-`java/Transactor.java` and `go/transactor.go`.
+`java/Transactor.java` and `go/transactor/transactor.go`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
-import os
-import shutil
 import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer
@@ -30,13 +25,9 @@ from kafka.consumer.group import ConsumerGroupMetadata
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.structs import OffsetAndMetadata
 
-from tests.support.java_shell import NO_COMPILER, java_command, javac
-from tests.support.kafka_peer import cache_libs, java, kafka_libs
-from tests.support.kafka_peer import why_missing as why_no_kafka
+from tests.interop.line_programs import line_program
 
 CALL_SECONDS_MAX = 60
-GO = Path(__file__).with_name("go")
-GO_BUILD_SECONDS_MAX = 300
 
 
 class TransactionRefused(Exception):
@@ -303,67 +294,8 @@ def transactors(client: str, bootstrap: str) -> Iterator[Transactors]:
                 # It leaves the sockets of a killed broker to the garbage collector.
                 warnings.simplefilter("ignore", ResourceWarning)
                 gc.collect()
-        case "java":
-            with _program(java_command(kafka_libs(), "Transactor", bootstrap)) as program:
-                yield program
-        case "franz-go":
-            with _program([str(built_go()), bootstrap]) as program:
-                yield program
+        case "java" | "franz-go":
+            with line_program(client, "Transactor", bootstrap) as process:
+                yield LineTransactors(process)
         case _:
             raise AssertionError(f"no client {client!r}")
-
-
-@contextmanager
-def _program(command: list[str]) -> Iterator[LineTransactors]:
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            yield LineTransactors(process)
-        finally:
-            process.kill()
-
-
-def why_no_java() -> str | None:
-    """Why the Java client can't run here, or None when it can."""
-    if java() is None:
-        return why_no_kafka()
-    return why_no_kafka() or (None if javac() else NO_COMPILER)
-
-
-def why_no_go() -> str | None:
-    """Why franz-go can't run here, or None when it can."""
-    if shutil.which("go") is None and not _go_program().exists():
-        return "no go on the PATH"
-    return None
-
-
-def built_go() -> Path:
-    """The program `go/transactor.go`; the first call fetches franz-go and builds it."""
-    program = _go_program()
-    if program.exists():
-        return program
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        built = Path(folder) / program.name
-        done = subprocess.run(
-            ["go", "build", "-o", str(built), "."],
-            cwd=GO,
-            capture_output=True,
-            text=True,
-            timeout=GO_BUILD_SECONDS_MAX,
-        )
-        assert done.returncode == 0, f"go build failed: {done.stderr}"
-        os.replace(built, program)
-    return program
-
-
-def _go_program() -> Path:
-    key = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "transactor.go"):
-        key.update((GO / name).read_bytes())
-    return cache_libs().parent.parent / "go" / f"transactor-{key.hexdigest()[:16]}"
