@@ -22,6 +22,7 @@ from sharegroup.broker.configuration.config import (
     ModernGroupConfig,
     ServerConfig,
     ShareGroupConfig,
+    TlsConfig,
     TopicConfig,
     TransactionConfig,
 )
@@ -342,6 +343,7 @@ def config() -> Iterator[str]:
         ("Broker: consumer groups of the consumer protocol", ModernGroupConfig),
         ("Broker: coordinators", CoordinatorConfig),
         ("Broker: transactions", TransactionConfig),
+        ("Broker: TLS", TlsConfig),
         ("Topic", TopicConfig),
         ("Group", GroupConfig),
     ):

@@ -20,7 +20,7 @@ from sharegroup.broker.configuration.client_metrics_config import (
     SUBSCRIPTIONS_MAX,
     parse_client_metrics,
 )
-from sharegroup.broker.configuration.live_config import check_dynamic
+from sharegroup.broker.configuration.live_config import check_dynamic, without_secrets
 from sharegroup.broker.configuration.setting_changes import (
     SettingChange,
     changed_broker,
@@ -222,6 +222,9 @@ def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
         parts.share_partitions.settings_changed(None)
         for topic in catalog.topics():
             parts.topics.apply_settings(topic)
-        log.info("event=broker_settings own=%s of_all=%s", *catalog.broker_settings())
+        log.info(
+            "event=broker_settings own=%s of_all=%s",
+            *map(without_secrets, catalog.broker_settings()),
+        )
 
     return event, in_effect

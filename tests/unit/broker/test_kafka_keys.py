@@ -25,10 +25,11 @@ from sharegroup.protocol_enums import ConfigOperation, ConfigSource
         ("min.insync.replicas", "2"),
         ("offsets.topic.replication.factor", "3"),
         ("remote.log.storage.system.enable", "false"),
-        ("ssl.keystore.location", "/etc/kafka/keys.jks"),
+        ("ssl.provider", "SunJSSE"),
         ("authorizer.class.name", ""),
         ("config.providers", ""),
         ("listener.name.external.ssl.keystore.location", "/etc/kafka/keys.jks"),
+        ("listener.name.external.ssl.provider", "SunJSSE"),
         ("listener.name.external.plain.sasl.jaas.config", "none"),
         ("confluent.license.topic.replication.factor", "1"),
         ("rsm.config.bucket", "records"),
@@ -52,6 +53,7 @@ def test_key_of_kafka_without_an_effect_is_accepted_and_reported(name: str, valu
         ("remote.log.storage.system.enable", "true", "Remote storage.*Set it to false"),
         ("authorizer.class.name", "org.example.Rights", "no access rights.*Remove it"),
         ("create.topic.policy.class.name", "org.example.Policy", "Java class"),
+        ("ssl.engine.factory.class", "org.example.Engine", "Java class"),
         ("config.providers", "file", "not resolved"),
         ("cordoned.log.dirs", "/data", "one data directory"),
         ("zookeeper.connect", "zoo:2181", "no ZooKeeper"),
@@ -144,11 +146,9 @@ def test_given_default_is_a_value_of_the_file() -> None:
 
 def test_keys_without_an_effect_change_as_in_kafka() -> None:
     check_dynamic(["num.io.threads"], of_all_brokers=True)
-    check_dynamic(["ssl.keystore.location"])
-    with pytest.raises(
-        InvalidConfig, match=r"ssl\.keystore\.location can only be set for a single"
-    ):
-        check_dynamic(["ssl.keystore.location"], of_all_brokers=True)
+    check_dynamic(["ssl.provider"])
+    with pytest.raises(InvalidConfig, match=r"ssl\.provider can only be set for a single"):
+        check_dynamic(["ssl.provider"], of_all_brokers=True)
     with pytest.raises(InvalidConfig, match=r"process\.roles cannot be changed"):
         check_dynamic(["process.roles"])
     with pytest.raises(InvalidConfig, match=r"no key of Apache Kafka"):
@@ -165,8 +165,8 @@ def test_changed_value_of_a_key_without_an_effect_is_checked() -> None:
 
 def test_list_without_an_effect_begins_with_its_default() -> None:
     live = LiveConfig(Config())
-    change = SettingChange("ssl.enabled.protocols", ConfigOperation.SUBTRACT, "TLSv1.2")
-    assert changed_broker(live, {}, (change,)) == {"ssl.enabled.protocols": "TLSv1.3"}
+    change = SettingChange("sasl.enabled.mechanisms", ConfigOperation.APPEND, "PLAIN")
+    assert changed_broker(live, {}, (change,)) == {"sasl.enabled.mechanisms": "GSSAPI,PLAIN"}
 
 
 def test_each_key_of_the_table_is_there_once() -> None:

@@ -8,17 +8,25 @@ checked once and then has its type.  `kafka_keys` has Kafka's keys that no class
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any
 
-from sharegroup.broker.configuration.config_values import entries, parse_part
+from sharegroup.broker.configuration.config_values import (
+    entries,
+    list_values,
+    parse_part,
+    parse_value,
+)
 from sharegroup.broker.configuration.group_config import (
     ConsumerGroupConfig,
     CoordinatorConfig,
     ShareGroupConfig,
     check_share_groups,
 )
+from sharegroup.broker.configuration.listener_settings import base_names, listener_of
 from sharegroup.broker.configuration.log_config import LogConfig
 from sharegroup.broker.configuration.modern_group_config import (
     ModernGroupConfig,
@@ -26,6 +34,7 @@ from sharegroup.broker.configuration.modern_group_config import (
 )
 from sharegroup.broker.configuration.own_group_config import GroupConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
+from sharegroup.broker.configuration.tls_config import TlsConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
 from sharegroup.broker.configuration.transaction_config import TransactionConfig
 from sharegroup.errors import InvalidConfig
@@ -39,6 +48,7 @@ __all__ = [
     "ModernGroupConfig",
     "ServerConfig",
     "ShareGroupConfig",
+    "TlsConfig",
     "TopicConfig",
     "TransactionConfig",
 ]
@@ -55,6 +65,7 @@ class Config:
     modern_group: ModernGroupConfig = field(default_factory=ModernGroupConfig)
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     given: Mapping[str, str] = field(default_factory=dict)
     """The text of every key that was given, also of keys that are not in the parts."""
 
@@ -67,8 +78,14 @@ class Config:
     def without_effect(self) -> list[str]:
         """The names of the keys that were given and change nothing here."""
         known = {entry.metadata["name"]: entry for part in self.parts for entry in entries(part)}
+        listeners = {
+            address.partition("://")[0].lower() for address in list_values(self.server.listeners)
+        }
         return [
-            name for name in self.given if name not in known or not known[name].metadata["effect"]
+            name
+            for name in self.given
+            if not (name in known and known[name].metadata["effect"])
+            and not (listener_entry(name) is not None and listener_of(name) in listeners)
         ]
 
     @property
@@ -112,11 +129,55 @@ def _with_older_names(values: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _unserved(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in values.items() if name not in _SERVED}
+    return {
+        name: text
+        for name, text in values.items()
+        if name not in _SERVED and listener_entry(name) is None
+    }
+
+
+def listener_entry(name: str) -> Field[Any] | None:
+    """Return the declaration of a served key with the prefix of a listener, under its full name.
+
+    Returns None for all other names.
+    """
+    for base in base_names(name):
+        found = _PER_LISTENER.get(base)
+        if found is not None:
+            entry = copy.copy(found)
+            entry.metadata = MappingProxyType({**found.metadata, "name": name})
+            return entry
+    return None
+
+
+def is_per_listener(name: str) -> bool:
+    """Return whether the name is that of a served key which a listener may have its own value of.
+
+    Names with the prefix of a listener are not.
+    """
+    return name in _PER_LISTENER
+
+
+def _check_listener_keys(values: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for a served key of one listener that has an invalid value."""
+    for name, text in values.items():
+        entry = listener_entry(name)
+        if entry is None:
+            continue
+        if not listener_of(name).islower():
+            raise InvalidConfig(
+                f"{name[:200]}: in the name of a key, a listener is in lower case: expected "
+                f"{name[:200].lower()}"
+            )
+        parse_value(entry, text)
 
 
 def check_unserved_keys(values: Mapping[str, str], *, node_id: int) -> None:
-    """Check the values of keys that are in no part; raise InvalidConfig if one is refused."""
+    """Check the values of keys that are in no part, and of keys of one listener.
+
+    Raises InvalidConfig if one is refused.
+    """
+    _check_listener_keys(values)
     unserved = _unserved(values)
     if not unserved:
         return
@@ -148,6 +209,7 @@ _PARTS = tuple(
             ModernGroupConfig,
             CoordinatorConfig,
             TransactionConfig,
+            TlsConfig,
         ),
         strict=True,
     )
@@ -155,3 +217,11 @@ _PARTS = tuple(
 
 _SERVED: frozenset[str] = frozenset().union(*(part.names for part in _PARTS))
 """The names of all keys in the parts."""
+
+_PER_LISTENER: Mapping[str, Field[Any]] = {
+    entry.metadata["name"]: entry
+    for part in _PARTS
+    for entry in entries(part.type_)
+    if entry.metadata["per_listener"]
+}
+"""The served keys that may have the prefix of a listener."""

@@ -78,6 +78,7 @@ def key(
     internal: bool = False,
     fixed: bool = False,
     live: bool = False,
+    per_listener: bool = False,
 ) -> Any:
     """Declare a field of a configuration class.
 
@@ -88,6 +89,8 @@ def key(
     is accepted for compatibility and changes nothing on a single node.  ``internal`` keys are not
     listed by DescribeConfigs.  ``fixed`` keys cannot be changed while the broker runs, even in a
     part whose other keys can, and ``live`` keys can in a part whose other keys cannot.
+    ``per_listener`` keys may have the prefix of a listener (`listener_settings`); unless they are
+    ``fixed``, they can be changed for a listener while the broker runs.
     """
     metadata = {
         "name": name,
@@ -102,6 +105,7 @@ def key(
         "internal": internal,
         "fixed": fixed,
         "live": live,
+        "per_listener": per_listener,
     }
     return field(default=default, metadata=metadata)
 

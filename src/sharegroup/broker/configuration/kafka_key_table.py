@@ -152,7 +152,7 @@ NO_EFFECT = {
     follower.replication.throttled.rate LONG 9223372036854775807 0.. cluster internal
     replica.alter.log.dirs.io.max.bytes.per.second LONG 9223372036854775807 0.. cluster internal
     """,
-    "Listeners are plain text: there is neither TLS nor authentication.": """
+    "There is no authentication by SASL.": """
     connection.failed.authentication.delay.ms INT 100 0.. fixed
     connections.max.reauth.ms LONG 0 - fixed
     delegation.token.expiry.check.interval.ms LONG 3600000 1.. fixed
@@ -211,30 +211,15 @@ NO_EFFECT = {
     sasl.oauthbearer.token.endpoint.url STRING - - fixed
     sasl.server.callback.handler.class CLASS - - fixed
     sasl.server.max.receive.size INT 524288 - fixed
+    """,
+    "TLS is that of OpenSSL, not of Java.": """
     security.providers STRING - - fixed
-    ssl.allow.dn.changes BOOLEAN false - fixed
-    ssl.allow.san.changes BOOLEAN false - fixed
-    ssl.cipher.suites LIST "" - broker
-    ssl.client.auth STRING none required|requested|none broker
-    ssl.enabled.protocols LIST TLSv1.2,TLSv1.3 - broker
     ssl.endpoint.identification.algorithm STRING https - broker
-    ssl.engine.factory.class CLASS - - broker
-    ssl.key.password PASSWORD - - broker
     ssl.keymanager.algorithm STRING SunX509 - broker
-    ssl.keystore.certificate.chain PASSWORD - - broker
-    ssl.keystore.key PASSWORD - - broker
-    ssl.keystore.location STRING - - broker
-    ssl.keystore.password PASSWORD - - broker
-    ssl.keystore.type STRING JKS - broker
-    ssl.principal.mapping.rules STRING DEFAULT - fixed
     ssl.protocol STRING TLSv1.3 - broker
     ssl.provider STRING - - broker
     ssl.secure.random.implementation STRING - - broker
     ssl.trustmanager.algorithm STRING PKIX - broker
-    ssl.truststore.certificates PASSWORD - - broker
-    ssl.truststore.location STRING - - broker
-    ssl.truststore.password PASSWORD - - broker
-    ssl.truststore.type STRING JKS - broker
     """,
     "Metrics are served to Prometheus at `sharegroup.metrics.port`, not by Java classes.": """
     kafka.metrics.polling.interval.secs INT 10 1.. fixed
@@ -328,6 +313,7 @@ REFUSED = {
     alter.config.policy.class.name CLASS - - fixed
     create.topic.policy.class.name CLASS - - fixed
     client.quota.callback.class CLASS - - fixed
+    ssl.engine.factory.class CLASS - - broker
     """,
     "References to other files and to secrets are not resolved in values.": """
     config.providers LIST "" - cluster

@@ -22,10 +22,13 @@ from sharegroup.broker.configuration.config import (
     ModernGroupConfig,
     ServerConfig,
     ShareGroupConfig,
+    TlsConfig,
     TransactionConfig,
     check_unserved_keys,
+    is_per_listener,
+    listener_entry,
 )
-from sharegroup.broker.configuration.config_values import entries, parse_value
+from sharegroup.broker.configuration.config_values import ConfigType, entries, kind_of, parse_value
 from sharegroup.broker.configuration.group_config import check_share_groups
 from sharegroup.broker.configuration.modern_group_config import check_modern_groups
 from sharegroup.errors import InvalidConfig
@@ -36,13 +39,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HIDDEN = "***"
+"""What a log line has instead of a password."""
+
 DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig, ModernGroupConfig)
 
 
 class LiveConfig:
     """The effective configuration; read it anew each time, because changes replace its parts."""
 
-    __slots__ = ("_current", "_default", "_on_applied", "_own", "_started")
+    __slots__ = ("_current", "_default", "_on_applied", "_on_check", "_own", "_started")
 
     def __init__(self, started: Config) -> None:
         self._started = started
@@ -50,6 +56,7 @@ class LiveConfig:
         self._own: Mapping[str, str] = {}
         self._default: Mapping[str, str] = {}
         self._on_applied: list[Callable[[], None]] = []
+        self._on_check: list[Callable[[Mapping[str, str]], None]] = []
 
     @property
     def server(self) -> ServerConfig:
@@ -87,6 +94,16 @@ class LiveConfig:
         return self._current.transactions
 
     @property
+    def tls(self) -> TlsConfig:
+        """The effective settings of TLS for listeners that do not set their own."""
+        return self._current.tls
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The text of every key that was given at the start, overlaid with later changes."""
+        return {**self._started.given, **self._default, **self._own}
+
+    @property
     def own(self) -> Mapping[str, str]:
         """The values that were set for this broker while it ran, by name."""
         return self._own
@@ -109,6 +126,8 @@ class LiveConfig:
         check_share_groups(share_group)
         modern_group = _overlaid(self._started.modern_group, overlay)
         check_modern_groups(modern_group)
+        for callback in self._on_check:
+            callback({**self._started.given, **overlay})
         return replace(
             self._started,
             server=_overlaid(self._started.server, overlay),
@@ -117,6 +136,14 @@ class LiveConfig:
             consumer_group=_overlaid(self._started.consumer_group, overlay),
             modern_group=modern_group,
         )
+
+    def on_check(self, callback: Callable[[Mapping[str, str]], None]) -> None:
+        """Call ``callback`` with the text of every key before changed values are accepted.
+
+        It raises InvalidConfig for values that cannot become effective, such as a file of keys
+        that is not there.
+        """
+        self._on_check.append(callback)
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Make both sets of values effective."""
@@ -145,7 +172,10 @@ class LiveConfig:
                     self.check(kept_own, kept_default)
                 except InvalidConfig as error:
                     log.warning(
-                        "event=stored_setting_left_out %s=%s error=%r", name, value, str(error)
+                        "event=stored_setting_left_out %s=%s error=%r",
+                        name,
+                        without_secrets({name: value})[name],
+                        str(error),
                     )
                     del kept[name]
         return kept_own, kept_default
@@ -164,26 +194,60 @@ def change_of(name: str) -> Change:
 
     Keys that have no effect can be changed as in Kafka.
     """
+    of_listener = listener_entry(name)
+    if of_listener is not None:
+        return Change.READ_ONLY if of_listener.metadata["fixed"] else Change.PER_BROKER
     return _part_changes().get(name) or _CHANGES[_kafka_key(name).when]
 
 
 @cache
 def _part_changes() -> Mapping[str, Change]:
     return {
-        entry.metadata["name"]: Change.CLUSTER_WIDE
-        if entry.metadata["live"] or (type(part) in DYNAMIC_PARTS and not entry.metadata["fixed"])
-        else Change.READ_ONLY
+        entry.metadata["name"]: _change(part, entry)
         for part in Config().parts
         for entry in entries(part)
     }
+
+
+def _change(part: object, entry: Field[Any]) -> Change:
+    if entry.metadata["live"]:
+        return Change.CLUSTER_WIDE
+    if entry.metadata["fixed"]:
+        return Change.READ_ONLY
+    if entry.metadata["per_listener"]:
+        return Change.PER_BROKER
+    return Change.CLUSTER_WIDE if type(part) in DYNAMIC_PARTS else Change.READ_ONLY
 
 
 _CHANGES = {"fixed": Change.READ_ONLY, "broker": Change.PER_BROKER, "cluster": Change.CLUSTER_WIDE}
 
 
 def kafka_entry(name: str) -> Field[Any]:
-    """Return the declaration of a key that no part has; raise InvalidConfig if it is unknown."""
-    return _kafka_key(name).entry
+    """Return the declaration of a key that no part has under this name.
+
+    It is a key of Kafka without an effect, or a key of one listener.  Raises InvalidConfig if it
+    is unknown.
+    """
+    return listener_entry(name) or _kafka_key(name).entry
+
+
+def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of the broker for a log line: passwords and keys are replaced by stars."""
+    return {name: HIDDEN if _is_secret(name) else value for name, value in settings.items()}
+
+
+def _is_secret(name: str) -> bool:
+    """Return whether the value is a password; that of an unknown key may be one."""
+    try:
+        found = _part_entries().get(name) or kafka_entry(name)
+    except InvalidConfig:
+        return True
+    return kind_of(found) is ConfigType.PASSWORD
+
+
+@cache
+def _part_entries() -> Mapping[str, Field[Any]]:
+    return {entry.metadata["name"]: entry for part in Config().parts for entry in entries(part)}
 
 
 def _kafka_key(name: str) -> KafkaKey:
@@ -210,6 +274,12 @@ def check_dynamic(names: Iterable[str], *, of_all_brokers: bool = False) -> None
         raise InvalidConfig(
             f"{', '.join(fixed)} cannot be changed while the broker runs; restart it with --set "
             "or a changed server.properties"
+        )
+    shared = sorted(name for name in changes if is_per_listener(name))
+    if shared:
+        raise InvalidConfig(
+            f"{', '.join(shared)} can only be changed for a single listener while the broker runs, "
+            f"as in Kafka; name the listener: listener.name.<name in lower case>.{shared[0]}"
         )
     single = sorted(name for name, change in changes.items() if change is Change.PER_BROKER)
     if of_all_brokers and single:

@@ -29,6 +29,7 @@ from sharegroup.broker.configuration.config_values import (
     value_text,
 )
 from sharegroup.broker.configuration.group_config import BOUNDED
+from sharegroup.broker.configuration.listener_settings import base_names
 from sharegroup.broker.configuration.live_config import LiveConfig, kafka_entry
 from sharegroup.broker.configuration.settings import describe_topic
 from sharegroup.broker.configuration.topic_config import check_topic_config
@@ -91,7 +92,9 @@ def changed_broker(
     for name in {change.name for change in changes} - kinds.keys():
         entry = kafka_entry(name)
         kinds[name] = kind_of(entry)
-        effective.setdefault(name, default_text(entry) or "")
+        inherited = [effective[base] for base in base_names(name) if base in effective]
+        given = config.started.given.get(name, (*inherited, default_text(entry) or "")[0])
+        effective.setdefault(name, given)
     return _changed(own, changes, kinds, {**effective, **config.default, **config.own})
 
 

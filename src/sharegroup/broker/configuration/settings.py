@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass, replace
 from typing import Any
 
 from sharegroup.broker.configuration.client_metrics_config import ClientMetricsConfig
-from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
+from sharegroup.broker.configuration.config import GroupConfig, TopicConfig, listener_entry
 from sharegroup.broker.configuration.config_values import (
     ConfigType,
     default_text,
@@ -97,7 +97,8 @@ def describe_loggers(levels: Mapping[str, str]) -> Iterator[Setting]:
 def describe_broker(config: LiveConfig) -> Iterator[Setting]:
     """Yield every key of the broker, also those of Kafka that have no effect here.
 
-    Keys that are fixed while the broker runs are read-only.
+    Keys that are fixed while the broker runs are read-only.  Keys of one listener are listed if
+    they were given.
     """
     # Imported here, because most brokers are never asked and reading the table takes milliseconds.
     from sharegroup.broker.configuration.kafka_keys import kafka_keys
@@ -111,6 +112,10 @@ def describe_broker(config: LiveConfig) -> Iterator[Setting]:
     for name, found in kafka_keys().items():
         if not found.entry.metadata["internal"] and name not in served:
             yield _setting(found.entry, default_text(found.entry), config)
+    for name in sorted(config.texts):
+        of_listener = listener_entry(name)
+        if of_listener is not None:
+            yield _setting(of_listener, default_text(of_listener), config)
 
 
 def of_all_brokers(found: Iterable[Setting]) -> Iterator[Setting]:
