@@ -38,15 +38,23 @@ def bits(*operations: AclOperation) -> int:
 
 
 def produce(topic_id: UUID, transactional_id: str | None = None) -> Any:
+    """Return a Produce of one record."""
+    return _produce(None, {"topic_id": topic_id}, transactional_id)
+
+
+def _produce(
+    version: int | None, topic: dict[str, Any], transactional_id: str | None = None
+) -> Any:
     transactional = {} if transactional_id is None else TRANSACTIONAL_BATCH
     batch = encode_batch([SimpleRecord(None, b"probe", 1)], **transactional)
     partition = {"index": 0, "records": batch}
     return message(
         0,
+        version,
         transactional_id=transactional_id,
         acks=1,
         timeout=SECOND,
-        topic_data=[{"topic_id": topic_id, "partition_data": [partition]}],
+        topic_data=[{**topic, "partition_data": [partition]}],
     )
 
 
@@ -67,6 +75,17 @@ def _fetch(topic_id: UUID, **more: Any) -> Any:
     }
     topics = [{"topic_id": topic_id, "partitions": [partition]}]
     return message(1, max_bytes=1000, session_epoch=-1, topics=topics, **more)
+
+
+def _fetch_by_name(topic: str, replica_id: int = -1) -> Any:
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "partition_max_bytes": 1000,
+    }
+    topics = [{"topic": topic, "partitions": [partition]}]
+    return message(1, 12, replica_id=replica_id, max_bytes=1000, session_epoch=-1, topics=topics)
 
 
 def _metadata(*, creates: bool = False, asks: bool = False, **topic: Any) -> Any:
@@ -132,6 +151,19 @@ def _transactional_offsets(names: Names) -> Any:
     )
 
 
+def _transactional_offsets_by_name(names: Names) -> Any:
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1}
+    return message(
+        28,
+        5,
+        transactional_id=names.transactional_id,
+        group_id=names.group,
+        producer_id=PRODUCER_ID,
+        generation_id=-1,
+        topics=[{"name": names.topic, "partitions": [partition]}],
+    )
+
+
 def _described_partitions(*names: str) -> Any:
     return message(
         75, topics=[{"name": name} for name in names], response_partition_limit=2000, cursor=None
@@ -150,7 +182,20 @@ RECORDS = (
         (need(WRITE, TRANSACTIONAL_ID), need(WRITE, TOPIC)),
         errors(INVALID_PRODUCER_ID_MAPPING),
     ),
+    Probe(
+        "Produce: by name",
+        lambda names: _produce(12, {"name": names.topic}),
+        (need(WRITE, TOPIC),),
+    ),
     Probe("Fetch", lambda names: _fetch(names.topic_id), (need(READ, TOPIC),)),
+    Probe("Fetch: by name", lambda names: _fetch_by_name(names.topic), (need(READ, TOPIC),)),
+    Probe(
+        "Fetch: of a replica, by name",
+        lambda names: _fetch_by_name(names.topic, 7),
+        (need(CLUSTER_ACTION, CLUSTER, refused=errors(TOPIC_FAILED)),),
+        errors(NOT_LEADER_OR_FOLLOWER),
+        ours=errors(),
+    ),
     Probe(
         "Fetch: of a replica",
         lambda names: _fetch(names.topic_id, replica_state={"replica_id": 7, "replica_epoch": -1}),
@@ -233,6 +278,17 @@ TOPICS = (
         operations=frozenset({bits(DESCRIBE, DESCRIBE_CONFIGS)}),
     ),
     Probe(
+        "Metadata: of all topics, version 0",
+        lambda _: message(3, 0, topics=[]),
+        (need(DESCRIBE, TOPIC, hides=("topic",)),),
+    ),
+    Probe(
+        "Metadata: operations on the cluster",
+        lambda _: message(3, 10, topics=[], include_cluster_authorized_operations=True),
+        (need(DESCRIBE, CLUSTER, refused=errors(), operations=[0]),),
+        operations=frozenset({bits(DESCRIBE)}),
+    ),
+    Probe(
         "DescribeTopicPartitions",
         lambda names: _described_partitions(names.topic),
         (need(DESCRIBE, TOPIC, operations=[NOT_ASKED]),),
@@ -283,6 +339,12 @@ TOPICS = (
         (need(DELETE, TOPIC, "own"),),
         needs_own_topic=True,
         reveals=("own",),
+    ),
+    Probe(
+        "DeleteTopics: a topic that does not exist",
+        lambda names: _delete_topics(name=names.absent),
+        (need(DESCRIBE, TOPIC, "absent"),),
+        errors(UNKNOWN_TOPIC),
     ),
     Probe(
         "DeleteTopics: DELETE on the cluster",
@@ -345,7 +407,13 @@ TRANSACTIONS = (
     Probe(
         "AddPartitionsToTxn: of a broker",
         _add_partitions_of_several,
-        (need(CLUSTER_ACTION, CLUSTER),),
+        (
+            need(
+                CLUSTER_ACTION,
+                CLUSTER,
+                ours=errors(CLUSTER_FAILED, partition_error_code=CLUSTER_FAILED),
+            ),
+        ),
         errors(partition_error_code=INVALID_PRODUCER_ID_MAPPING),
     ),
     Probe(
@@ -382,6 +450,12 @@ TRANSACTIONS = (
     Probe(
         "TxnOffsetCommit",
         _transactional_offsets,
+        (need(WRITE, TRANSACTIONAL_ID), need(READ, GROUP), need(READ, TOPIC)),
+        errors(INVALID_PRODUCER_ID_MAPPING),
+    ),
+    Probe(
+        "TxnOffsetCommit: by name",
+        _transactional_offsets_by_name,
         (need(WRITE, TRANSACTIONAL_ID), need(READ, GROUP), need(READ, TOPIC)),
         errors(INVALID_PRODUCER_ID_MAPPING),
     ),

@@ -22,14 +22,16 @@ UNKNOWN_TOPIC = 3
 OF_GROUP, OF_TRANSACTION, OF_SHARE_PARTITION = 0, 1, 2
 
 
+COMMITTED_OFFSET = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1}
+
+
 def offset_commit(group: str, topic_id: Any) -> Any:
     """Return an OffsetCommit of a client that is no member."""
-    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1}
     return message(
         8,
         group_id=group,
         generation_id_or_member_epoch=-1,
-        topics=[{"topic_id": topic_id, "partitions": [partition]}],
+        topics=[{"topic_id": topic_id, "partitions": [COMMITTED_OFFSET]}],
     )
 
 
@@ -121,6 +123,11 @@ COORDINATORS = (
         (need(DESCRIBE, GROUP),),
     ),
     Probe(
+        "FindCoordinator: of one group",
+        lambda names: message(10, 3, key_type=OF_GROUP, key=names.group),
+        (need(DESCRIBE, GROUP),),
+    ),
+    Probe(
         "FindCoordinator: of a transactional id",
         lambda names: find_coordinator(OF_TRANSACTION, names.transactional_id),
         (need(DESCRIBE, TRANSACTIONAL_ID),),
@@ -155,6 +162,27 @@ CONSUMER_GROUPS = (
         "OffsetCommit",
         lambda names: offset_commit(names.group, names.topic_id),
         (need(READ, GROUP), need(READ, TOPIC)),
+    ),
+    Probe(
+        "OffsetCommit: by name",
+        lambda names: message(
+            8,
+            9,
+            group_id=names.group,
+            generation_id_or_member_epoch=-1,
+            topics=[{"name": names.topic, "partitions": [COMMITTED_OFFSET]}],
+        ),
+        (need(READ, GROUP), need(READ, TOPIC)),
+    ),
+    Probe(
+        "OffsetFetch: one group, by name",
+        lambda names: message(
+            9,
+            7,
+            group_id=names.classic,
+            topics=[{"name": names.topic, "partition_indexes": [0]}],
+        ),
+        (need(DESCRIBE, GROUP, "classic"), need(DESCRIBE, TOPIC)),
     ),
     Probe(
         "OffsetFetch",

@@ -149,7 +149,8 @@ def faults(
         operations = probe.operations
         shown = [*need.hides, *probe.reveals]
     else:
-        errors, operations, shown = need.refused, need.operations, []
+        errors = need.refused if need.ours is None or not is_ours else need.ours
+        operations, shown = need.operations, []
     if response.errors != errors:
         yield f"errors {sorted(errors)} expected, {sorted(response.errors)} found"
     if operations and response.operations != operations:

@@ -90,6 +90,8 @@ class Need:
     """The authorized operations in the response without it."""
     hides: tuple[str, ...] = ()
     """The attributes of `Names` that the response contains only with it."""
+    ours: Errors | None = None
+    """The errors of our broker without it; None if they are Kafka's."""
     on_any_name: bool = False
     """Whether the operation on any resource suffices, so a literal DENY of one changes nothing."""
 
@@ -102,6 +104,7 @@ def need(
     *,
     hides: Sequence[str] = (),
     operations: Sequence[int] = (),
+    ours: Errors | None = None,
     on_any_name: bool = False,
 ) -> Need:
     """Return a need; by default its absence is the resource type's error, in ``error_code``."""
@@ -115,7 +118,14 @@ def need(
     if refused is None:
         refused = NO_ERROR if hides else errors(FAILED[resource_type])
     return Need(
-        operation, resource_type, name, refused, frozenset(operations), tuple(hides), on_any_name
+        operation,
+        resource_type,
+        name,
+        refused,
+        frozenset(operations),
+        tuple(hides),
+        ours,
+        on_any_name,
     )
 
 

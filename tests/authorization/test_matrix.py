@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.authorization.in_process import in_process
 from tests.authorization.kafka_broker import AuthorizingKafka
 from tests.authorization.matrix import cases
 from tests.authorization.run import Sockets, run
@@ -31,3 +32,15 @@ def test_kafka(tmp_path: Path) -> None:
     with AuthorizingKafka(tmp_path / "kafka", passwords) as kafka:
         door = Sockets(kafka.port, kafka.guarded_port, passwords, is_ours=False)
         assert asyncio.run(run(door, every)) == {}
+
+
+def test_our_handlers(tmp_path: Path) -> None:
+    """The rights are those of a simple model, so only the questions of the handlers are tested."""
+
+    async def scenario() -> dict[str, list[str]]:
+        # The requests about ACLs themselves need the authorizer.
+        asked = [case for case in cases() if not case.probe.title.endswith("Acls")]
+        async with in_process(tmp_path / "data") as door:
+            return await run(door, asked)
+
+    assert asyncio.run(scenario()) == {}

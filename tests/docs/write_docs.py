@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,7 @@ from sharegroup.broker.configuration.config_values import entries, kind_of, valu
 from sharegroup.broker.configuration.kafka_keys import kafka_keys
 from sharegroup.broker.configuration.limit import Limit
 from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
+from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.metrics.families import (
     CLIENTS,
     COORDINATORS,
@@ -44,6 +45,7 @@ from sharegroup.broker.metrics.families import (
 from sharegroup.broker.metrics.share_partition_page import PARTITIONS_MAX, RUNS_MAX
 from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
+from sharegroup.broker.security.checks import Check
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
@@ -327,6 +329,7 @@ def documents() -> dict[str, str]:
         "client-options.md": made("Options of the clients", client_options_page()),
         "spark-options.md": made("Options of Spark", spark_options_page()),
         "comparison.md": comparison_page(),
+        "security.md": security_page(),
     }
 
 
@@ -565,6 +568,47 @@ def made(title: str, lines: Iterator[str]) -> str:
 def comparison_page() -> str:
     """The page with its generated part written anew; the rest of it is written by hand."""
     return replace_part((DOCS / "comparison.md").read_text(), "lines", "\n".join(comparison()))
+
+
+def security_page() -> str:
+    """The page with its generated table written anew; the rest of it is written by hand."""
+    text = (DOCS / "security.md").read_text()
+    return replace_part(text, "requirements", "\n".join(requirements()))
+
+
+REQUIREMENT_NOTES = {
+    "Metadata": "CREATE for a topic that the request creates: on the cluster or the topic; "
+    "DESCRIBE on CLUSTER for the authorized operations on it",
+    "Fetch": "CLUSTER_ACTION instead of READ for a request with the id of a replica",
+    "Produce": "WRITE on TRANSACTIONAL_ID for transactional batches",
+    "FindCoordinator": "by the type of the key; CLUSTER_ACTION for share partitions",
+    "ListGroups": "DESCRIBE on CLUSTER, or on each listed group",
+    "CreateTopics": "CREATE on CLUSTER or the topic; DESCRIBE_CONFIGS to see its configuration",
+    "DeleteTopics": "DELETE on CLUSTER or the topic; DESCRIBE to be told that it does not exist",
+    "InitProducerId": "WRITE on TRANSACTIONAL_ID; without a transactional id IDEMPOTENT_WRITE, or "
+    "WRITE on any topic",
+    "OffsetForLeaderEpoch": "CLUSTER_ACTION, or DESCRIBE on each topic",
+    "AddPartitionsToTxn": "CLUSTER_ACTION from version 4 on, WRITE before",
+    "WriteTxnMarkers": "one of the two",
+    "DescribeCluster": "only for the authorized operations on the cluster",
+    "ConsumerGroupDescribe": "DESCRIBE on all topics of its members",
+    "ShareGroupDescribe": "DESCRIBE on all topics of its members",
+}
+"""What operations and types alone do not say, by request."""
+
+
+def requirements() -> Iterator[str]:
+    """The table of what each request requires, from the gates and checks of the handlers."""
+    yield "| request | as a whole | item by item | |"
+    yield "|---|---|---|---|"
+    for key, api in APIS.items():
+        handler = handler_of(key)
+        gates, checks = permissions(handler.gates), permissions(handler.checks)
+        yield f"| {api.name} | {gates} | {checks} | {REQUIREMENT_NOTES.get(api.name, '')} |"
+
+
+def permissions(checks: Sequence[Check]) -> str:
+    return "<br>".join(f"{check.operation.name} on {check.resource_type.name}" for check in checks)
 
 
 def page(command: click.Command, name: str) -> Iterator[str]:

@@ -30,6 +30,7 @@ from sharegroup.broker.configuration.setting_changes import (
 )
 from sharegroup.broker.configuration.settings import check_is_this_broker
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.config_permissions import ConfigPermissions
 from sharegroup.core.share_group.sizes import check_new_group
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, PolicyViolation
 from sharegroup.ids import GroupId, TopicName
@@ -60,6 +61,7 @@ async def alter_each(
     changes_of: Callable[[R, Mapping[str, str]], tuple[SettingChange, ...]],
     respond: Callable[[R, KafkaError | None], T],
     *,
+    permissions: ConfigPermissions,
     validate_only: bool,
 ) -> tuple[T, ...]:
     """Change the settings of each resource on its own; return one response for each resource.
@@ -79,6 +81,8 @@ async def alter_each(
                     f"{name!r}, a resource of type {kind}, is named {counts[kind, name]} times in "
                     "one request; expected once"
                 )
+            if (denial := permissions.denial(kind, name)) is not None:
+                raise denial
             await _alter(
                 parts, kind, name, partial(changes_of, resource), validate_only=validate_only
             )

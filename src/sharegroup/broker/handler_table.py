@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.handler_contract import AnyHandler, ApiHandler
+from sharegroup.broker.security import requirements as required
 
 if TYPE_CHECKING:
     # The classes of messages are what makes the handlers slow to import.
@@ -179,27 +180,47 @@ def _produce() -> ApiHandler[ProduceRequest, ProduceResponse]:
     from sharegroup.broker.handlers import produce
 
     return ApiHandler(
-        produce.handle, produce.refuse, handle_wide=produce.handle_wide, is_native=True
+        produce.handle,
+        produce.refuse,
+        handle_wide=produce.handle_wide,
+        is_native=True,
+        checks=(required.WRITE_TRANSACTIONAL_IDS, required.WRITE_TOPICS),
     )
 
 
 def _fetch() -> ApiHandler[FetchRequest, FetchResponse]:
     from sharegroup.broker.handlers import fetch
 
-    return ApiHandler(fetch.handle, fetch.refuse, handle_wide=fetch.handle_wide, is_native=True)
+    return ApiHandler(
+        fetch.handle,
+        fetch.refuse,
+        handle_wide=fetch.handle_wide,
+        is_native=True,
+        checks=(required.READ_TOPICS, required.CLUSTER_ACTION),
+    )
 
 
 def _list_offsets() -> ApiHandler[ListOffsetsRequest, ListOffsetsResponse]:
     from sharegroup.broker.handlers import list_offsets
 
-    return ApiHandler(list_offsets.handle, list_offsets.refuse)
+    return ApiHandler(list_offsets.handle, list_offsets.refuse, checks=(required.DESCRIBE_TOPICS,))
 
 
 def _metadata() -> ApiHandler[MetadataRequest, MetadataResponse]:
     from sharegroup.broker.handlers import metadata
     from sharegroup.wire.messages.metadata_with_cluster import MetadataRequestWithCluster
 
-    return ApiHandler(metadata.handle, metadata.refuse, upgraded_class=MetadataRequestWithCluster)
+    return ApiHandler(
+        metadata.handle,
+        metadata.refuse,
+        upgraded_class=MetadataRequestWithCluster,
+        checks=(
+            required.DESCRIBE_TOPICS,
+            required.CREATE_TOPICS,
+            required.CREATE_IN_CLUSTER,
+            required.DESCRIBE_CLUSTER,
+        ),
+    )
 
 
 def _offset_commit() -> ApiHandler[OffsetCommitRequest, OffsetCommitResponse]:
@@ -210,6 +231,8 @@ def _offset_commit() -> ApiHandler[OffsetCommitRequest, OffsetCommitResponse]:
         offset_commit.refuse,
         handle_wide=offset_commit.handle_wide,
         is_native=True,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
     )
 
 
@@ -217,7 +240,11 @@ def _offset_fetch() -> ApiHandler[OffsetFetchRequest, OffsetFetchResponse]:
     from sharegroup.broker.handlers import offset_fetch
 
     return ApiHandler(
-        offset_fetch.handle, offset_fetch.refuse, is_native=True, to_older=offset_fetch.to_older
+        offset_fetch.handle,
+        offset_fetch.refuse,
+        is_native=True,
+        to_older=offset_fetch.to_older,
+        checks=(required.DESCRIBE_GROUPS, required.DESCRIBE_TOPICS),
     )
 
 
@@ -229,19 +256,24 @@ def _find_coordinator() -> ApiHandler[FindCoordinatorRequest, FindCoordinatorRes
         find_coordinator.refuse,
         from_older=find_coordinator.from_older,
         to_older=find_coordinator.to_older,
+        checks=(
+            required.DESCRIBE_GROUPS,
+            required.DESCRIBE_TRANSACTIONAL_IDS,
+            required.CLUSTER_ACTION,
+        ),
     )
 
 
 def _join_group() -> ApiHandler[JoinGroupRequest, JoinGroupResponse]:
     from sharegroup.broker.handlers import join_group
 
-    return ApiHandler(join_group.handle, join_group.refuse)
+    return ApiHandler(join_group.handle, join_group.refuse, gates=(required.READ_GROUP,))
 
 
 def _heartbeat() -> ApiHandler[HeartbeatRequest, HeartbeatResponse]:
     from sharegroup.broker.handlers import heartbeat
 
-    return ApiHandler(heartbeat.handle, heartbeat.refuse)
+    return ApiHandler(heartbeat.handle, heartbeat.refuse, gates=(required.READ_GROUP,))
 
 
 def _leave_group() -> ApiHandler[LeaveGroupRequest, LeaveGroupResponse]:
@@ -253,25 +285,32 @@ def _leave_group() -> ApiHandler[LeaveGroupRequest, LeaveGroupResponse]:
         handle_wide=leave_group.handle_wide,
         from_older=leave_group.from_older,
         to_older=leave_group.to_older,
+        gates=(required.READ_GROUP,),
     )
 
 
 def _sync_group() -> ApiHandler[SyncGroupRequest, SyncGroupResponse]:
     from sharegroup.broker.handlers import sync_group
 
-    return ApiHandler(sync_group.handle, sync_group.refuse)
+    return ApiHandler(sync_group.handle, sync_group.refuse, gates=(required.READ_GROUP,))
 
 
 def _describe_groups() -> ApiHandler[DescribeGroupsRequest, DescribeGroupsResponse]:
     from sharegroup.broker.handlers import describe_groups
 
-    return ApiHandler(describe_groups.handle, describe_groups.refuse)
+    return ApiHandler(
+        describe_groups.handle, describe_groups.refuse, checks=(required.DESCRIBE_GROUPS,)
+    )
 
 
 def _list_groups() -> ApiHandler[ListGroupsRequest, ListGroupsResponse]:
     from sharegroup.broker.handlers import list_groups
 
-    return ApiHandler(list_groups.handle, list_groups.refuse)
+    return ApiHandler(
+        list_groups.handle,
+        list_groups.refuse,
+        checks=(required.DESCRIBE_CLUSTER, required.DESCRIBE_GROUPS),
+    )
 
 
 def _api_versions() -> ApiHandler[ApiVersionsRequest, ApiVersionsResponse]:
@@ -283,27 +322,44 @@ def _api_versions() -> ApiHandler[ApiVersionsRequest, ApiVersionsResponse]:
 def _create_topics() -> ApiHandler[CreateTopicsRequest, CreateTopicsResponse]:
     from sharegroup.broker.handlers import create_topics
 
-    return ApiHandler(create_topics.handle, create_topics.refuse)
+    return ApiHandler(
+        create_topics.handle,
+        create_topics.refuse,
+        checks=(
+            required.CREATE_IN_CLUSTER,
+            required.CREATE_TOPICS,
+            required.DESCRIBE_CONFIGS_OF_TOPICS,
+        ),
+    )
 
 
 def _delete_topics() -> ApiHandler[DeleteTopicsRequest, DeleteTopicsResponse]:
     from sharegroup.broker.handlers import delete_topics
 
     return ApiHandler(
-        delete_topics.handle, delete_topics.refuse, from_older=delete_topics.from_older
+        delete_topics.handle,
+        delete_topics.refuse,
+        from_older=delete_topics.from_older,
+        checks=(required.DELETE_IN_CLUSTER, required.DELETE_TOPICS, required.DESCRIBE_TOPICS),
     )
 
 
 def _delete_records() -> ApiHandler[DeleteRecordsRequest, DeleteRecordsResponse]:
     from sharegroup.broker.handlers import delete_records
 
-    return ApiHandler(delete_records.handle, delete_records.refuse)
+    return ApiHandler(
+        delete_records.handle, delete_records.refuse, checks=(required.DELETE_TOPICS,)
+    )
 
 
 def _init_producer_id() -> ApiHandler[InitProducerIdRequest, InitProducerIdResponse]:
     from sharegroup.broker.handlers import init_producer_id
 
-    return ApiHandler(init_producer_id.handle, init_producer_id.refuse)
+    return ApiHandler(
+        init_producer_id.handle,
+        init_producer_id.refuse,
+        checks=(required.WRITE_TRANSACTIONAL_IDS, required.IDEMPOTENT_WRITE, required.WRITE_TOPICS),
+    )
 
 
 def _add_partitions_to_txn() -> ApiHandler[AddPartitionsToTxnRequest, AddPartitionsToTxnResponse]:
@@ -314,31 +370,46 @@ def _add_partitions_to_txn() -> ApiHandler[AddPartitionsToTxnRequest, AddPartiti
         add_partitions_to_txn.refuse,
         from_older=add_partitions_to_txn.from_older,
         to_older=add_partitions_to_txn.to_older,
+        checks=(required.WRITE_TRANSACTIONAL_IDS, required.WRITE_TOPICS, required.CLUSTER_ACTION),
     )
 
 
 def _add_offsets_to_txn() -> ApiHandler[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]:
     from sharegroup.broker.handlers import add_offsets_to_txn
 
-    return ApiHandler(add_offsets_to_txn.handle, add_offsets_to_txn.refuse)
+    return ApiHandler(
+        add_offsets_to_txn.handle,
+        add_offsets_to_txn.refuse,
+        gates=(required.WRITE_TRANSACTIONAL_ID, required.READ_GROUP),
+    )
 
 
 def _end_txn() -> ApiHandler[EndTxnRequest, EndTxnResponse]:
     from sharegroup.broker.handlers import end_txn
 
-    return ApiHandler(end_txn.handle, end_txn.refuse)
+    return ApiHandler(end_txn.handle, end_txn.refuse, gates=(required.WRITE_TRANSACTIONAL_ID,))
 
 
 def _write_txn_markers() -> ApiHandler[WriteTxnMarkersRequest, WriteTxnMarkersResponse]:
     from sharegroup.broker.handlers import write_txn_markers
 
-    return ApiHandler(write_txn_markers.handle, write_txn_markers.refuse)
+    return ApiHandler(
+        write_txn_markers.handle,
+        write_txn_markers.refuse,
+        checks=(required.ALTER_CLUSTER, required.CLUSTER_ACTION),
+    )
 
 
 def _txn_offset_commit() -> ApiHandler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]:
     from sharegroup.broker.handlers import txn_offset_commit
 
-    return ApiHandler(txn_offset_commit.handle, txn_offset_commit.refuse, is_native=True)
+    return ApiHandler(
+        txn_offset_commit.handle,
+        txn_offset_commit.refuse,
+        is_native=True,
+        gates=(required.WRITE_TRANSACTIONAL_ID, required.READ_GROUP),
+        checks=(required.READ_TOPICS,),
+    )
 
 
 def _offset_for_leader_epoch() -> ApiHandler[
@@ -346,19 +417,39 @@ def _offset_for_leader_epoch() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import offset_for_leader_epoch
 
-    return ApiHandler(offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse)
+    return ApiHandler(
+        offset_for_leader_epoch.handle,
+        offset_for_leader_epoch.refuse,
+        checks=(required.CLUSTER_ACTION, required.DESCRIBE_TOPICS),
+    )
 
 
 def _describe_configs() -> ApiHandler[DescribeConfigsRequest, DescribeConfigsResponse]:
     from sharegroup.broker.handlers import describe_configs
 
-    return ApiHandler(describe_configs.handle, describe_configs.refuse)
+    return ApiHandler(
+        describe_configs.handle,
+        describe_configs.refuse,
+        checks=(
+            required.DESCRIBE_CONFIGS_OF_TOPICS,
+            required.DESCRIBE_CONFIGS_OF_GROUPS,
+            required.DESCRIBE_CONFIGS_OF_CLUSTER,
+        ),
+    )
 
 
 def _alter_configs() -> ApiHandler[AlterConfigsRequest, AlterConfigsResponse]:
     from sharegroup.broker.handlers import alter_configs
 
-    return ApiHandler(alter_configs.handle, alter_configs.refuse)
+    return ApiHandler(
+        alter_configs.handle,
+        alter_configs.refuse,
+        checks=(
+            required.ALTER_CONFIGS_OF_TOPICS,
+            required.ALTER_CONFIGS_OF_GROUPS,
+            required.ALTER_CONFIGS_OF_CLUSTER,
+        ),
+    )
 
 
 def _alter_replica_log_dirs() -> ApiHandler[
@@ -366,25 +457,33 @@ def _alter_replica_log_dirs() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import alter_replica_log_dirs
 
-    return ApiHandler(alter_replica_log_dirs.handle, alter_replica_log_dirs.refuse)
+    return ApiHandler(
+        alter_replica_log_dirs.handle,
+        alter_replica_log_dirs.refuse,
+        gates=(required.ALTER_CLUSTER,),
+    )
 
 
 def _describe_log_dirs() -> ApiHandler[DescribeLogDirsRequest, DescribeLogDirsResponse]:
     from sharegroup.broker.handlers import describe_log_dirs
 
-    return ApiHandler(describe_log_dirs.handle, describe_log_dirs.refuse)
+    return ApiHandler(
+        describe_log_dirs.handle, describe_log_dirs.refuse, gates=(required.DESCRIBE_CLUSTER,)
+    )
 
 
 def _create_partitions() -> ApiHandler[CreatePartitionsRequest, CreatePartitionsResponse]:
     from sharegroup.broker.handlers import create_partitions
 
-    return ApiHandler(create_partitions.handle, create_partitions.refuse)
+    return ApiHandler(
+        create_partitions.handle, create_partitions.refuse, checks=(required.ALTER_TOPICS,)
+    )
 
 
 def _delete_groups() -> ApiHandler[DeleteGroupsRequest, DeleteGroupsResponse]:
     from sharegroup.broker.handlers import delete_groups
 
-    return ApiHandler(delete_groups.handle, delete_groups.refuse)
+    return ApiHandler(delete_groups.handle, delete_groups.refuse, checks=(required.DELETE_GROUPS,))
 
 
 def _describe_acls() -> ApiHandler[DescribeAclsRequest, DescribeAclsResponse]:
@@ -408,7 +507,7 @@ def _delete_acls() -> ApiHandler[DeleteAclsRequest, DeleteAclsResponse]:
 def _elect_leaders() -> ApiHandler[ElectLeadersRequest, ElectLeadersResponse]:
     from sharegroup.broker.handlers import elect_leaders
 
-    return ApiHandler(elect_leaders.handle, elect_leaders.refuse)
+    return ApiHandler(elect_leaders.handle, elect_leaders.refuse, gates=(required.ALTER_CLUSTER,))
 
 
 def _incremental_alter_configs() -> ApiHandler[
@@ -416,7 +515,15 @@ def _incremental_alter_configs() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import incremental_alter_configs
 
-    return ApiHandler(incremental_alter_configs.handle, incremental_alter_configs.refuse)
+    return ApiHandler(
+        incremental_alter_configs.handle,
+        incremental_alter_configs.refuse,
+        checks=(
+            required.ALTER_CONFIGS_OF_TOPICS,
+            required.ALTER_CONFIGS_OF_GROUPS,
+            required.ALTER_CONFIGS_OF_CLUSTER,
+        ),
+    )
 
 
 def _alter_partition_reassignments() -> ApiHandler[
@@ -424,7 +531,11 @@ def _alter_partition_reassignments() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import alter_partition_reassignments
 
-    return ApiHandler(alter_partition_reassignments.handle, alter_partition_reassignments.refuse)
+    return ApiHandler(
+        alter_partition_reassignments.handle,
+        alter_partition_reassignments.refuse,
+        gates=(required.ALTER_CLUSTER,),
+    )
 
 
 def _list_partition_reassignments() -> ApiHandler[
@@ -432,39 +543,58 @@ def _list_partition_reassignments() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import list_partition_reassignments
 
-    return ApiHandler(list_partition_reassignments.handle, list_partition_reassignments.refuse)
+    return ApiHandler(
+        list_partition_reassignments.handle,
+        list_partition_reassignments.refuse,
+        gates=(required.DESCRIBE_CLUSTER,),
+    )
 
 
 def _offset_delete() -> ApiHandler[OffsetDeleteRequest, OffsetDeleteResponse]:
     from sharegroup.broker.handlers import offset_delete
 
     return ApiHandler(
-        offset_delete.handle, offset_delete.refuse, handle_wide=offset_delete.handle_wide
+        offset_delete.handle,
+        offset_delete.refuse,
+        handle_wide=offset_delete.handle_wide,
+        gates=(required.DELETE_GROUP,),
+        checks=(required.READ_TOPICS,),
     )
 
 
 def _describe_quorum() -> ApiHandler[DescribeQuorumRequest, DescribeQuorumResponse]:
     from sharegroup.broker.handlers import describe_quorum
 
-    return ApiHandler(describe_quorum.handle, describe_quorum.refuse)
+    return ApiHandler(
+        describe_quorum.handle, describe_quorum.refuse, gates=(required.DESCRIBE_CLUSTER,)
+    )
 
 
 def _update_features() -> ApiHandler[UpdateFeaturesRequest, UpdateFeaturesResponse]:
     from sharegroup.broker.handlers import update_features
 
-    return ApiHandler(update_features.handle, update_features.refuse, is_native=True)
+    return ApiHandler(
+        update_features.handle,
+        update_features.refuse,
+        is_native=True,
+        gates=(required.ALTER_CLUSTER,),
+    )
 
 
 def _describe_cluster() -> ApiHandler[DescribeClusterRequest, DescribeClusterResponse]:
     from sharegroup.broker.handlers import describe_cluster
 
-    return ApiHandler(describe_cluster.handle, describe_cluster.refuse)
+    return ApiHandler(
+        describe_cluster.handle, describe_cluster.refuse, checks=(required.DESCRIBE_CLUSTER,)
+    )
 
 
 def _describe_producers() -> ApiHandler[DescribeProducersRequest, DescribeProducersResponse]:
     from sharegroup.broker.handlers import describe_producers
 
-    return ApiHandler(describe_producers.handle, describe_producers.refuse)
+    return ApiHandler(
+        describe_producers.handle, describe_producers.refuse, checks=(required.READ_TOPICS,)
+    )
 
 
 def _describe_transactions() -> ApiHandler[
@@ -472,19 +602,29 @@ def _describe_transactions() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import describe_transactions
 
-    return ApiHandler(describe_transactions.handle, describe_transactions.refuse)
+    return ApiHandler(
+        describe_transactions.handle,
+        describe_transactions.refuse,
+        checks=(required.DESCRIBE_TRANSACTIONAL_IDS, required.DESCRIBE_TOPICS),
+    )
 
 
 def _list_transactions() -> ApiHandler[ListTransactionsRequest, ListTransactionsResponse]:
     from sharegroup.broker.handlers import list_transactions
 
-    return ApiHandler(list_transactions.handle, list_transactions.refuse)
+    return ApiHandler(
+        list_transactions.handle,
+        list_transactions.refuse,
+        checks=(required.DESCRIBE_TRANSACTIONAL_IDS,),
+    )
 
 
 def _unregister_broker() -> ApiHandler[UnregisterBrokerRequest, UnregisterBrokerResponse]:
     from sharegroup.broker.handlers import unregister_broker
 
-    return ApiHandler(unregister_broker.handle, unregister_broker.refuse)
+    return ApiHandler(
+        unregister_broker.handle, unregister_broker.refuse, gates=(required.ALTER_CLUSTER,)
+    )
 
 
 def _consumer_group_heartbeat() -> ApiHandler[
@@ -492,7 +632,12 @@ def _consumer_group_heartbeat() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import consumer_group_heartbeat
 
-    return ApiHandler(consumer_group_heartbeat.handle, consumer_group_heartbeat.refuse)
+    return ApiHandler(
+        consumer_group_heartbeat.handle,
+        consumer_group_heartbeat.refuse,
+        gates=(required.READ_GROUP,),
+        checks=(required.DESCRIBE_TOPICS,),
+    )
 
 
 def _consumer_group_describe() -> ApiHandler[
@@ -500,7 +645,11 @@ def _consumer_group_describe() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import consumer_group_describe
 
-    return ApiHandler(consumer_group_describe.handle, consumer_group_describe.refuse)
+    return ApiHandler(
+        consumer_group_describe.handle,
+        consumer_group_describe.refuse,
+        checks=(required.DESCRIBE_GROUPS, required.DESCRIBE_TOPICS),
+    )
 
 
 def _get_telemetry_subscriptions() -> ApiHandler[
@@ -520,7 +669,11 @@ def _push_telemetry() -> ApiHandler[PushTelemetryRequest, PushTelemetryResponse]
 def _list_config_resources() -> ApiHandler[ListConfigResourcesRequest, ListConfigResourcesResponse]:
     from sharegroup.broker.handlers import list_config_resources
 
-    return ApiHandler(list_config_resources.handle, list_config_resources.refuse)
+    return ApiHandler(
+        list_config_resources.handle,
+        list_config_resources.refuse,
+        gates=(required.DESCRIBE_CONFIGS_OF_CLUSTER,),
+    )
 
 
 def _describe_topic_partitions() -> ApiHandler[
@@ -528,26 +681,44 @@ def _describe_topic_partitions() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import describe_topic_partitions
 
-    return ApiHandler(describe_topic_partitions.handle, describe_topic_partitions.refuse)
+    return ApiHandler(
+        describe_topic_partitions.handle,
+        describe_topic_partitions.refuse,
+        checks=(required.DESCRIBE_TOPICS,),
+    )
 
 
 def _share_group_heartbeat() -> ApiHandler[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]:
     from sharegroup.broker.handlers import share_group_heartbeat
 
-    return ApiHandler(share_group_heartbeat.handle, share_group_heartbeat.refuse)
+    return ApiHandler(
+        share_group_heartbeat.handle,
+        share_group_heartbeat.refuse,
+        gates=(required.READ_GROUP,),
+        checks=(required.DESCRIBE_TOPICS,),
+    )
 
 
 def _share_group_describe() -> ApiHandler[ShareGroupDescribeRequest, ShareGroupDescribeResponse]:
     from sharegroup.broker.handlers import share_group_describe
 
-    return ApiHandler(share_group_describe.handle, share_group_describe.refuse)
+    return ApiHandler(
+        share_group_describe.handle,
+        share_group_describe.refuse,
+        checks=(required.DESCRIBE_GROUPS, required.DESCRIBE_TOPICS),
+    )
 
 
 def _share_fetch() -> ApiHandler[ShareFetchRequest, ShareFetchResponse]:
     from sharegroup.broker.handlers import share_fetch
 
     return ApiHandler(
-        share_fetch.handle, share_fetch.refuse, handle_wide=share_fetch.handle_wide, is_native=True
+        share_fetch.handle,
+        share_fetch.refuse,
+        handle_wide=share_fetch.handle_wide,
+        is_native=True,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
     )
 
 
@@ -558,19 +729,23 @@ def _share_acknowledge() -> ApiHandler[ShareAcknowledgeRequest, ShareAcknowledge
         share_acknowledge.handle,
         share_acknowledge.refuse,
         handle_wide=share_acknowledge.handle_wide,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
     )
 
 
 def _add_raft_voter() -> ApiHandler[AddRaftVoterRequest, AddRaftVoterResponse]:
     from sharegroup.broker.handlers import add_raft_voter
 
-    return ApiHandler(add_raft_voter.handle, add_raft_voter.refuse)
+    return ApiHandler(add_raft_voter.handle, add_raft_voter.refuse, gates=(required.ALTER_CLUSTER,))
 
 
 def _remove_raft_voter() -> ApiHandler[RemoveRaftVoterRequest, RemoveRaftVoterResponse]:
     from sharegroup.broker.handlers import remove_raft_voter
 
-    return ApiHandler(remove_raft_voter.handle, remove_raft_voter.refuse)
+    return ApiHandler(
+        remove_raft_voter.handle, remove_raft_voter.refuse, gates=(required.ALTER_CLUSTER,)
+    )
 
 
 def _initialize_share_group_state() -> ApiHandler[
@@ -582,6 +757,7 @@ def _initialize_share_group_state() -> ApiHandler[
         initialize_share_group_state.handle,
         initialize_share_group_state.refuse,
         handle_wide=initialize_share_group_state.handle_wide,
+        gates=(required.CLUSTER_ACTION,),
     )
 
 
@@ -594,6 +770,7 @@ def _read_share_group_state() -> ApiHandler[
         read_share_group_state.handle,
         read_share_group_state.refuse,
         handle_wide=read_share_group_state.handle_wide,
+        gates=(required.CLUSTER_ACTION,),
     )
 
 
@@ -606,6 +783,7 @@ def _write_share_group_state() -> ApiHandler[
         write_share_group_state.handle,
         write_share_group_state.refuse,
         handle_wide=write_share_group_state.handle_wide,
+        gates=(required.CLUSTER_ACTION,),
     )
 
 
@@ -618,6 +796,7 @@ def _delete_share_group_state() -> ApiHandler[
         delete_share_group_state.handle,
         delete_share_group_state.refuse,
         handle_wide=delete_share_group_state.handle_wide,
+        gates=(required.CLUSTER_ACTION,),
     )
 
 
@@ -630,6 +809,7 @@ def _read_share_group_state_summary() -> ApiHandler[
         read_share_group_state_summary.handle,
         read_share_group_state_summary.refuse,
         handle_wide=read_share_group_state_summary.handle_wide,
+        gates=(required.CLUSTER_ACTION,),
     )
 
 
@@ -638,7 +818,11 @@ def _describe_share_group_offsets() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import describe_share_group_offsets
 
-    return ApiHandler(describe_share_group_offsets.handle, describe_share_group_offsets.refuse)
+    return ApiHandler(
+        describe_share_group_offsets.handle,
+        describe_share_group_offsets.refuse,
+        checks=(required.DESCRIBE_GROUPS, required.DESCRIBE_TOPICS),
+    )
 
 
 def _alter_share_group_offsets() -> ApiHandler[
@@ -646,7 +830,12 @@ def _alter_share_group_offsets() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import alter_share_group_offsets
 
-    return ApiHandler(alter_share_group_offsets.handle, alter_share_group_offsets.refuse)
+    return ApiHandler(
+        alter_share_group_offsets.handle,
+        alter_share_group_offsets.refuse,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
+    )
 
 
 def _delete_share_group_offsets() -> ApiHandler[
@@ -654,7 +843,12 @@ def _delete_share_group_offsets() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import delete_share_group_offsets
 
-    return ApiHandler(delete_share_group_offsets.handle, delete_share_group_offsets.refuse)
+    return ApiHandler(
+        delete_share_group_offsets.handle,
+        delete_share_group_offsets.refuse,
+        gates=(required.DELETE_GROUP,),
+        checks=(required.READ_TOPICS,),
+    )
 
 
 def _unregister_controller() -> ApiHandler[
@@ -662,7 +856,9 @@ def _unregister_controller() -> ApiHandler[
 ]:
     from sharegroup.broker.handlers import unregister_controller
 
-    return ApiHandler(unregister_controller.handle, unregister_controller.refuse)
+    return ApiHandler(
+        unregister_controller.handle, unregister_controller.refuse, gates=(required.ALTER_CLUSTER,)
+    )
 
 
 HANDLERS: dict[int, Callable[[], AnyHandler]] = {

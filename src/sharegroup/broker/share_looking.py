@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker.handler_contract import RequestContext
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.topic_permission import topic_permission
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.share_reading import FetchedRecords
 from sharegroup.broker.share_requests import WIDE_MASK
@@ -74,6 +76,7 @@ class ShareLook:
         "_mode",
         "_number",
         "_parts",
+        "_read",
         "_request",
         "_session",
     )
@@ -95,6 +98,7 @@ class ShareLook:
         self._number = context.request_number
         self._connection = OfConnection(context.connection_id)
         self._request = request
+        self._read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
         self._deadline_ms = parts.clock.now_ms() + wait_ms(request)
         self._mode = mode
         self._key = key
@@ -257,6 +261,7 @@ class ShareLook:
             return
         for count, partition in enumerate(tuple(self._session), 1):
             try:
+                self._check_rights(partition.topic_id)
                 self._parts.topics.identified(*partition)
             except KafkaError as error:
                 errors[partition] = error.with_traceback(None)
@@ -271,6 +276,7 @@ class ShareLook:
         The partition is then doubtful until it can be used again.
         """
         try:
+            self._check_rights(partition.topic_id)
             return self._parts.share_partitions.get(
                 SharePartitionKey(self._key.group_id, *partition)
             )
@@ -278,6 +284,11 @@ class ShareLook:
             errors[partition] = error.with_traceback(None)
             self._session.doubt(partition)
             return None
+
+    def _check_rights(self, topic_id: TopicId) -> None:
+        """Raise TopicAuthorizationFailed if the principal may not read the topic."""
+        if self._read is not None and (denial := self._read.denial(topic_id)) is not None:
+            raise denial
 
     def wait(self) -> Awaitable[ShareFetchResult]:
         """Look again when records arrive or are released, and when the wait is over."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.topic_permission import TopicPermission
 from sharegroup.core.sessions.share_session import Closed, SessionKey
 from sharegroup.core.share_group.heartbeat import MEMBER_ID_CHARACTERS_MAX
 from sharegroup.core.share_partition.delivery import AckBatch
@@ -137,7 +138,15 @@ def _ack_batches(wire: WirePartition) -> tuple[AckBatch, ...]:
     )
 
 
-def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> Started:
+class Acknowledger(NamedTuple):
+    """The sender of acknowledgements."""
+
+    session: SessionKey
+    read: TopicPermission | None
+    """Its permission to read topics; None if it may read all."""
+
+
+def start(parts: Parts, sender: Acknowledger, acks: Acks, *, renewing: bool) -> Started:
     """Decide all acknowledgements now; each succeeds when its change is durable.
 
     Only a request that says it is ``renewing`` (IsRenewAck) may renew locks (KIP-1222).
@@ -147,12 +156,12 @@ def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> S
     for topic in parts.share_partitions.counters.of_topics(acks):
         topic.acknowledge_count += 1
     started = Started({}, [])
-    _start_some(parts, session, acks.items(), started, renewing)
+    _start_some(parts, sender, acks.items(), started, renewing)
     return started
 
 
 def start_steps(
-    parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool, closed: Closed | None
+    parts: Parts, sender: Acknowledger, acks: Acks, *, renewing: bool, closed: Closed | None
 ) -> Steps[Started]:
     """Decide acknowledgements like `start`, in steps; they stand even if the steps end early.
 
@@ -165,7 +174,7 @@ def start_steps(
     pairs = iter(acks.items())
     try:
         while piece := tuple(islice(pairs, WIDE_MASK + 1)):
-            _start_some(parts, session, piece, started, renewing)
+            _start_some(parts, sender, piece, started, renewing)
             yield
     except GeneratorExit:  # The connection is closed.  A failed write must still fence.
         parts.share_partitions.attend(durable(parts, started))
@@ -177,14 +186,19 @@ def start_steps(
 
 def _start_some(
     parts: Parts,
-    session: SessionKey,
+    sender: Acknowledger,
     acks: Iterable[tuple[TopicIdPartition, tuple[AckBatch, ...]]],
     started: Started,
     renewing: bool,
 ) -> None:
     """Decide the acknowledgements of some partitions."""
+    session, read = sender
     for partition, batches in acks:
         started.outcomes[partition] = None
+        denial = None if read is None else read.denial(partition.topic_id)
+        if denial is not None:
+            started.outcomes[partition] = denial
+            continue
         try:
             if not renewing:
                 _check_no_renewal(parts, session, partition, batches)

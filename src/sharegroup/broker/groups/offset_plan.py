@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sharegroup.broker.cluster.catalog import Catalog, Topic
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.errors import (
     KafkaError,
@@ -50,6 +51,7 @@ def plan_offsets(
     group_id: GroupId,
     topics: Iterable[CommitTopic],
     *,
+    read: Permission,
     note_bytes_max: int,
     now_ms: int,
     expires_ms: int | None = None,
@@ -68,7 +70,7 @@ def plan_offsets(
                 yield
             note = partition.committed_metadata or ""
             try:
-                topic = _topic(catalog, wanted, partition.partition_index)
+                topic = _topic(catalog, wanted, partition.partition_index, read)
                 if len(note) > note_bytes_max:
                     raise OffsetMetadataTooLarge(
                         f"group {group_id!r}, {topic.name}-{partition.partition_index}: "
@@ -92,16 +94,18 @@ def plan_offsets(
     return plan
 
 
-def _topic(catalog: Catalog, wanted: CommitTopic, partition: int) -> Topic:
+def _topic(catalog: Catalog, wanted: CommitTopic, partition: int, read: Permission) -> Topic:
     """Return the topic that the request names; raise if it lacks the partition."""
     name: str | None = getattr(wanted, "name", None)
     if name is not None:
+        read.require(name)
         found = catalog.topic(TopicName(name))
     else:
         topic_id: UUID | None = getattr(wanted, "topic_id", None)
         by_id = None if topic_id is None else catalog.by_id(TopicId(topic_id))
         if by_id is None:
             raise UnknownTopicId(f"there is no topic with id {topic_id}")
+        read.require(by_id.name, topic_id)
         found = by_id
     if not 0 <= partition < found.partition_count:
         raise UnknownTopicOrPartition(

@@ -8,7 +8,7 @@ Producers with ``transaction.version`` 2 do not send it: Produce adds the partit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kio.schema.add_partitions_to_txn.v5.request import (
     AddPartitionsToTxnRequest,
@@ -26,6 +26,10 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.checks import check_gates
+from sharegroup.broker.security.permission import Permission
+from sharegroup.broker.security.rights import UNLIMITED
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
 from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartition
 from sharegroup.errors import (
@@ -56,19 +60,40 @@ ABORTABLE_VERSION = 5
 Refused = Mapping[TransactionPartition, KafkaError]
 
 
+class _Permissions(NamedTuple):
+    write_id: Permission
+    write_topics: Permission
+
+
 def handle(
     parts: Parts, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Later[AddPartitionsToTxnResponse]:
-    return Later(_add_all(parts, context, request))
+    rights = context.rights
+    if context.api_version >= TRANSACTIONS_VERSION:  # Only brokers send it.
+        check_gates((required.CLUSTER_ACTION,), rights, request)
+        rights = UNLIMITED
+    permissions = _Permissions(
+        Permission(rights, required.WRITE_TRANSACTIONAL_IDS),
+        Permission(rights, required.WRITE_TOPICS),
+    )
+    return Later(_add_all(parts, context, request, permissions))
 
 
 async def _add_all(
-    parts: Parts, context: RequestContext, request: AddPartitionsToTxnRequest
+    parts: Parts,
+    context: RequestContext,
+    request: AddPartitionsToTxnRequest,
+    permissions: _Permissions,
 ) -> AddPartitionsToTxnResponse:
     results = []
     for transaction in request.transactions:
         await parts.slices.turn()
-        asked, refused = await parts.slices.finish(_checked(parts, transaction))
+        denial = permissions.write_id.denial(transaction.transactional_id)
+        if denial is not None:
+            results.append(await parts.slices.finish(_result(transaction, {}, denial)))
+            continue
+        checked = _checked(parts, transaction, permissions.write_topics)
+        asked, refused = await parts.slices.finish(checked)
         failure: KafkaError | None = None
         if refused:
             failure = OperationNotAttempted("another partition of the transaction was refused")
@@ -115,20 +140,23 @@ async def _add(
 
 
 def _checked(
-    parts: Parts, transaction: AddPartitionsToTxnTransaction
+    parts: Parts, transaction: AddPartitionsToTxnTransaction, write: Permission
 ) -> Steps[tuple[tuple[TransactionPartition, ...], Refused]]:
     """Return the partitions of a transaction, and those that do not exist or are not allowed."""
     asked: list[TransactionPartition] = []
     refused: dict[TransactionPartition, KafkaError] = {}
     for topic in transaction.topics:
         name = TopicName(topic.name)
+        denial = write.denial(name)
         found = parts.topics.catalog.find(name)
         for index in topic.partitions:
             partition = TransactionPartition(name, index)
             asked.append(partition)
             if len(asked) & STEP_MASK == 0:
                 yield
-            if found is None or not 0 <= index < found.partition_count:
+            if denial is not None:
+                refused[partition] = denial
+            elif found is None or not 0 <= index < found.partition_count:
                 text = f"there is no partition {name}-{index}"
                 refused[partition] = UnknownTopicOrPartition(text)
             elif found.is_internal:

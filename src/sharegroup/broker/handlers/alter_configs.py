@@ -20,6 +20,7 @@ from sharegroup.broker.configuration.setting_changes import SettingChange
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.config_permissions import ALTER_CONFIGS, ConfigPermissions
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 
@@ -27,12 +28,19 @@ from sharegroup.protocol_enums import ConfigOperation, ResourceType
 def handle(
     parts: Parts, context: RequestContext, request: AlterConfigsRequest
 ) -> Later[AlterConfigsResponse]:
-    return Later(_alter(parts, request))
+    return Later(_alter(parts, request, ConfigPermissions(context.rights, ALTER_CONFIGS)))
 
 
-async def _alter(parts: Parts, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def _alter(
+    parts: Parts, request: AlterConfigsRequest, permissions: ConfigPermissions
+) -> AlterConfigsResponse:
     responses = await alter_each(
-        parts, request.resources, _replacing, _response, validate_only=request.validate_only
+        parts,
+        request.resources,
+        _replacing,
+        _response,
+        permissions=permissions,
+        validate_only=request.validate_only,
     )
     return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)
 

@@ -23,6 +23,8 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import KafkaError, OffsetOutOfRange
 from sharegroup.ids import GroupId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each
@@ -38,20 +40,21 @@ PIECE_PARTITIONS = 256
 def handle(
     parts: Parts, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Later[AlterShareGroupOffsetsResponse]:
-    return Later(_alter(parts, request))
+    read = Permission(context.rights, required.READ_TOPICS)
+    return Later(_alter(parts, request, read))
 
 
 async def _alter(
-    parts: Parts, request: AlterShareGroupOffsetsRequest
+    parts: Parts, request: AlterShareGroupOffsetsRequest, read: Permission
 ) -> AlterShareGroupOffsetsResponse:
     group_id, outcomes = GroupId(request.group_id), PartitionErrors()
     wanted = ((topic, partition) for topic in request.topics for partition in topic.partitions)
     # An error of the group fails the whole request, even a request without partitions.
-    found = _check_piece(parts, list(islice(wanted, PIECE_PARTITIONS)), outcomes)
+    found = _check_piece(parts, list(islice(wanted, PIECE_PARTITIONS)), outcomes, read)
     await parts.share_group_coordinator.alter_offsets(group_id, *found)
     while piece := list(islice(wanted, PIECE_PARTITIONS)):
         await parts.slices.turn()
-        offsets, topics = _check_piece(parts, piece, outcomes)
+        offsets, topics = _check_piece(parts, piece, outcomes, read)
         if not offsets:
             continue
         try:
@@ -61,11 +64,11 @@ async def _alter(
             for topic, partition in piece:
                 key = (TopicName(topic.topic_name), int(partition.partition_index))
                 outcomes[key] = outcomes[key] or failed
-    return await parts.slices.finish(_response(parts, request, outcomes))
+    return await parts.slices.finish(_response(parts, request, outcomes, read))
 
 
 def _check_piece(
-    parts: Parts, piece: Sequence[Wanted], outcomes: PartitionErrors
+    parts: Parts, piece: Sequence[Wanted], outcomes: PartitionErrors, read: Permission
 ) -> tuple[dict[TopicIdPartition, int], Collection[Topic]]:
     """Return the offsets and topics that can be altered; ``outcomes`` gets the other errors."""
     offsets: dict[TopicIdPartition, int] = {}
@@ -74,6 +77,7 @@ def _check_piece(
         name = TopicName(wanted.topic_name)
         key = (name, int(partition.partition_index))
         try:
+            read.require(name)
             topic = _check(parts, name, partition.partition_index, partition.start_offset)
         except KafkaError as error:
             outcomes[key] = error.with_traceback(None)
@@ -108,12 +112,16 @@ def _check(parts: Parts, name: TopicName, partition: int, start_offset: int) -> 
 
 
 def _response(
-    parts: Parts, request: AlterShareGroupOffsetsRequest, outcomes: PartitionErrors
+    parts: Parts,
+    request: AlterShareGroupOffsetsRequest,
+    outcomes: PartitionErrors,
+    read: Permission,
 ) -> Steps[AlterShareGroupOffsetsResponse]:
     responses = []
     for wanted in request.topics:
         name = TopicName(wanted.topic_name)
-        topic = parts.topics.catalog.find(name)
+        # Kafka also shows the id of a topic that the principal may not read.
+        topic = parts.topics.catalog.find(name) if read.allows(name) else None
         indexes = (partition.partition_index for partition in wanted.partitions)
         partitions = yield from of_each(partial(_partition, name, outcomes), indexes)
         responses.append(

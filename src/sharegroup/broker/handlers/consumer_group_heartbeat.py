@@ -18,6 +18,8 @@ from sharegroup.broker.groups.group_log import as_a_coordinator
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.consumer_group.member import LABEL_CHARACTERS_MAX
 from sharegroup.core.modern_group.heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.modern_group.member import JOIN_EPOCH
@@ -33,11 +35,20 @@ def handle(
     parts: Parts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Later[ConsumerGroupHeartbeatResponse]:
     check_enabled(parts)
+    _check_topics(context, request)
     with as_a_coordinator():
         pending = parts.modern_group_coordinator.heartbeat(
             _decoded(context, request), parts.slices, context.connection_id
         )
     return Later(_respond(pending))
+
+
+def _check_topics(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raise TopicAuthorizationFailed if a subscribed topic may not be described."""
+    describe = Permission(context.rights, required.DESCRIBE_TOPICS)
+    if not describe.is_unlimited:
+        for name in request.subscribed_topic_names or ():
+            describe.require(name)
 
 
 def check_enabled(parts: Parts) -> None:

@@ -12,6 +12,8 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import InvalidReplicaAssignment, InvalidTopic, KafkaError
 from sharegroup.ids import TopicName
 
@@ -19,14 +21,18 @@ from sharegroup.ids import TopicName
 def handle(
     parts: Parts, context: RequestContext, request: CreatePartitionsRequest
 ) -> Later[CreatePartitionsResponse]:
-    return Later(_grow_all(parts, request))
+    alter = Permission(context.rights, required.ALTER_TOPICS)
+    return Later(_grow_all(parts, request, alter))
 
 
-async def _grow_all(parts: Parts, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def _grow_all(
+    parts: Parts, request: CreatePartitionsRequest, alter: Permission
+) -> CreatePartitionsResponse:
     results = []
     for topic in request.topics:
         await parts.slices.turn()
         try:
+            alter.require(topic.name)
             await _grow(parts, topic, validate_only=request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.none))
         except KafkaError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import (
     CreatableTopicConfigs,
@@ -16,6 +18,9 @@ from sharegroup.broker.configuration.settings import describe_topic
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
+from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -34,10 +39,15 @@ BROKER_DEFAULT = -1
 def handle(
     parts: Parts, context: RequestContext, request: CreateTopicsRequest
 ) -> Later[CreateTopicsResponse]:
-    return Later(_create_all(parts, request))
+    return Later(_create_all(parts, context.rights, request))
 
 
-async def _create_all(parts: Parts, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def _create_all(
+    parts: Parts, rights: Rights, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    may_create_all = is_allowed_on_cluster(rights, required.CREATE_IN_CLUSTER, is_audited=False)
+    create = Permission(rights, required.CREATE_TOPICS)
+    read_configs = Permission(rights, required.DESCRIBE_CONFIGS_OF_TOPICS, is_audited=False)
     named = await parts.slices.finish(counted(topic.name for topic in request.topics))
     results = []
     for topic in request.topics:
@@ -45,7 +55,11 @@ async def _create_all(parts: Parts, request: CreateTopicsRequest) -> CreateTopic
         try:
             if named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named twice in one request")
-            results.append(await _create(parts, topic, validate_only=request.validate_only))
+            if not may_create_all:
+                create.require(topic.name)
+            created = await _create(parts, topic, validate_only=request.validate_only)
+            is_shown = read_configs.allows(topic.name)
+            results.append(created if is_shown else _without_configs(created))
         except KafkaError as error:
             results.append(_failed(topic, error))
     return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
@@ -86,6 +100,17 @@ async def _create(
             )
             for setting in describe_topic(parts.config, settings)
         ),
+    )
+
+
+def _without_configs(created: CreatableTopicResult) -> CreatableTopicResult:
+    """Return the result for a principal that may not see the configuration of the topic."""
+    return replace(
+        created,
+        topic_config_error_code=i16(ErrorCode.topic_authorization_failed),
+        num_partitions=i32(-1),
+        replication_factor=i16(-1),
+        configs=(),
     )
 
 

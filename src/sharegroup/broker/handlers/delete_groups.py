@@ -10,6 +10,8 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import GroupType
@@ -25,15 +27,19 @@ log = logging.getLogger(__name__)
 def handle(
     parts: Parts, context: RequestContext, request: DeleteGroupsRequest
 ) -> Later[DeleteGroupsResponse]:
-    return Later(_delete_all(parts, request))
+    delete = Permission(context.rights, required.DELETE_GROUPS)
+    return Later(_delete_all(parts, request, delete))
 
 
-async def _delete_all(parts: Parts, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def _delete_all(
+    parts: Parts, request: DeleteGroupsRequest, delete: Permission
+) -> DeleteGroupsResponse:
     results = []
     for group_id in dict.fromkeys(request.groups_names):  # As in Kafka, one result per group.
         code, text = ErrorCode.none, None
         await parts.slices.turn()
         try:
+            delete.require(group_id)
             await _delete(parts, GroupId(group_id))
         except KafkaError as error:
             code, text = error_code(error), str(error)

@@ -21,6 +21,8 @@ from kio.static.primitive import i32, i64
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import KafkaError, OffsetOutOfRange, PolicyViolation
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each
@@ -55,22 +57,28 @@ Decisions = list[tuple[WireTopicName, list[MovedPartition | RefusedPartition]]]
 def handle(
     parts: Parts, context: RequestContext, request: DeleteRecordsRequest
 ) -> Later[DeleteRecordsResponse]:
-    return Later(_delete(parts, request))
+    return Later(_delete(parts, request, Permission(context.rights, required.DELETE_TOPICS)))
 
 
-async def _delete(parts: Parts, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    found = await parts.slices.finish(_find_all(parts, request))
+async def _delete(
+    parts: Parts, request: DeleteRecordsRequest, delete: Permission
+) -> DeleteRecordsResponse:
+    found = await parts.slices.finish(_find_all(parts, request, delete))
     failure = await _move(parts, await parts.slices.finish(_ends(found)))
     return await parts.slices.finish(_response(found, failure))
 
 
-def _find_all(parts: Parts, request: DeleteRecordsRequest) -> Steps[Decisions]:
+def _find_all(parts: Parts, request: DeleteRecordsRequest, delete: Permission) -> Steps[Decisions]:
     """Decide for each partition; topics that are deleted meanwhile are skipped later."""
     found = []
     for topic in request.topics:
         name, partitions = TopicName(topic.name), list[MovedPartition | RefusedPartition]()
+        denial = delete.denial(name)
         for wanted in topic.partitions:
-            partitions.append(_find(parts, name, wanted))
+            if denial is None:
+                partitions.append(_find(parts, name, wanted))
+            else:
+                partitions.append(RefusedPartition(wanted.partition_index, denial))
             if len(partitions) & FEW == FEW:
                 yield
         found.append((topic.name, partitions))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from kio.schema.delete_share_group_offsets.v0.request import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
@@ -15,6 +17,8 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, TopicName
 
@@ -22,11 +26,12 @@ from sharegroup.ids import GroupId, TopicName
 def handle(
     parts: Parts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> Later[DeleteShareGroupOffsetsResponse]:
-    return Later(_delete(parts, request))
+    read = Permission(context.rights, required.READ_TOPICS)
+    return Later(_delete(parts, request, read))
 
 
 async def _delete(
-    parts: Parts, request: DeleteShareGroupOffsetsRequest
+    parts: Parts, request: DeleteShareGroupOffsetsRequest, read: Permission
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = GroupId(request.group_id)
     parts.share_group_coordinator.check_empty(group_id)
@@ -34,7 +39,12 @@ async def _delete(
     responses = []
     for wanted in topics.values():
         await parts.slices.turn()
-        responses.append(await _topic(parts, group_id, wanted))
+        denial = read.denial(wanted.topic_name)
+        responses.append(
+            await _topic(parts, group_id, wanted)
+            if denial is None
+            else _failed(wanted, None, denial)
+        )
     return DeleteShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, responses=tuple(responses)
     )
@@ -60,12 +70,18 @@ async def _topic(
         found = parts.topics.catalog.topic(TopicName(wanted.topic_name))
         await parts.share_group_coordinator.delete_offsets(group_id, found)
     except KafkaError as error:
-        return DeleteShareGroupOffsetsResponseTopic(
-            topic_name=wanted.topic_name,
-            topic_id=topic_id,
-            error_code=error_code(error),
-            error_message=str(error),
-        )
+        return _failed(wanted, topic_id, error)
     return DeleteShareGroupOffsetsResponseTopic(
         topic_name=wanted.topic_name, topic_id=topic_id, error_code=ErrorCode.none
+    )
+
+
+def _failed(
+    wanted: DeleteShareGroupOffsetsRequestTopic, topic_id: UUID | None, error: KafkaError
+) -> DeleteShareGroupOffsetsResponseTopic:
+    return DeleteShareGroupOffsetsResponseTopic(
+        topic_name=wanted.topic_name,
+        topic_id=topic_id,
+        error_code=error_code(error),
+        error_message=str(error),
     )

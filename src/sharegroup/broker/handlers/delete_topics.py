@@ -13,6 +13,9 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
+from sharegroup.broker.security.rights import UNLIMITED, Rights
 from sharegroup.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -30,15 +33,23 @@ if TYPE_CHECKING:
 def handle(
     parts: Parts, context: RequestContext, request: DeleteTopicsRequest
 ) -> Later[DeleteTopicsResponse]:
-    return Later(_delete_all(parts, request))
+    return Later(_delete_all(parts, context.rights, request))
 
 
-async def _delete_all(parts: Parts, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def _delete_all(
+    parts: Parts, rights: Rights, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    if is_allowed_on_cluster(rights, required.DELETE_IN_CLUSTER, is_audited=False):
+        rights = UNLIMITED
+    describe = Permission(rights, required.DESCRIBE_TOPICS)
+    delete = Permission(rights, required.DELETE_TOPICS)
     responses = []
     for wanted in request.topics:
         await parts.slices.turn()
         try:
-            topic = _find(parts, wanted)
+            topic = _find(parts, wanted, describe)
+            delete.require(topic.name, wanted.topic_id)
+            _check(parts, topic)
             await parts.topics.delete(topic)
             responses.append(
                 DeletableTopicResult(
@@ -69,22 +80,25 @@ def from_older(
     )
 
 
-def _find(parts: Parts, wanted: DeleteTopicState) -> Topic:
+def _find(parts: Parts, wanted: DeleteTopicState, describe: Permission) -> Topic:
     catalog = parts.topics.catalog
     if wanted.name is not None and wanted.topic_id is not None:
         raise InvalidRequest("name a topic by its name or by its id, not by both")
     if wanted.name is not None:
-        topic = catalog.topic(TopicName(wanted.name))
-    else:
-        found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
-        if found is None:
-            raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
-        topic = found
+        describe.require(wanted.name)
+        return catalog.topic(TopicName(wanted.name))
+    found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
+    if found is None:
+        raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
+    return found
+
+
+def _check(parts: Parts, topic: Topic) -> None:
+    """Raise unless the topic can be deleted."""
     if topic.is_internal:
         raise InvalidTopic(f"{topic.name!r} is internal and cannot be deleted")
     if not parts.config.server.delete_topics:
         raise PolicyViolation("delete.topic.enable is false")
-    return topic
 
 
 def _failed(wanted: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:

@@ -11,7 +11,7 @@ from kio.static.primitive import i32
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.security.operations import NOT_ASKED, ON_CLUSTER
+from sharegroup.broker.security.permission import operations_on_cluster
 from sharegroup.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 
 BROKERS, CONTROLLERS = 1, 2
@@ -38,9 +38,7 @@ def handle(
         cluster_id=parts.topics.catalog.cluster_id,
         controller_id=BrokerId(node.node_id),
         brokers=(broker,),
-        cluster_authorized_operations=(
-            ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
-        ),
+        cluster_authorized_operations=operations_on_cluster(context.rights, request),
     )
 
 

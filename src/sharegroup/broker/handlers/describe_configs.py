@@ -21,6 +21,7 @@ from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.protocol_enums import ResourceType
@@ -43,9 +44,13 @@ def handle(
             f"{len(request.resources)} resources in one request; {RESOURCES_MAX} are allowed, and "
             f"each of its {brokers} brokers counts as {BROKER_WEIGHT}"
         )
+    permissions = ConfigPermissions(context.rights, DESCRIBE_CONFIGS)
     results = []
     for wanted in request.resources:
-        results.append(_resource(parts, request, wanted))
+        denial = permissions.denial(wanted.resource_type, wanted.resource_name)
+        results.append(
+            _resource(parts, request, wanted) if denial is None else _failed(wanted, denial)
+        )
         yield
     return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 

@@ -19,7 +19,8 @@ from kio.schema.types import GroupId as WireGroupId
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.security.operations import NOT_ASKED, ON_GROUP
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission, operations_on_group
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
 from sharegroup.steps import STEP_MASK, Steps
@@ -35,11 +36,15 @@ NOT_FOUND_VERSION = 6
 def handle(
     parts: Parts, context: RequestContext, request: DescribeGroupsRequest
 ) -> Steps[DescribeGroupsResponse]:
-    operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
+    describe = Permission(context.rights, required.DESCRIBE_GROUPS)
     groups = []
     for group_id in dict.fromkeys(request.groups):
-        group = yield from _group(parts, context, group_id)
-        groups.append(replace(group, authorized_operations=operations))
+        if (denial := describe.denial(group_id)) is not None:
+            groups.append(_failed(group_id, denial))
+        else:
+            group = yield from _group(parts, context, group_id)
+            operations = operations_on_group(context.rights, request, group_id)
+            groups.append(replace(group, authorized_operations=operations))
         if len(groups) & FEW == FEW:
             yield
     return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))

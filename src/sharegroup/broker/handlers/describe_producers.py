@@ -16,6 +16,8 @@ from kio.static.primitive import i32, i64
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.log.producer_state import ProducerEntry
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicName
@@ -25,12 +27,14 @@ from sharegroup.steps import STEP_MASK, Steps
 def handle(
     parts: Parts, context: RequestContext, request: DescribeProducersRequest
 ) -> Steps[DescribeProducersResponse]:
+    read = Permission(context.rights, required.READ_TOPICS)
     topics = []
     count = 0
     for topic in request.topics:
         partitions = []
         for index in topic.partition_indexes:
             try:
+                read.require(topic.name)
                 _, log = parts.topics.named(TopicName(topic.name), index)
             except KafkaError as error:
                 partitions.append(_failed(index, error))

@@ -25,6 +25,9 @@ from sharegroup.broker.groups.share_group_coordinator import OffsetListing
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
+from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import KafkaError, KafkaStorageError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 from sharegroup.steps import Steps, of_each
@@ -40,7 +43,7 @@ def handle(
     parts: Parts, context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse | Later[DescribeShareGroupOffsetsResponse]:
     """Return the offsets once the state that they were read from is durable."""
-    answer = parts.slices.run(partial(_answer, parts, request), context.connection_id)
+    answer = parts.slices.run(partial(_answer, parts, context, request), context.connection_id)
     if not isinstance(answer, asyncio.Future) and not answer.tickets:
         return answer.response
     return Later(_when_durable(parts, context, request, answer))
@@ -49,18 +52,19 @@ def handle(
 def refuse(
     request: DescribeShareGroupOffsetsRequest, error: KafkaError
 ) -> Steps[DescribeShareGroupOffsetsResponse]:
-    def failed(
-        group: DescribeShareGroupOffsetsRequestGroup,
-    ) -> DescribeShareGroupOffsetsResponseGroup:
-        return DescribeShareGroupOffsetsResponseGroup(
-            group_id=group.group_id,
-            topics=(),
-            error_code=error_code(error),
-            error_message=str(error),
-        )
-
-    groups = yield from of_each(failed, request.groups)
+    groups = yield from of_each(partial(_failed, error=error), request.groups)
     return DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=groups)
+
+
+def _failed(
+    group: DescribeShareGroupOffsetsRequestGroup, error: KafkaError
+) -> DescribeShareGroupOffsetsResponseGroup:
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=group.group_id,
+        topics=(),
+        error_code=error_code(error),
+        error_message=str(error),
+    )
 
 
 class _PendingResponse(NamedTuple):
@@ -87,15 +91,23 @@ async def _when_durable(
                 await ticket
         except KafkaStorageError:
             # A failed write undid the state in this response.
-            pending = parts.slices.run(partial(_answer, parts, request), context.connection_id)
+            pending = parts.slices.run(
+                partial(_answer, parts, context, request), context.connection_id
+            )
         else:
             return answer.response
 
 
-def _answer(parts: Parts, request: DescribeShareGroupOffsetsRequest) -> Steps[_PendingResponse]:
+def _answer(
+    parts: Parts, context: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> Steps[_PendingResponse]:
+    describe = Permission(context.rights, required.DESCRIBE_GROUPS)
     groups, tickets = [], dict[Ticket, None]()
     for group in dict.fromkeys(request.groups):
-        groups.append((yield from _group(parts, group, tickets)))
+        if (denial := describe.denial(group.group_id)) is not None:
+            groups.append(_failed(group, denial))
+        else:
+            groups.append((yield from _group(parts, context.rights, group, tickets)))
         if len(groups) & FEW == FEW:
             yield
     response = DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
@@ -103,9 +115,13 @@ def _answer(parts: Parts, request: DescribeShareGroupOffsetsRequest) -> Steps[_P
 
 
 def _group(
-    parts: Parts, wanted: DescribeShareGroupOffsetsRequestGroup, tickets: dict[Ticket, None]
+    parts: Parts,
+    rights: Rights,
+    wanted: DescribeShareGroupOffsetsRequestGroup,
+    tickets: dict[Ticket, None],
 ) -> Steps[DescribeShareGroupOffsetsResponseGroup]:
     group_id = GroupId(wanted.group_id)
+    describe = Permission(rights, required.DESCRIBE_TOPICS)
     topics: Iterable[tuple[TopicName, Iterable[int]]]
     if wanted.topics is None:
         topics = parts.share_group_coordinator.initialized(group_id).items()
@@ -113,11 +129,35 @@ def _group(
         topics = [(TopicName(topic.topic_name), topic.partitions) for topic in wanted.topics]
     described = []
     for name, indexes in topics:
-        described.append((yield from _topic(parts, group_id, name, indexes, tickets)))
+        if (denial := describe.denial(name)) is None:
+            described.append((yield from _topic(parts, group_id, name, indexes, tickets)))
+        elif wanted.topics is not None:
+            described.append((yield from _denied_topic(name, indexes, denial)))
         if len(described) & FEW == FEW:
             yield
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=wanted.group_id, topics=tuple(described), error_code=ErrorCode.none
+    )
+
+
+def _denied_topic(
+    name: TopicName, indexes: Iterable[int], denial: KafkaError
+) -> Steps[DescribeShareGroupOffsetsResponseTopic]:
+    make = partial(_denied_partition, denial=denial)
+    partitions = yield from of_each(make, tuple(indexes))
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=WireTopicName(name), topic_id=None, partitions=partitions
+    )
+
+
+def _denied_partition(index: int, denial: KafkaError) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=i32(index),
+        start_offset=i64(-1),
+        leader_epoch=i32(0),
+        lag=i64(-1),
+        error_code=error_code(denial),
+        error_message=str(denial),
     )
 
 

@@ -26,9 +26,11 @@ from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.security.operations import ON_TOPIC
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AclResourceType
 from sharegroup.steps import STEP_MASK, Steps, of_each
 
 RESPONSE_PARTITIONS_MAX = 2_000
@@ -38,13 +40,20 @@ RESPONSE_PARTITIONS_MAX = 2_000
 def handle(
     parts: Parts, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    names = yield from _wanted(parts, request)
+    rights = context.rights
+    # A topic that is not named is left out of all topics, without an audit.
+    describe = Permission(rights, required.DESCRIBE_TOPICS, is_audited=bool(request.topics))
+    names = yield from _wanted(parts, request, describe)
     room = max(1, min(RESPONSE_PARTITIONS_MAX, request.response_partition_limit))
     first = 0 if request.cursor is None else int(request.cursor.partition_index)
     start_name = "" if request.cursor is None else request.cursor.topic_name
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     for name in names:
+        if (denial := describe.denial(name)) is not None:
+            topics.append(_failed(WireTopicName(name), error_code(denial)))
+            yield
+            continue
         if room == 0:
             next_cursor = Cursor(topic_name=WireTopicName(name), partition_index=i32(0))
             break
@@ -57,7 +66,8 @@ def handle(
                 yield
             continue
         end = min(topic.partition_count, begin + room)
-        topics.append((yield from _known(parts, topic, range(begin, end))))
+        operations = rights.authorized_operations(AclResourceType.TOPIC, name)
+        topics.append((yield from _known(parts, topic, range(begin, end), operations)))
         room -= max(0, end - begin)
         if end < topic.partition_count:
             next_cursor = Cursor(topic_name=WireTopicName(name), partition_index=i32(end))
@@ -77,8 +87,13 @@ def refuse(
     return DescribeTopicPartitionsResponse(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _wanted(parts: Parts, request: DescribeTopicPartitionsRequest) -> Steps[Sequence[str]]:
-    """Return the names of the topics from the cursor on, sorted, each once."""
+def _wanted(
+    parts: Parts, request: DescribeTopicPartitionsRequest, describe: Permission
+) -> Steps[Sequence[str]]:
+    """Return the names of the topics from the cursor on, sorted, each once.
+
+    All topics are those that the principal may describe.
+    """
     cursor = request.cursor
     start_name = "" if cursor is None else cursor.topic_name
     if cursor is not None and cursor.partition_index < 0:
@@ -92,12 +107,16 @@ def _wanted(parts: Parts, request: DescribeTopicPartitionsRequest) -> Steps[Sequ
         if cursor is not None and start_name not in names:
             raise InvalidRequest(f"the cursor's topic {start_name!r} is not in the list of topics")
     else:
-        names.update(topic.name for topic in parts.topics.catalog.topics())
+        for index, known in enumerate(tuple(parts.topics.catalog.topics())):
+            if describe.allows(known.name):
+                names.add(known.name)
+            if index & STEP_MASK == STEP_MASK:
+                yield
     return sorted(name for name in names if name >= start_name)
 
 
 def _known(
-    parts: Parts, topic: Topic, numbers: range
+    parts: Parts, topic: Topic, numbers: range, operations: i32
 ) -> Steps[DescribeTopicPartitionsResponseTopic]:
     nodes = (BrokerId(parts.node.node_id),)
     partitions = []
@@ -125,7 +144,7 @@ def _known(
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(partitions),
-        topic_authorized_operations=ON_TOPIC,
+        topic_authorized_operations=operations,
     )
 
 

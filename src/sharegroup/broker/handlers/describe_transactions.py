@@ -19,6 +19,8 @@ from kio.static.primitive import TZAware, i16, i32
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.transactions.records import TransactionMetadata, TransactionPartition
 from sharegroup.errors import KafkaError
 from sharegroup.steps import STEP_MASK, Steps, of_each
@@ -29,14 +31,17 @@ def handle(
     parts: Parts, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
     coordinator = parts.transactions.coordinator()
+    describe = Permission(context.rights, required.DESCRIBE_TRANSACTIONAL_IDS)
+    topics = Permission(context.rights, required.DESCRIBE_TOPICS)
     states = []
     for transactional_id in request.transactional_ids:
         try:
+            describe.require(transactional_id)
             found = coordinator.transactions.describe(transactional_id)
         except KafkaError as error:
             states.append(_failed(transactional_id, error))
         else:
-            states.append((yield from _state(found)))
+            states.append((yield from _state(found, topics)))
         if len(states) & STEP_MASK == 0:
             yield
     return DescribeTransactionsResponse(throttle_time=NO_THROTTLE, transaction_states=tuple(states))
@@ -51,11 +56,12 @@ def refuse(
     return DescribeTransactionsResponse(throttle_time=NO_THROTTLE, transaction_states=states)
 
 
-def _state(found: TransactionMetadata) -> Steps[TransactionState]:
+def _state(found: TransactionMetadata, describe: Permission) -> Steps[TransactionState]:
     by_topic: dict[str, list[i32]] = {}
     partitions: list[TransactionPartition] = sorted(found.partitions)
     for count, (topic, partition) in enumerate(partitions):
-        by_topic.setdefault(topic, []).append(i32(partition))
+        if describe.allows(topic):
+            by_topic.setdefault(topic, []).append(i32(partition))
         if count & STEP_MASK == STEP_MASK:
             yield
     return TransactionState(

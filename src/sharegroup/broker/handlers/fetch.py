@@ -10,7 +10,7 @@ request without enough records waits until there are ``min_bytes`` or its time i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
@@ -23,6 +23,9 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import is_allowed_on_cluster
+from sharegroup.broker.security.topic_permission import topic_permission
 from sharegroup.broker.waiting import WAIT_MS_MAX, OfConnection, Parked
 from sharegroup.core.sessions.fetch_session import (
     FINAL_EPOCH,
@@ -33,8 +36,10 @@ from sharegroup.core.sessions.fetch_session import (
     RequestedPartition,
 )
 from sharegroup.errors import (
+    AuthorizationException,
     KafkaError,
     OffsetOutOfRange,
+    TopicAuthorizationFailed,
 )
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps
@@ -137,6 +142,32 @@ def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
     return response
 
 
+Denials = Callable[[UUID | str], AuthorizationException | None]
+
+
+def _denials(parts: Parts, context: RequestContext, request: FetchRequest) -> Denials | None:
+    """Return a function that returns the error for a topic that the principal may not read.
+
+    The result is None if the principal may read every topic.
+    """
+    rights = context.rights
+    permission = topic_permission(rights, required.READ_TOPICS, parts.topics.catalog)
+    if permission is None or not _is_replica(request):
+        return None if permission is None else permission.denial
+    if is_allowed_on_cluster(rights, required.CLUSTER_ACTION):
+        return None
+    return lambda _: TopicAuthorizationFailed(
+        "a fetch of a replica needs CLUSTER_ACTION on the cluster, and no ACL allows that to this "
+        "user"
+    )
+
+
+def _is_replica(request: FetchRequest) -> bool:
+    """Return whether the fetch has the node id of a broker, as replication has."""
+    named: Any = getattr(request, "replica_state", request)  # Since version 15 it is a struct.
+    return bool(named.replica_id >= 0)
+
+
 class _Fetch:
     """One request, answered at once or when enough records are visible.
 
@@ -149,6 +180,7 @@ class _Fetch:
         "_bytes_max",
         "_committed_only",
         "_connection",
+        "_denial",
         "_failed",
         "_keys",
         "_number",
@@ -167,6 +199,7 @@ class _Fetch:
         self._number = context.request_number
         self._connection = OfConnection(context.connection_id)
         self._request = request
+        self._denial = _denials(parts, context, request)
         self._committed_only = getattr(request, "isolation_level", 0) == READ_COMMITTED
         self._plan = plan
         self._bytes_max: int | None = None
@@ -353,6 +386,8 @@ class _Fetch:
 
     def _log(self, key: FetchKey) -> PartitionLog:
         topic, partition = key
+        if self._denial is not None and (denial := self._denial(topic)) is not None:
+            raise denial
         if isinstance(topic, UUID):
             return self._parts.topics.identified(TopicId(topic), partition)[1]
         return self._parts.topics.named(TopicName(topic), partition)[1]

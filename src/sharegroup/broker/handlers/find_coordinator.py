@@ -6,7 +6,9 @@ The share coordinator is named only if the broker serves its requests over the n
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
@@ -18,6 +20,9 @@ from kio.static.primitive import i32
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.checks import Check, check_gates
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.convert import downgrade, upgrade
@@ -35,13 +40,28 @@ SHARE_SINCE = 6
 TOPIC_ID_AND_PARTITION = re.compile(r"[A-Za-z0-9_-]{22}:-?[0-9]{1,10}")
 
 
+DESCRIBE_KEYS: Mapping[int, Check] = MappingProxyType(
+    {GROUP: required.DESCRIBE_GROUPS, TRANSACTION: required.DESCRIBE_TRANSACTIONAL_IDS}
+)
+"""The permission for each key, by the type of the keys."""
+
+
 def handle(
     parts: Parts, context: RequestContext, request: FindCoordinatorRequest
 ) -> Steps[FindCoordinatorResponse]:
     """Name this broker for each key."""
+    if request.key_type == SHARE:
+        check_gates((required.CLUSTER_ACTION,), context.rights, request)
+    check = DESCRIBE_KEYS.get(request.key_type)
+    describe = None if check is None else Permission(context.rights, check)
     coordinators = []
     for index, key in enumerate(request.coordinator_keys):
-        coordinators.append(_coordinator(parts, context, request.key_type, key))
+        denial = None if describe is None else describe.denial(key)
+        coordinators.append(
+            _coordinator(parts, context, request.key_type, key)
+            if denial is None
+            else _failed(key, denial)
+        )
         if index & STEP_MASK == STEP_MASK:
             yield
     return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=tuple(coordinators))
@@ -73,7 +93,7 @@ def to_older(response: FindCoordinatorResponse, wanted: type[Any]) -> Any:
 
 def _coordinator(parts: Parts, context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        if key_type == SHARE and parts.config.server.share_state_apis:
+        if key_type == SHARE and _serves_state(parts, context):
             _check_share(context, key)
         else:
             _check(key_type, key)
@@ -88,6 +108,11 @@ def _coordinator(parts: Parts, context: RequestContext, key_type: int, key: str)
         error_code=ErrorCode.none,
         error_message=None,
     )
+
+
+def _serves_state(parts: Parts, context: RequestContext) -> bool:
+    """Return whether the share coordinator is served to the principal (ADR 0010)."""
+    return parts.config.server.share_state_apis or not context.rights.is_unlimited
 
 
 def _check(key_type: int, key: str) -> None:

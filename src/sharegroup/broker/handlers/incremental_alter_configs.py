@@ -19,20 +19,26 @@ from sharegroup.broker.configuration.setting_changes import SettingChange
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security.config_permissions import ALTER_CONFIGS, ConfigPermissions
 from sharegroup.errors import KafkaError
 
 
 def handle(
     parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Later[IncrementalAlterConfigsResponse]:
-    return Later(_alter(parts, request))
+    return Later(_alter(parts, request, ConfigPermissions(context.rights, ALTER_CONFIGS)))
 
 
 async def _alter(
-    parts: Parts, request: IncrementalAlterConfigsRequest
+    parts: Parts, request: IncrementalAlterConfigsRequest, permissions: ConfigPermissions
 ) -> IncrementalAlterConfigsResponse:
     responses = await alter_each(
-        parts, request.resources, _changes, _response, validate_only=request.validate_only
+        parts,
+        request.resources,
+        _changes,
+        _response,
+        permissions=permissions,
+        validate_only=request.validate_only,
     )
     return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)
 

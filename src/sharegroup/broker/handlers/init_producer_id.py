@@ -15,6 +15,10 @@ from kio.static.primitive import i16
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.checks import denied
+from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
+from sharegroup.broker.security.rights import CLUSTER_NAME, Rights
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
 from sharegroup.errors import InvalidRequest, KafkaError
 
@@ -27,7 +31,21 @@ NONE = -1
 def handle(
     parts: Parts, context: RequestContext, request: InitProducerIdRequest
 ) -> Later[InitProducerIdResponse]:
+    _check_rights(context.rights, request)
     return Later(_assign(parts, context, request))
+
+
+def _check_rights(rights: Rights, request: InitProducerIdRequest) -> None:
+    """Raise an AuthorizationException unless the principal may be such a producer."""
+    if request.transactional_id is not None:
+        Permission(rights, required.WRITE_TRANSACTIONAL_IDS).require(request.transactional_id)
+        return
+    write, idempotent = required.WRITE_TOPICS, required.IDEMPOTENT_WRITE
+    # Since KIP-679 the permission to write to any topic suffices.
+    if not is_allowed_on_cluster(rights, idempotent, is_audited=False) and not rights.may_any(
+        write.operation, write.resource_type
+    ):
+        raise denied(idempotent.operation, idempotent.resource_type, CLUSTER_NAME)
 
 
 async def _assign(

@@ -12,6 +12,9 @@ from kio.schema.types import GroupId as WireGroupId
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
+from sharegroup.broker.security.rights import UNLIMITED
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import STEP_MASK, Steps
@@ -22,10 +25,17 @@ def handle(
 ) -> Steps[ListGroupsResponse]:
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
+    rights = context.rights
+    sees_all = is_allowed_on_cluster(rights, required.DESCRIBE_CLUSTER, is_audited=False)
+    describe = Permission(
+        UNLIMITED if sees_all else rights, required.DESCRIBE_GROUPS, is_audited=False
+    )
     groups = []
     for index, group in enumerate(_groups(parts)):
-        if (not states or group.group_state.lower() in states) and (
-            not types or group.group_type.lower() in types
+        if (
+            (not states or group.group_state.lower() in states)
+            and (not types or group.group_type.lower() in types)
+            and describe.allows(group.group_id)
         ):
             groups.append(group)
         if index & STEP_MASK == STEP_MASK:

@@ -24,6 +24,8 @@ from kio.static.primitive import i32, i64
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
@@ -58,14 +60,17 @@ PARTITIONS_PER_PAUSE = 16
 def handle(
     parts: Parts, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
-    answer = _answer(parts, request, context.api_version)
+    answer = _answer(parts, context, request)
     response = parts.record_jobs.run(answer, context.connection_id)
     return Later(response) if isinstance(response, asyncio.Task) else response
 
 
-def _answer(parts: Parts, request: ListOffsetsRequest, version: int) -> Walk[ListOffsetsResponse]:
+def _answer(
+    parts: Parts, context: RequestContext, request: ListOffsetsRequest
+) -> Walk[ListOffsetsResponse]:
     """Build the response in pieces."""
     committed_only = request.isolation_level == READ_COMMITTED
+    describe = Permission(context.rights, required.DESCRIBE_TOPICS)
     allowance = Allowance(parts.record_jobs.bytes_max)
     asked = Counter(
         (topic.name, partition.partition_index)
@@ -76,18 +81,26 @@ def _answer(parts: Parts, request: ListOffsetsRequest, version: int) -> Walk[Lis
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         name = TopicName(topic.name)
+        denial = describe.denial(name)
         answers: list[ListOffsetsPartitionResponse] = []
         for wanted in topic.partitions:
-            if asked[topic.name, wanted.partition_index] > 1:
+            if denial is not None:
+                answers.append(_failed(wanted.partition_index, denial))
+            elif asked[topic.name, wanted.partition_index] > 1:
                 answers.append(_failed(wanted.partition_index, ASKED_TWICE))
-                continue
-            answers.append(
-                (
-                    yield from _partition(
-                        parts, name, wanted, allowance, version, committed_only=committed_only
+            else:
+                answers.append(
+                    (
+                        yield from _partition(
+                            parts,
+                            name,
+                            wanted,
+                            allowance,
+                            context.api_version,
+                            committed_only=committed_only,
+                        )
                     )
                 )
-            )
             done += 1
             if done % PARTITIONS_PER_PAUSE == 0:
                 yield WalkStep.PAUSE

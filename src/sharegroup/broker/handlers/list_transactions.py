@@ -13,6 +13,8 @@ from kio.schema.types import ProducerId, TransactionalId
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.patterns import matching
 from sharegroup.core.transactions import records
 from sharegroup.errors import KafkaError
@@ -29,6 +31,7 @@ def handle(
     parts: Parts, context: RequestContext, request: ListTransactionsRequest
 ) -> Steps[ListTransactionsResponse]:
     labels, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+    describe = Permission(context.rights, required.DESCRIBE_TRANSACTIONAL_IDS, is_audited=False)
     now_ms = parts.clock.wall_ms()
     states = []
     # A copy: transactions go on between two steps.
@@ -45,6 +48,7 @@ def handle(
             and (not producer_ids or known.producer_id in producer_ids)
             and _is_longer(known, request.duration_filter, now_ms)
             and (matching_ids is None or known.transactional_id in matching_ids)
+            and describe.allows(known.transactional_id)
         ):
             states.append(
                 TransactionState(

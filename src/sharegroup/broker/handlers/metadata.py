@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -30,8 +31,16 @@ from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.security.operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.operations import NOT_ASKED
+from sharegroup.broker.security.permission import (
+    Permission,
+    is_allowed_on_cluster,
+    operations_on_cluster,
+)
+from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import (
+    AuthorizationException,
     InvalidRequest,
     KafkaError,
     PolicyViolation,
@@ -40,6 +49,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AclResourceType
 from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps, run_to_end
 from sharegroup.wire.messages.metadata_with_cluster import (
     MetadataRequestWithCluster,
@@ -61,18 +71,39 @@ AUTO_CREATE_PART = 2
 NONE_REFUSED: Mapping[str, KafkaError] = MappingProxyType({})
 
 
+class _Query(NamedTuple):
+    """A request, and what its principal may see."""
+
+    parts: Parts
+    request: MetadataRequest
+    wanted: Sequence[MetadataRequestTopic] | None
+    """The requested topics; None for all topics."""
+    rights: Rights
+    describe: Permission
+
+    def operations(self, name: str) -> i32:
+        """Return the value of the field for the operations on a topic."""
+        if not self.request.include_topic_authorized_operations:
+            return NOT_ASKED
+        return self.rights.authorized_operations(AclResourceType.TOPIC, name)
+
+
 def handle(
     parts: Parts, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Steps[MetadataResponse] | Later[MetadataResponse]:
     wanted = request.topics
     if context.api_version == VERSION_WITHOUT_NULL_TOPICS and not wanted:
         wanted = None
+    rights = context.rights
+    # A topic that is not named is left out of all topics, without an audit.
+    describe = Permission(rights, required.DESCRIBE_TOPICS, is_audited=wanted is not None)
+    query = _Query(parts, request, wanted, rights, describe)
     creates = request.allow_auto_topic_creation and parts.config.server.auto_create_topics
     if (wanted and creates) and (
         len(wanted) > STEP_ELEMENTS or any(_is_missing(parts, topic) for topic in wanted)
     ):
-        return Later(_with_created(parts, request, wanted))
-    described = _described(parts, request, wanted)
+        return Later(_with_created(query, wanted))
+    described = _described(query)
     return run_to_end(described) if wanted and _is_small(parts, wanted) else described
 
 
@@ -112,10 +143,11 @@ def _is_small(parts: Parts, wanted: Sequence[MetadataRequestTopic]) -> bool:
     return partitions <= STEP_ELEMENTS
 
 
-async def _with_created(
-    parts: Parts, request: MetadataRequest, wanted: Sequence[MetadataRequestTopic]
-) -> MetadataResponse:
+async def _with_created(query: _Query, wanted: Sequence[MetadataRequestTopic]) -> MetadataResponse:
     """Create the missing topics as far as that is allowed, and return the response."""
+    parts = query.parts
+    create = Permission(query.rights, required.CREATE_TOPICS)
+    may_create = is_allowed_on_cluster(query.rights, required.CREATE_IN_CLUSTER, is_audited=False)
     refused: dict[str, KafkaError] = {}
     created_count = 0
     for topic in wanted:
@@ -123,16 +155,20 @@ async def _with_created(
         await parts.slices.turn()
         if name is None or name in refused or not _is_missing(parts, topic):
             continue
+        if not query.describe.allows(name):
+            continue  # The response has the error.
         if created_count == AUTO_CREATED_MAX:
             break
         try:
+            if not may_create:
+                create.require(name)
             await _create(parts, TopicName(name))
             created_count += 1
         except TopicAlreadyExists:
             pass  # Another request created it while this one waited for its turn.
         except KafkaError as error:
             refused[name] = error.with_traceback(None)
-    return await parts.slices.finish(_described(parts, request, wanted, refused))
+    return await parts.slices.finish(_described(query, refused))
 
 
 async def _create(parts: Parts, name: TopicName) -> None:
@@ -148,16 +184,14 @@ async def _create(parts: Parts, name: TopicName) -> None:
 
 
 def _described(
-    parts: Parts,
-    request: MetadataRequest,
-    wanted: Sequence[MetadataRequestTopic] | None,
-    refused: Mapping[str, KafkaError] = NONE_REFUSED,
+    query: _Query, refused: Mapping[str, KafkaError] = NONE_REFUSED
 ) -> Steps[MetadataResponse]:
-    """Build the response in steps; ``wanted`` is None for all topics."""
-    operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
+    """Build the response in steps."""
+    parts, wanted = query.parts, query.wanted
     topics = []
     for topic in parts.topics.catalog.topics() if wanted is None else ():
-        topics.append((yield from _known(parts, topic, operations)))
+        if query.describe.allows(topic.name):
+            topics.append((yield from _known(parts, topic, query.operations(topic.name))))
         yield
     # Each topic once: a small request that repeats a large topic must not get a huge response.
     named = set[tuple[str | None, UUID | None]]()
@@ -165,32 +199,38 @@ def _described(
         key = (wanted_topic.name, wanted_topic.topic_id)
         if key not in named:
             named.add(key)
-            topics.append((yield from _topic(parts, wanted_topic, operations, refused)))
+            topics.append((yield from _topic(query, wanted_topic, refused)))
         if index & STEP_MASK == STEP_MASK:
             yield
-    return _response(parts, request, topics)
+    return _response(query, topics)
 
 
 def _topic(
-    parts: Parts, wanted: MetadataRequestTopic, operations: i32, refused: Mapping[str, KafkaError]
+    query: _Query, wanted: MetadataRequestTopic, refused: Mapping[str, KafkaError]
 ) -> Steps[MetadataResponseTopic]:
     try:
-        topic = _find(parts, wanted, refused)
+        topic = _find(query, wanted, refused)
+    except AuthorizationException as error:
+        return _unknown(wanted.name, wanted.topic_id, error_code(error))
     except KafkaError as error:
+        operations = query.operations(wanted.name or "")
         return _unknown(wanted.name, wanted.topic_id, error_code(error), operations)
-    return (yield from _known(parts, topic, operations))
+    return (yield from _known(query.parts, topic, query.operations(topic.name)))
 
 
-def _find(parts: Parts, wanted: MetadataRequestTopic, refused: Mapping[str, KafkaError]) -> Topic:
+def _find(query: _Query, wanted: MetadataRequestTopic, refused: Mapping[str, KafkaError]) -> Topic:
+    catalog = query.parts.topics.catalog
     if wanted.topic_id is not None:
-        found = parts.topics.catalog.by_id(TopicId(wanted.topic_id))
+        found = catalog.by_id(TopicId(wanted.topic_id))
         if found is None:
             raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
+        query.describe.require(found.name, wanted.topic_id)
         return found
     if wanted.name is None:
         raise InvalidRequest("a topic needs a name or an id")
     name = TopicName(wanted.name)
-    topic = parts.topics.catalog.find(name)
+    query.describe.require(name)
+    topic = catalog.find(name)
     if topic is not None:
         return topic
     if name in refused:
@@ -243,14 +283,12 @@ def _unknown(
     )
 
 
-def _response(
-    parts: Parts, request: MetadataRequest, topics: Iterable[MetadataResponseTopic]
-) -> MetadataResponse:
+def _response(query: _Query, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
+    parts, request = query.parts, query.request
     node = parts.node
     make: Callable[..., MetadataResponse] = MetadataResponse
     if isinstance(request, MetadataRequestWithCluster):
-        asks = request.include_cluster_authorized_operations
-        operations = ON_CLUSTER if asks else NOT_ASKED
+        operations = operations_on_cluster(query.rights, request)
         make = partial(MetadataResponseWithCluster, cluster_authorized_operations=operations)
     return make(
         throttle_time=NO_THROTTLE,

@@ -11,6 +11,8 @@ from sharegroup.broker.groups.offset_plan import PIECE_OFFSETS, OffsetPlan, plan
 from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.consumer_group.consumer_groups import Committer
 from sharegroup.core.consumer_group.records import OffsetCommit
 from sharegroup.errors import GroupIdNotFound, IllegalGeneration, KafkaError
@@ -35,7 +37,7 @@ GROUP_NOT_FOUND_VERSION = 9
 def handle(
     parts: Parts, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
-    plan = run_to_end(_plan(parts, request))
+    plan = run_to_end(_plan(parts, context, request))
     pending = _commit(parts, context, request, plan.offsets)
     if isinstance(pending, Awaitable):
         return Later(_respond(request, plan, pending))
@@ -49,7 +51,7 @@ def handle_wide(
 
     After a crash the offsets of some pieces may be missing, but no response confirmed them.
     """
-    plan = yield from _plan(parts, request)
+    plan = yield from _plan(parts, context, request)
     pieces: list[tuple[list[tuple[int, int]], Awaitable[None] | KafkaError | None]] = []
     for begin in range(0, len(plan.offsets), PIECE_OFFSETS):
         end = begin + PIECE_OFFSETS
@@ -87,7 +89,7 @@ def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
     return run_to_end(_response(request, OffsetPlan(), error))
 
 
-def _plan(parts: Parts, request: OffsetCommitRequest) -> Steps[OffsetPlan]:
+def _plan(parts: Parts, context: RequestContext, request: OffsetCommitRequest) -> Steps[OffsetPlan]:
     now_ms = parts.clock.wall_ms()
     # Clients from before 2018 set the retention of an offset; -1 means the broker's default.
     retention = getattr(request, "retention_time", None)
@@ -96,6 +98,7 @@ def _plan(parts: Parts, request: OffsetCommitRequest) -> Steps[OffsetPlan]:
         parts.topics.catalog,
         GroupId(request.group_id),
         request.topics,
+        read=Permission(context.rights, required.READ_TOPICS),
         note_bytes_max=parts.config.consumer_group.offset_metadata_bytes_max,
         now_ms=now_ms,
         expires_ms=None if retention_ms < 0 else now_ms + retention_ms,

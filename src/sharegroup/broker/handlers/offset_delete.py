@@ -18,6 +18,8 @@ from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each, run_to_end
@@ -37,7 +39,13 @@ def handle_wide(
 ) -> Steps[Later[OffsetDeleteResponse]]:
     """Delete offsets in pieces, each of which is written on its own and may fail."""
     coordinator, group_id = parts.consumer_group_coordinator, GroupId(request.group_id)
-    named = ((topic.name, partition) for topic in request.topics for partition in topic.partitions)
+    read = Permission(context.rights, required.READ_TOPICS)
+    named = (
+        (topic.name, partition)
+        for topic in request.topics
+        if read.allows(topic.name)
+        for partition in topic.partitions
+    )
     # A missing group fails the whole request, even a request without partitions.
     pieces = [coordinator.delete_offsets(group_id, _by_topic(islice(named, PIECE_OFFSETS)))]
     while piece := _by_topic(islice(named, PIECE_OFFSETS)):
@@ -46,7 +54,7 @@ def handle_wide(
             pieces.append(coordinator.delete_offsets(group_id, piece))
         except GroupIdNotFound:  # The group was deleted with its offsets.
             break
-    return Later(_respond(parts, request, pieces))
+    return Later(_respond(parts, request, pieces, read))
 
 
 def refuse(request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
@@ -66,22 +74,29 @@ async def _respond(
     parts: Parts,
     request: OffsetDeleteRequest,
     pieces: list[Awaitable[dict[TopicName, KafkaError]]],
+    read: Permission,
 ) -> OffsetDeleteResponse:
     refused: dict[TopicName, KafkaError] = {}
     for piece in pieces:
         refused |= await piece
-    return await parts.slices.finish(_response(parts.topics.catalog, request, refused))
+    return await parts.slices.finish(_response(parts.topics.catalog, request, refused, read))
 
 
 def _response(
-    catalog: Catalog, request: OffsetDeleteRequest, refused: Mapping[TopicName, KafkaError]
+    catalog: Catalog,
+    request: OffsetDeleteRequest,
+    refused: Mapping[TopicName, KafkaError],
+    read: Permission,
 ) -> Steps[OffsetDeleteResponse]:
     topics = []
     for topic in request.topics:
         name = TopicName(topic.name)
-        found = catalog.find(name)
-        known = 0 if found is None else found.partition_count
-        make = partial(_partition, refused.get(name), known)
+        if (denial := read.denial(name)) is not None:
+            make = partial(_failed, denial)
+        else:
+            found = catalog.find(name)
+            known = 0 if found is None else found.partition_count
+            make = partial(_partition, refused.get(name), known)
         partitions = yield from of_each(make, topic.partitions)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         if len(topics) & STEP_MASK == 0:
@@ -97,6 +112,14 @@ def _partition(
     return OffsetDeleteResponsePartition(
         partition_index=partition.partition_index,
         error_code=_code(refused, is_known=partition.partition_index < known),
+    )
+
+
+def _failed(
+    error: KafkaError, partition: OffsetDeleteRequestPartition
+) -> OffsetDeleteResponsePartition:
+    return OffsetDeleteResponsePartition(
+        partition_index=partition.partition_index, error_code=error_code(error)
     )
 
 

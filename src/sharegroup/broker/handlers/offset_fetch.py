@@ -21,6 +21,8 @@ from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
 from sharegroup.core.consumer_group.records import OffsetAndMetadata
 from sharegroup.errors import KafkaError, UnknownTopicId
@@ -74,7 +76,7 @@ class TopicOffsets(NamedTuple):
 def handle(
     parts: Parts, context: RequestContext, request: OffsetFetchRequest
 ) -> Later[OffsetFetchResponse | Wide[OffsetFetchResponse]]:
-    return Later(_CommittedOffsets(parts, request).response(context.connection_id))
+    return Later(_CommittedOffsets(parts, context, request).response())
 
 
 def refuse(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
@@ -91,14 +93,17 @@ def to_older(response: OffsetFetchResponse, wanted: type[Any]) -> Any:
 class _CommittedOffsets:
     """Reads the committed offsets of all groups of a request and returns them when durable."""
 
-    def __init__(self, parts: Parts, request: OffsetFetchRequest) -> None:
+    def __init__(self, parts: Parts, context: RequestContext, request: OffsetFetchRequest) -> None:
         self._parts = parts
+        self._connection_id = context.connection_id
+        self._groups = Permission(context.rights, required.DESCRIBE_GROUPS)
+        self._topics = Permission(context.rights, required.DESCRIBE_TOPICS)
         self._request = request
         self._version: int = request.__version__
 
-    async def response(self, connection_id: int) -> OffsetFetchResponse | Wide[OffsetFetchResponse]:
+    async def response(self) -> OffsetFetchResponse | Wide[OffsetFetchResponse]:
         coordinator, slices = self._parts.consumer_group_coordinator, self._parts.slices
-        found = slices.run(self._read, connection_id)
+        found = slices.run(self._read, self._connection_id)
         is_wide = isinstance(found, asyncio.Future)
         groups = []
         for asked, group in await found if isinstance(found, asyncio.Future) else found:
@@ -123,6 +128,7 @@ class _CommittedOffsets:
     def _group(self, asked: GroupAndTopics) -> Steps[Any]:
         catalog = self._parts.topics.catalog
         try:
+            self._groups.require(asked.group_id)
             if self._parts.modern_groups.has(asked.group_id):
                 self._parts.modern_group_coordinator.check_fetch(
                     asked.group_id, asked.member_id, asked.member_epoch
@@ -131,9 +137,9 @@ class _CommittedOffsets:
         except KafkaError as error:
             return (yield from _refused(self._request, asked, error))
         if asked.topics is None:
-            rows = _every(committed, catalog, by_id=self._version >= TOPIC_ID_VERSION)
+            rows = _every(committed, catalog, self._topics, by_id=self._version >= TOPIC_ID_VERSION)
         else:
-            rows = (_of_topic(topic, committed, catalog) for topic in asked.topics)
+            rows = (_of_topic(topic, committed, catalog, self._topics) for topic in asked.topics)
         if getattr(self._request, "require_stable", False):
             rows = map(partial(self._with_unstable, asked.group_id), rows)
         return (yield from _group(self._request, asked, rows))
@@ -150,9 +156,13 @@ class _CommittedOffsets:
         return row._replace(is_unstable=partial(coordinator.is_unstable, group_id, name))
 
 
-def _every(committed: OffsetsOfGroup, catalog: Catalog, *, by_id: bool) -> Iterator[TopicOffsets]:
+def _every(
+    committed: OffsetsOfGroup, catalog: Catalog, describe: Permission, *, by_id: bool
+) -> Iterator[TopicOffsets]:
     # Copies: offsets may be committed between two steps of the answer.
     for name, partitions in list(committed.items()):
+        if not describe.allows(name):
+            continue
         if not by_id:
             yield TopicOffsets(name, list(partitions.items()))
             continue
@@ -162,15 +172,22 @@ def _every(committed: OffsetsOfGroup, catalog: Catalog, *, by_id: bool) -> Itera
 
 
 def _of_topic(
-    wanted: OffsetFetchRequestTopic, committed: OffsetsOfGroup, catalog: Catalog
+    wanted: OffsetFetchRequestTopic,
+    committed: OffsetsOfGroup,
+    catalog: Catalog,
+    describe: Permission,
 ) -> TopicOffsets:
     if hasattr(wanted, "name"):
+        if (denial := describe.denial(wanted.name)) is not None:
+            return TopicOffsets(wanted.name, _looked_up(wanted, {}), denial)
         partitions = committed.get(TopicName(wanted.name), {})
         return TopicOffsets(wanted.name, _looked_up(wanted, partitions))
     topic = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
     if topic is None:
         unknown = UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
         return TopicOffsets(wanted.topic_id, _looked_up(wanted, {}), unknown)
+    if (denial := describe.denial(topic.name, topic.topic_id)) is not None:
+        return TopicOffsets(topic.topic_id, _looked_up(wanted, {}), denial)
     return TopicOffsets(topic.topic_id, _looked_up(wanted, committed.get(topic.name, {})))
 
 

@@ -24,6 +24,9 @@ from kio.static.primitive import i32, i64
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
+from sharegroup.broker.security.rights import UNLIMITED
 from sharegroup.errors import KafkaError
 from sharegroup.ids import LEADER_EPOCH, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each
@@ -35,11 +38,18 @@ FEW = 15
 def handle(
     parts: Parts, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
+    rights = context.rights
+    is_broker = is_allowed_on_cluster(rights, required.CLUSTER_ACTION, is_audited=False)
+    describe = Permission(UNLIMITED if is_broker else rights, required.DESCRIBE_TOPICS)
     topics = []
     for number, topic in enumerate(request.topics):
+        denial = describe.denial(topic.topic)
         ends = []
         for wanted in topic.partitions:
-            ends.append(_partition(parts, TopicName(topic.topic), wanted))
+            if denial is None:
+                ends.append(_partition(parts, TopicName(topic.topic), wanted))
+            else:
+                ends.append(_failed(wanted, denial))
             if len(ends) & FEW == FEW:
                 yield
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(ends)))

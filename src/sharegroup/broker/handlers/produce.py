@@ -34,6 +34,9 @@ from sharegroup.broker.handler_contract import (
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.produced_batches import has_valid_times, needed
 from sharegroup.broker.record_errors import RecordError, errors_of_records
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
+from sharegroup.broker.security.topic_permission import TopicPermission, topic_permission
 from sharegroup.core.transactions.records import TransactionPartition
 from sharegroup.errors import (
     InvalidRecord,
@@ -100,23 +103,32 @@ def handle(
     With acks=0 nothing is awaited, and there is no reply.
     """
     _check_request(request)
+    write = _write_permission(parts, context)
     if request.transactional_id is not None:
-        transaction = _transaction(parts, context, request)
+        transaction = _transaction(parts, context, request, write)
         if transaction is not None:
             return _handle_transaction(parts, context, request, transaction)
-    return _answer(context, request, *_append_all(parts, request, None))
+    return _answer(context, request, *_append_all(parts, request, write, None))
+
+
+def _write_permission(parts: Parts, context: RequestContext) -> TopicPermission | None:
+    return topic_permission(context.rights, required.WRITE_TOPICS, parts.topics.catalog)
 
 
 def _append_all(
-    parts: Parts, request: ProduceRequest, transaction: ProducedTransaction | None
+    parts: Parts,
+    request: ProduceRequest,
+    write: TopicPermission | None,
+    transaction: ProducedTransaction | None,
 ) -> tuple[Results, bool]:
     """Append all batches; return the results, and whether all of them are durable or refused."""
     results: Results = []
     are_done = True
     for topic in request.topic_data:
+        denial = None if write is None else write.denial_of(topic)
         partitions: list[tuple[int, Result | WaitingAppend]] = []
         for data in topic.partition_data:
-            result = _append(parts, topic, data, transaction)
+            result = denial or _append(parts, topic, data, transaction)
             partitions.append((data.index, result))
             if type(result) is Appended:
                 are_done = are_done and result.ticket.done
@@ -145,23 +157,30 @@ def _answer(
 
 
 def _transaction(
-    parts: Parts, context: RequestContext, request: ProduceRequest
+    parts: Parts, context: RequestContext, request: ProduceRequest, write: TopicPermission | None
 ) -> ProducedTransaction | None:
     """Return the transaction of a request; None if no batch is part of one."""
     # Imported at first use, because brokers without transactions start faster without them.
     from sharegroup.broker.transactions.produced import produced_transaction
 
     assert request.transactional_id is not None
+    write_id = Permission(context.rights, required.WRITE_TRANSACTIONAL_IDS)
+    if not write_id.is_unlimited and any(
+        header.is_transactional for _, header in _headers(parts, request, None)
+    ):
+        write_id.require(request.transactional_id)
     return produced_transaction(
-        request.transactional_id, _headers(parts, request), api_version=context.api_version
+        request.transactional_id, _headers(parts, request, write), api_version=context.api_version
     )
 
 
 def _headers(
-    parts: Parts, request: ProduceRequest
+    parts: Parts, request: ProduceRequest, write: TopicPermission | None
 ) -> Iterator[tuple[TransactionPartition, BatchHeader]]:
     """Yield the partition and the header of each batch that may be appended."""
     for topic in request.topic_data:
+        if write is not None and write.denial_of(topic) is not None:
+            continue
         if hasattr(topic, "name"):
             name = TopicName(topic.name)
         else:
@@ -186,7 +205,8 @@ def _handle_transaction(
 
     def append() -> tuple[Ticket | None, tuple[Results, bool]]:
         entered = transaction.enter(coordinator)
-        return entered, _append_all(parts, request, transaction)
+        write = _write_permission(parts, context)
+        return entered, _append_all(parts, request, write, transaction)
 
     appending = coordinator.when_settled(transaction.transactional_id, append)
     if not appending.done():
@@ -220,6 +240,7 @@ async def _append_wide_transaction(
 ) -> Encoded | Wide[ProduceResponse]:
     """Append many batches of a transaction in pieces, while it goes on."""
     coordinator = parts.transactions.coordinator()
+    write = _write_permission(parts, context)
     results: Results = []
     appends = 0
     try:
@@ -227,10 +248,12 @@ async def _append_wide_transaction(
             transaction.transactional_id, lambda: transaction.enter(coordinator)
         )
         for topic in request.topic_data:
+            denial = None if write is None else write.denial_of(topic)
             partitions: list[tuple[int, Result | WaitingAppend]] = []
             results.append((topic, partitions))
             for data in topic.partition_data:
-                partitions.append((data.index, _append(parts, topic, data, transaction)))
+                result = denial or _append(parts, topic, data, transaction)
+                partitions.append((data.index, result))
                 appends += 1
                 if appends & WIDE_MASK == WIDE_MASK:
                     await parts.slices.turn()
@@ -255,17 +278,20 @@ def handle_wide(
         if request.acks == 0:
             raise
         refused = error.with_traceback(None)
+    write = _write_permission(parts, context)
     if request.transactional_id is not None and refused is None:
-        transaction = _transaction(parts, context, request)
+        transaction = _transaction(parts, context, request, write)
         if transaction is not None:
             return Later(_append_wide_transaction(parts, context, request, transaction))
     results: Results = []
     appends = 0
     for topic in request.topic_data:
+        denial = None if write is None else write.denial_of(topic)
         partitions: list[tuple[int, Result | WaitingAppend]] = []
         results.append((topic, partitions))
         for data in topic.partition_data:
-            partitions.append((data.index, refused or _append(parts, topic, data, None)))
+            result = refused or denial or _append(parts, topic, data, None)
+            partitions.append((data.index, result))
             appends += 1
             if appends & WIDE_MASK == WIDE_MASK:
                 yield

@@ -22,6 +22,8 @@ from sharegroup.broker import share_requests
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.topic_permission import topic_permission
 from sharegroup.errors import KafkaError
 from sharegroup.ids import LEADER_EPOCH, GroupId, TopicId, TopicIdPartition
 from sharegroup.steps import STEP_MASK, Steps, run_to_end
@@ -43,9 +45,11 @@ def handle(
     The acknowledgements come first.  Then the records that the member still holds are released.
     """
     key = share_requests.session_key(request.group_id, request.member_id)
+    read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
+    sender = share_requests.Acknowledger(key, read)
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
     named, acks = share_requests.named_of(request.topics)
-    started = share_requests.start(parts, key, acks, renewing=request.is_renew_ack)
+    started = share_requests.start(parts, sender, acks, renewing=request.is_renew_ack)
     if closed is not None:
         share_requests.release(parts, closed)
     if started.waiting:
@@ -58,10 +62,12 @@ def handle_wide(
 ) -> Steps[Later[ShareAcknowledgeResponse]]:
     """Like `handle`, in steps; the acknowledgements of each partition are decided on their own."""
     key = share_requests.session_key(request.group_id, request.member_id)
+    read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
+    sender = share_requests.Acknowledger(key, read)
     named, acks = yield from share_requests.named_steps(request.topics)
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
     started = yield from share_requests.start_steps(
-        parts, key, acks, renewing=request.is_renew_ack, closed=closed
+        parts, sender, acks, renewing=request.is_renew_ack, closed=closed
     )
     if closed is not None:
         share_requests.release(parts, closed)

@@ -30,6 +30,8 @@ from sharegroup.broker import share_requests
 from sharegroup.broker.handler_contract import Encoded, Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.topic_permission import topic_permission
 from sharegroup.broker.share.share_reading import FetchedRecords
 from sharegroup.broker.share_looking import WIDE_PARTITIONS, ShareFetchResult, ShareLook, wait_ms
 from sharegroup.broker.waiting import OfConnection
@@ -66,6 +68,8 @@ def handle(
     retry it at once.
     """
     key = share_requests.session_key(request.group_id, request.member_id)
+    read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
+    sender = share_requests.Acknowledger(key, read)
     mode = _acquire_mode(request, key)
     renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
     if renewing:
@@ -82,7 +86,7 @@ def handle(
         )
     except ShareSessionLimitReached as error:
         return Later(_refuse_later(parts, context, request, error))
-    started = share_requests.start(parts, key, acks, renewing=renewing)
+    started = share_requests.start(parts, sender, acks, renewing=renewing)
     return _reply(parts, context, request, key, mode, outcome, started)
 
 
@@ -91,6 +95,8 @@ def handle_wide(
 ) -> Steps[Later[Encoded]]:
     """Like `handle`, in steps; each acknowledgement and each partition is decided on its own."""
     key = share_requests.session_key(request.group_id, request.member_id)
+    read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
+    sender = share_requests.Acknowledger(key, read)
     mode = _acquire_mode(request, key)
     renewing = getattr(request, "is_renew_ack", False)
     if renewing:
@@ -116,7 +122,7 @@ def handle_wide(
     else:
         closed = outcome
     started = yield from share_requests.start_steps(
-        parts, key, acks, renewing=renewing, closed=closed
+        parts, sender, acks, renewing=renewing, closed=closed
     )
     # A task continues when the connection closes: a failed write must be detected.
     reply = _reply(parts, context, request, key, mode, outcome, started)

@@ -17,6 +17,8 @@ from sharegroup.broker.groups.group_log import as_a_coordinator
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.share_group.heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.share_group.records import by_topic
 from sharegroup.errors import KafkaError
@@ -27,6 +29,10 @@ def handle(
     parts: Parts, context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> Later[ShareGroupHeartbeatResponse]:
     names = request.subscribed_topic_names
+    describe = Permission(context.rights, required.DESCRIBE_TOPICS)
+    if not describe.is_unlimited:
+        for name in names or ():
+            describe.require(name)
     with as_a_coordinator():
         reply = parts.share_group_coordinator.heartbeat(
             HeartbeatRequest(

@@ -16,6 +16,8 @@ from sharegroup.broker.groups.offset_plan import PIECE_OFFSETS, OffsetPlan, plan
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.permission import Permission
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
 from sharegroup.core.consumer_group.consumer_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
@@ -60,7 +62,7 @@ def handle(
 async def _commit(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    plan = await parts.slices.finish(_plan(parts, request))
+    plan = await parts.slices.finish(_plan(parts, context, request))
     if plan.offsets:
         try:
             await _enter(parts, context, request)
@@ -140,11 +142,14 @@ def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> Steps[TxnOffse
     return _response(request, refused)
 
 
-def _plan(parts: Parts, request: TxnOffsetCommitRequest) -> Steps[OffsetPlan]:
+def _plan(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+) -> Steps[OffsetPlan]:
     return plan_offsets(
         parts.topics.catalog,
         GroupId(request.group_id),
         request.topics,
+        read=Permission(context.rights, required.READ_TOPICS),
         note_bytes_max=parts.config.consumer_group.offset_metadata_bytes_max,
         now_ms=parts.clock.wall_ms(),
     )

@@ -21,6 +21,9 @@ from kio.static.primitive import i32
 from sharegroup.broker.cluster.coordinator_log import Marker
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.checks import check_gates
+from sharegroup.broker.security.permission import is_allowed_on_cluster
 from sharegroup.core.transactions.records import TransactionPartition
 from sharegroup.errors import InvalidTopic, KafkaError
 from sharegroup.ids import TopicName
@@ -36,6 +39,9 @@ Outcomes = list[tuple[WireTopicName, list[tuple[i32, Ticket | KafkaError]]]]
 def handle(
     parts: Parts, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> Later[WriteTxnMarkersResponse]:
+    rights = context.rights
+    if not is_allowed_on_cluster(rights, required.ALTER_CLUSTER, is_audited=False):
+        check_gates((required.CLUSTER_ACTION,), rights, request)
     return Later(_write_all(parts, request))
 
 
