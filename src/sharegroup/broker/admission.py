@@ -83,15 +83,21 @@ class Admission:
         self._host_max = host_max
 
     def admit(self, connection: Admitted, *, now_ms: int) -> bool:
-        """Admit the connection if the limits allow it; return False if they do not."""
+        """Admit the connection if the limits allow it; return False if they do not.
+
+        A connection whose TLS handshake was admitted under the same id takes over its place.
+        """
         host = connection.host
-        host_connections = len(self._by_host.get(host, ()))
+        host_connections = self._by_host.get(host, {})
+        if connection.connection_id in host_connections:
+            host_connections[connection.connection_id] = connection
+            return True
         host_max = self._overrides.get(host, self._host_max)
-        if host_connections >= host_max:
-            self._refused(connection.peer, f"max.connections.per.ip={host_max}", now_ms)
+        if len(host_connections) >= host_max:
+            self.refuse(connection.peer, f"max.connections.per.ip={host_max}", now_ms)
             return False
         if self.count >= self._max and not self._evict(now_ms):
-            self._refused(connection.peer, f"max.connections={self._max}", now_ms)
+            self.refuse(connection.peer, f"max.connections={self._max}", now_ms)
             return False
         self._by_host.setdefault(host, {})[connection.connection_id] = connection
         self.count += 1
@@ -122,7 +128,7 @@ class Admission:
         idlest.close("idle, and a new connection needs its place")
         return True
 
-    def _refused(self, peer: str, reason: str, now_ms: int) -> None:
+    def refuse(self, peer: str, reason: str, now_ms: int) -> None:
         """Count a refused connection, and log at most one line per `REFUSALS_LOGGED_EVERY_MS`."""
         self.refused_count += 1
         self._unlogged += 1

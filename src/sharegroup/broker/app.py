@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,18 +30,20 @@ from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
-from sharegroup.broker.configuration.listeners import Listener, parse_listeners
+from sharegroup.broker.configuration.listeners import parse_listeners
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.listening import bracketed, listen
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.security.handshakes import Handshakes
 from sharegroup.broker.security.rights import UNLIMITED
+from sharegroup.broker.security.tls_listeners import TlsListeners
 from sharegroup.broker.server import Server, budgets_of
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
@@ -86,7 +88,7 @@ class Running(NamedTuple):
     @property
     def bootstrap_servers(self) -> str:
         """The address that the first listener advertises, as ``host:port``."""
-        return f"{_bracketed(self.parts.node.host)}:{self.parts.node.port}"
+        return f"{bracketed(self.parts.node.host)}:{self.parts.node.port}"
 
     @property
     def cluster_id(self) -> str:
@@ -155,9 +157,16 @@ async def start(
     the handler of an API; tests replace them.
     """
     clock = clock or SystemClock()
-    listeners = parse_listeners(config.server, insecure=insecure)
+    listeners = parse_listeners(config, insecure=insecure)
     _report_keys_without_effect(config)
-    overrides = parse_overrides(config.server.connections_per_ip_overrides)
+    descriptors = divide(config.server.connections_max)
+    admission = Admission(
+        descriptors.connections_max,
+        host_max=config.server.connections_per_ip_max,
+        overrides=parse_overrides(config.server.connections_per_ip_overrides),
+    )
+    handshakes = Handshakes(clock, admission, config.server)
+    tls = TlsListeners(listeners, config, handshakes)
     directory = LogDirectory.open(
         _data_directory(config),
         durability=Durability(config.server.durability),
@@ -167,19 +176,12 @@ async def start(
         set_aside_bytes_max=config.server.set_aside_bytes_max,
     )
     directory.producer_room.limit_to(config.server.producers_max)
-    descriptors = divide(config.server.connections_max)
     directory.opened.bound(limit=descriptors.idle_files_max, ceiling=descriptors.files_max)
-    server = Server(
-        clock,
-        Admission(
-            descriptors.connections_max,
-            host_max=config.server.connections_per_ip_max,
-            overrides=overrides,
-        ),
-    )
+    server = Server(clock, admission, handshakes)
     try:
-        nodes, bound = await _listen(server, listeners, config.server)
+        nodes, bound = await listen(server, listeners, tls, config.server)
         parts = await _build(config, clock, directory, nodes[0])
+        tls.follow(parts.config)
         server.share(budgets_of(parts))
         metrics = await _serve_metrics(parts, server, directory, listeners[0].host)
         parts.config.on_applied(partial(_limit_hosts, server, parts.config))
@@ -193,44 +195,12 @@ async def start(
         await server.stop()
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
-    background = asyncio.create_task(jobs.run(_jobs(parts, directory), clock))
+    background = asyncio.create_task(jobs.run(_jobs(parts, directory, tls), clock))
     return Running(parts, server, directory, background, metrics, bound)
-
-
-async def _listen(
-    server: Server, listeners: Iterable[Listener], config: ServerConfig
-) -> tuple[list[Node], str]:
-    """Bind the ports; return the node of each listener, and the bound addresses as a setting."""
-    nodes, bound = [], []
-    for listener in listeners:
-        port = await server.listen(listener.host, listener.port)
-        nodes.append(_node(config, listener, port))
-        bound.append(f"{listener.name}://{_bracketed(listener.host)}:{port}")
-    return nodes, ",".join(bound)
-
-
-def _node(config: ServerConfig, listener: Listener, port: int) -> Node:
-    """Return this broker as the clients of a listener see it, which is bound to ``port``."""
-    if listener.is_narrowed:
-        log.warning(
-            "event=listener_narrowed listener=%s address=%s:%d advertised=%s reason=%r",
-            listener.name,
-            listener.host,
-            port,
-            listener.advertised_host,
-            "only this machine can use the advertised address; --insecure opens every address",
-        )
-    advertised_port = listener.advertised_port or port
-    return Node(config.node_id, listener.advertised_host, advertised_port, config.rack)
 
 
 def _limit_hosts(server: Server, config: LiveConfig) -> None:
     server.admission.limit_hosts_to(config.server.connections_per_ip_max)
-
-
-def _bracketed(host: str) -> str:
-    """Return a host as it stands in an address: an IPv6 address needs brackets."""
-    return f"[{host}]" if ":" in host else host
 
 
 def _report_keys_without_effect(config: Config) -> None:
@@ -416,12 +386,13 @@ async def _serve_metrics(
     return endpoint
 
 
-def _jobs(parts: Parts, directory: LogDirectory) -> dict[str, jobs.Job]:
+def _jobs(parts: Parts, directory: LogDirectory, tls: TlsListeners) -> dict[str, jobs.Job]:
     """Return the background jobs of a broker by name."""
     return {
         "checkpoints": directory.run,
         "directory_watch": directory.watch,
         "journal": parts.topics.keep_journal_short,
+        "certificates": tls.watch,
         "cleaning": Cleaning(parts.config, parts.clock, parts.topics).run,
         "dead_letters": parts.dead_letters.run,
         "state_pruning": parts.state_pruning.run,

@@ -215,9 +215,11 @@ def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
         own_settings, defaults = parts.config.tenable(*catalog.broker_settings())
         before = defaults if default else own_settings
         changes = changes_of(before)
-        check_dynamic((change.name for change in changes), of_all_brokers=default)
+        names = [change.name for change in changes]
+        check_dynamic(names, of_all_brokers=default)
         outcome = changed_broker(parts.config, before, changes)
-        parts.config.check(*((own_settings, outcome) if default else (outcome, defaults)))
+        own, of_all = (own_settings, outcome) if default else (outcome, defaults)
+        parts.config.offer(own, of_all, names)
         return {"event": "broker_settings", "settings": outcome, "default": default}
 
     def in_effect() -> None:

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 
 from sharegroup.broker.admission import Admission
@@ -18,6 +19,9 @@ from sharegroup.broker.connection import Budgets, Connection
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import RequestBudget
+from sharegroup.broker.security.handshakes import Handshakes
+from sharegroup.broker.security.tls_listener import TlsListener
+from sharegroup.broker.security.tls_transport import Buffers, TlsLayer
 from sharegroup.broker.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -32,9 +36,12 @@ accepted connection, and closes it if it is refused."""
 class Server:
     """All connections of a broker's listeners."""
 
-    def __init__(self, clock: Clock, admission: Admission) -> None:
+    def __init__(self, clock: Clock, admission: Admission, handshakes: Handshakes) -> None:
         self._clock = clock
         self.admission = admission
+        self.handshakes = handshakes
+        self._buffers: Buffers | None = None
+        """What TLS connections receive into; None while there was none."""
         self._on_closed: Callable[[int], None] = lambda _: None
         self._ids = count(1)
         self._connections: dict[int, Connection] = {}
@@ -42,6 +49,8 @@ class Server:
         self._parts: list[Parts] = []
         self._timer: TimerHandle | None = None
         self._is_stopping = False
+        self.tls_listeners: list[TlsListener] = []
+        """TLS of the encrypted listeners."""
         self.opened_count = 0
         """Connections that were accepted."""
         self._all_closed = asyncio.Event()
@@ -56,11 +65,17 @@ class Server:
         """The number of open connections."""
         return len(self._connections)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Bind a port without accepting connections yet; return the port that was bound."""
+    async def listen(self, host: str, port: int, tls: TlsListener | None = None) -> int:
+        """Bind a port without accepting connections yet; return the port that was bound.
+
+        With ``tls`` its connections are encrypted.
+        """
         number = len(self._listeners)
+        if tls is not None:
+            tls.on_empty = self._check_all_closed
+            self.tls_listeners.append(tls)
         listener = await asyncio.get_running_loop().create_server(
-            lambda: self._connection(number), host, port, backlog=512, start_serving=False
+            lambda: self._accepted(number, tls), host, port, backlog=512, start_serving=False
         )
         self._listeners.append(listener)
         port_taken: int = listener.sockets[0].getsockname()[1]
@@ -89,8 +104,10 @@ class Server:
             self._timer.cancel()
         for listener in self._listeners:
             await self._stop_accepting(listener)
+        self.handshakes.stop()
         for connection in list(self._connections.values()):
             connection.close("the broker stops")
+        self._check_all_closed()
         await self._all_closed.wait()
 
     async def _stop_accepting(self, listener: asyncio.Server) -> None:
@@ -126,18 +143,38 @@ class Server:
         self.admission.leave(connection)
         if self._connections.pop(connection.connection_id, None) is not None:
             self._on_closed(connection.connection_id)
-        if not self._connections:
+        self._check_all_closed()
+
+    def _check_all_closed(self) -> None:
+        if self._connections or not self.handshakes.is_empty:
+            self._all_closed.clear()
+        else:
             self._all_closed.set()
 
-    def _connection(self, listener: int) -> Connection:
+    def _accepted(self, listener: int, tls: TlsListener | None) -> asyncio.BaseProtocol:
+        connection_id = next(self._ids)
+        if tls is None:
+            return self._connection(listener, connection_id)
+        if self._buffers is None:
+            self._buffers = Buffers()
+        return TlsLayer(
+            tls,
+            partial(self._connection, listener),
+            self._buffers,
+            connection_id=connection_id,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _connection(self, listener: int, connection_id: int) -> Connection:
         parts = self._parts[listener]
-        return Connection(self, parts, self._handler_of, self.budgets, next(self._ids))
+        return Connection(self, parts, self._handler_of, self.budgets, connection_id)
 
     def _check_progress(self) -> None:
         """Check the progress of all connections, and schedule the next check."""
         now_ms = self._clock.now_ms()
         for connection in list(self._connections.values()):
             connection.check_progress(now_ms)
+        self.handshakes.check_progress(now_ms)
         self._timer = self._clock.call_at_ms(now_ms + PROGRESS_CHECK_MS, self._check_progress)
 
 

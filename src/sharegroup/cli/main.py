@@ -30,6 +30,7 @@ VERBS = {
     "dlq": "List, show, export, redrive and purge dead letters.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
+    "certs": "Make certificates for trying TLS out.",
     "data": "Check and repair a data directory.",
     "completion": "Print the script for shell completion of verbs, options and names.",
     "demo": "Process a year of real flights through a share group, with crashes.",

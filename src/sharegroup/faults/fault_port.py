@@ -249,7 +249,7 @@ async def run_until(
 
 def check_loopback(config: Config) -> None:
     """Raise InvalidConfig if the broker would accept connections from other machines."""
-    for listener in parse_listeners(config.server, insecure=True):
+    for listener in parse_listeners(config, insecure=True):
         if not is_loopback(listener.host):
             raise InvalidConfig(
                 "a test port is only for a broker on loopback, but "

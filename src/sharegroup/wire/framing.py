@@ -27,6 +27,9 @@ SMALL_CHUNK_BYTES = 1024
 SMALL_CHUNKS_MAX = 64
 """Number of chunks in a row, each smaller than `SMALL_CHUNK_BYTES`, that are joined."""
 
+TLS_RECORDS = range(0x160300, 0x160304)
+"""The first three bytes of a TLS handshake: its type and the version."""
+
 _read_length = Struct(">i").unpack_from
 
 
@@ -130,6 +133,10 @@ class Frames:
 
     def _checked(self, length: int) -> int:
         if not self._bytes_min <= length <= self._bytes_max:
+            if length >> 8 in TLS_RECORDS:
+                raise FrameError(
+                    "the bytes are the beginning of a TLS handshake; the listener is PLAINTEXT"
+                )
             raise FrameError(
                 f"frame length {length}: expected {self._bytes_min} to {self._bytes_max} bytes"
             )

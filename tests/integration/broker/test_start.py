@@ -15,8 +15,9 @@ import uvloop
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.app import start
 from sharegroup.broker.clock import SystemClock
-from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.configuration.config import Config, ServerConfig
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.security.handshakes import Handshakes
 from sharegroup.broker.server import Server
 from sharegroup.errors import InvalidConfig
 
@@ -27,7 +28,8 @@ from sharegroup.errors import InvalidConfig
         ("PLAINTEXT://192.0.2.1:0", False, "--insecure"),
         ("PLAINTEXT://0.0.0.0:0", False, "--insecure"),
         ("PLAINTEXT://0.0.0.0:0", True, r"advertised\.listeners"),
-        ("SSL://127.0.0.1:0", False, "serves only PLAINTEXT"),
+        ("SSL://127.0.0.1:0", False, r"listener SSL: TLS needs .*ssl\.keystore\.location"),
+        ("SSL://192.0.2.1:0", False, r"ssl\.client\.auth=none"),
     ],
 )
 def test_listener_that_is_open_or_unknown_is_refused(
@@ -46,7 +48,9 @@ def test_port_that_another_one_takes_while_the_broker_starts_is_a_failure(
     """Both are bound before either listens; the second one must not say that it is ready."""
 
     async def both() -> None:
-        first, second = (Server(SystemClock(), Admission(10, host_max=10)) for _ in range(2))
+        clock, admission = SystemClock(), Admission(10, host_max=10)
+        handshakes = Handshakes(clock, admission, ServerConfig())
+        first, second = (Server(clock, admission, handshakes) for _ in range(2))
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         await first.listen("127.0.0.1", port)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from sharegroup.broker.configuration.config import Config
@@ -87,14 +85,14 @@ def test_changed_values_are_offered_to_the_checks_of_other_parts() -> None:
     live = LiveConfig(Config.parse({"ssl.keystore.type": "PEM"}))
     offered = []
 
-    def refuse(texts: object) -> None:
-        offered.append(texts)
+    def refuse(*values: object) -> None:
+        offered.append(values)
         raise InvalidConfig("no such file")
 
-    live.on_check(refuse)
+    live.on_offer(refuse)
     with pytest.raises(InvalidConfig, match="no such file"):
-        live.check({OF_EXTERNAL: "none"}, {})
-    assert offered == [{"ssl.keystore.type": "PEM", OF_EXTERNAL: "none"}]
+        live.offer({OF_EXTERNAL: "none"}, {}, [OF_EXTERNAL])
+    assert offered == [({"ssl.keystore.type": "PEM", OF_EXTERNAL: "none"}, [OF_EXTERNAL])]
 
 
 def test_list_of_a_listener_begins_with_the_list_of_all() -> None:
@@ -130,14 +128,7 @@ def test_passwords_are_replaced_in_log_lines() -> None:
 def test_stored_password_that_is_left_out_at_start_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    live = LiveConfig(Config())
-
-    def refuse(texts: Mapping[str, str]) -> None:
-        if "listener.name.external.ssl.key.password" in texts:
-            raise InvalidConfig("wrong password")
-
-    live.on_check(refuse)
-    stored = {"listener.name.external.ssl.key.password": "battery"}
-    assert live.tenable(stored, {}) == ({}, {})
-    assert "event=stored_setting_left_out listener.name.external.ssl.key" in caplog.text
+    stored = {"no.longer.a.key": "battery"}
+    assert LiveConfig(Config()).tenable(stored, {}) == ({}, {})
+    assert "event=stored_setting_left_out no.longer.a.key" in caplog.text
     assert "battery" not in caplog.text

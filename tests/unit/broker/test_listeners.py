@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.configuration.listeners import Listener, parse_listeners
+from sharegroup.broker.configuration.listeners import Listener, is_loopback, parse_listeners
 from sharegroup.errors import InvalidConfig
 
 LOCAL = "PLAINTEXT://127.0.0.1:9092"
@@ -13,7 +15,7 @@ LOCAL = "PLAINTEXT://127.0.0.1:9092"
 
 def listeners(insecure: bool = False, **values: str) -> tuple[Listener, ...]:
     names = {name.replace("_", "."): value for name, value in values.items()}
-    return parse_listeners(Config.parse(names).server, insecure=insecure)
+    return parse_listeners(Config.parse(names), insecure=insecure)
 
 
 def advertised(found: Listener) -> tuple[str, int]:
@@ -93,8 +95,8 @@ def test_names_are_not_case_sensitive() -> None:
         ({"listeners": "SASL_SSL://127.0.0.1:9093"}, "SASL_SSL, but this broker serves only"),
         ({"listeners": "EXTERNAL://127.0.0.1:9093"}, "must say which protocol the listener EXTERN"),
         (
-            {"listeners": LOCAL, "listener.security.protocol.map": "PLAINTEXT:SSL"},
-            "protocol SSL, but this broker serves only PLAINTEXT",
+            {"listeners": LOCAL, "listener.security.protocol.map": "PLAINTEXT:TLS"},
+            "must say which protocol the listener PLAINTEXT has, one of PLAINTEXT, SSL",
         ),
         ({"listeners": LOCAL, "listener.security.protocol.map": "PLAINTEXT"}, "NAME:PROTOCOL"),
         ({"listeners": LOCAL, "advertised.listeners": "OTHER://a:1"}, "names OTHER, but"),
@@ -111,7 +113,7 @@ def test_names_are_not_case_sensitive() -> None:
 )
 def test_listeners_that_cannot_be_served_are_refused(values: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
-        parse_listeners(Config.parse(values).server, insecure=False)
+        parse_listeners(Config.parse(values), insecure=False)
 
 
 def test_two_listeners_on_one_port_are_refused() -> None:
@@ -125,3 +127,69 @@ def test_two_listeners_on_one_port_are_refused() -> None:
 def test_listener_on_every_address_needs_an_advertised_host() -> None:
     with pytest.raises(InvalidConfig, match=r"advertised\.listeners=PLAINTEXT://HOST:9092"):
         listeners(insecure=True, listeners="PLAINTEXT://0.0.0.0:9092")
+
+
+def _is_near(host: str) -> bool:
+    """Count 127.0.0.2 as an address that other machines reach."""
+    return is_loopback(host) and host != "127.0.0.2"
+
+
+AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+
+
+def protected(protocol: str, insecure: bool = False, **values: str) -> tuple[Listener, ...]:
+    """The listeners on an address that other machines reach."""
+    names = {name.replace("_", "."): value for name, value in values.items()}
+    config = Config.parse({"listeners": f"{protocol}://127.0.0.2:9092", **names})
+    # The authorizer is another part of the broker, so its key is not parsed here.
+    config = replace(config, given={**config.given, **(AUTHORIZER if not insecure else {})})
+    return parse_listeners(config, insecure=insecure, is_local=_is_near)
+
+
+def test_client_certificates_and_an_authorizer_open_a_listener_to_other_machines() -> None:
+    [found] = protected("SSL", ssl_client_auth="required")
+    assert (found.host, found.protocol, found.uses_tls) == ("127.0.0.2", "SSL", True)
+    [found] = protected("SSL", **{"listener.name.ssl.ssl.client.auth": "required"})
+    assert found.host == "127.0.0.2"
+
+
+@pytest.mark.parametrize("client_auth", ["none", "requested"])
+def test_tls_without_client_certificates_is_not_enough_for_other_machines(
+    client_auth: str,
+) -> None:
+    with pytest.raises(InvalidConfig, match=rf"ssl\.client\.auth={client_auth}; set listener\.nam"):
+        protected("SSL", ssl_client_auth=client_auth)
+    assert protected("SSL", insecure=True, ssl_client_auth=client_auth)
+
+
+def test_listener_for_other_machines_needs_an_authorizer() -> None:
+    values = {"listeners": "SSL://127.0.0.2:9092", "ssl.client.auth": "required"}
+    with pytest.raises(InvalidConfig, match=r"every user may do everything; set authorizer\.class"):
+        parse_listeners(Config.parse(values), insecure=False, is_local=_is_near)
+    assert parse_listeners(Config.parse(values), insecure=True, is_local=_is_near)
+
+
+def test_unprotected_listener_for_other_machines_needs_insecure() -> None:
+    with pytest.raises(InvalidConfig, match=r"without TLS or a password.*--insecure"):
+        protected("PLAINTEXT")
+    assert protected("PLAINTEXT", insecure=True)
+
+
+def test_tls_listener_on_every_address_is_not_narrowed() -> None:
+    values = {
+        "listeners": "SSL://0.0.0.0:9092",
+        "advertised.listeners": "SSL://localhost:9092",
+        "ssl.client.auth": "required",
+    }
+    with pytest.raises(InvalidConfig, match="every user may do everything"):
+        parse_listeners(Config.parse(values), insecure=False)
+    [found] = parse_listeners(Config.parse(values), insecure=True)
+    assert (found.host, found.is_narrowed) == ("0.0.0.0", False)
+
+
+def test_protocols_of_listeners_come_from_their_names_or_from_the_map() -> None:
+    found = listeners(
+        listeners="SSL://127.0.0.1:1,EXTERNAL://127.0.0.1:2,PLAINTEXT://127.0.0.1:3",
+        listener_security_protocol_map="EXTERNAL:SSL",
+    )
+    assert [listener.protocol for listener in found] == ["SSL", "SSL", "PLAINTEXT"]

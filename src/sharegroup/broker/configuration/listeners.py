@@ -5,14 +5,20 @@ Kafka spreads them over several keys.  ``listeners`` has the names and addresses
 the protocol of each name.  Listeners for controllers (``controller.listener.names``) are not
 opened: the broker is its own controller.  ``sharegroup.advertised.host`` is an older key of this
 broker, for all listeners together.
+
+A listener that other machines reach must know its clients: by SASL over TLS, or by certificates.
+`_check_protection` has the rules.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.config_values import list_values
+from sharegroup.broker.configuration.listener_settings import listener_settings
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.errors import InvalidConfig
 
@@ -23,6 +29,12 @@ CONTROLLER = "CONTROLLER"
 NO_HOST_CHARACTERS = frozenset(":/[]@ ")
 """Characters of an address that is not a name, an IPv4 address or an IPv6 address in brackets."""
 PORT_MAX = 65_535
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED_PROTOCOLS = frozenset({"PLAINTEXT", "SSL"})
+"""The protocols that this version serves."""
+
+AUTHORIZER = "authorizer.class.name"
 
 _FORM = "NAME://host:port,..."
 
@@ -38,15 +50,41 @@ class Listener:
     advertised_port: int
     is_narrowed: bool
     """Whether it was configured for every address, but its clients can only be on this machine."""
+    protocol: str = "PLAINTEXT"
+    """One of `PROTOCOLS`."""
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether its connections are encrypted."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether its clients log in by SASL."""
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
-def parse_listeners(server: ServerConfig, *, insecure: bool) -> tuple[Listener, ...]:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_listeners(
+    config: Config, *, insecure: bool, is_local: Callable[[str], bool] = is_loopback
+) -> tuple[Listener, ...]:
     """Return the listeners to be opened; raise InvalidConfig for values that cannot be served.
 
-    Without ``insecure`` only this machine may connect.  A listener on every address is narrowed to
-    loopback if the address that it advertises is loopback, as in Kafka's own ``server.properties``:
-    clients on other machines could not use it anyway.
+    Without ``insecure``, unprotected listeners are for this machine alone.  One on every address is
+    narrowed to loopback if the address that it advertises is loopback, as in Kafka's own
+    ``server.properties``: clients on other machines could not use it anyway.  ``is_local`` tells
+    whether only this machine reaches an address; tests replace it.
     """
+    server = config.server
     bound = _addresses("listeners", server.listeners)
     advertised = _addresses("advertised.listeners", server.advertised_listeners or "")
     controllers = {CONTROLLER, *server.controller_listeners}
@@ -63,11 +101,24 @@ def parse_listeners(server: ServerConfig, *, insecure: bool) -> tuple[Listener, 
             "as PLAINTEXT://127.0.0.1:9092"
         )
     _check_ports(server, found)
-    _check_protocols(server, found)
-    return tuple(
-        _listener(server, name, address, advertised.get(name), insecure=insecure)
-        for name, address in found.items()
-    )
+    protocols = _protocols(server, found)
+    listeners = []
+    for name, address in found.items():
+        narrows = not insecure and protocols[name] == "PLAINTEXT"
+        listener = _listener(
+            server,
+            name,
+            address,
+            advertised.get(name),
+            protocols[name],
+            narrows=narrows,
+            is_local=is_local,
+        )
+        if not is_local(listener.host):
+            _check_protection(config, listener, insecure=insecure)
+        _check_advertised(server, listener)
+        listeners.append(listener)
+    return tuple(listeners)
 
 
 def _listener(
@@ -75,29 +126,67 @@ def _listener(
     name: str,
     bound: tuple[str, int],
     advertised: tuple[str, int] | None,
+    protocol: str,
     *,
-    insecure: bool,
+    narrows: bool,
+    is_local: Callable[[str], bool],
 ) -> Listener:
     host, port = bound
     host = host or "0.0.0.0"  # noqa: S104  Kafka's meaning of an empty host.
     if advertised is None:
         advertised = server.advertised_host or ("" if host in EVERY_ADDRESS else host), 0
     advertised_host, advertised_port = advertised
-    is_narrowed = host in EVERY_ADDRESS and not insecure and is_loopback(advertised_host)
+    is_narrowed = host in EVERY_ADDRESS and narrows and is_local(advertised_host)
     if is_narrowed:
         host = LOOPBACK
-    if not insecure and not is_loopback(host):
+    return Listener(name, host, port, advertised_host, advertised_port, is_narrowed, protocol)
+
+
+def _check_advertised(server: ServerConfig, listener: Listener) -> None:
+    if not listener.advertised_host or listener.advertised_host in EVERY_ADDRESS:
         raise InvalidConfig(
-            f"listeners={server.listeners!r}: listener {name} accepts connections from other "
-            "machines without TLS or a password; listen on 127.0.0.1, advertise localhost, or give "
-            "--insecure to allow this"
+            f"listeners={server.listeners!r}: listener {listener.name} listens on every address; "
+            "set the host to which clients connect: "
+            f"--set advertised.listeners={listener.name}://HOST:{listener.port}"
         )
-    if not advertised_host or advertised_host in EVERY_ADDRESS:
+
+
+def _check_protection(config: Config, listener: Listener, *, insecure: bool) -> None:
+    """Raise InvalidConfig if a listener that other machines reach does not know its clients.
+
+    ``insecure`` allows everything but SASL without TLS, which shows passwords to the network.
+    """
+    where = f"listeners={config.server.listeners!r}: listener {listener.name}"
+    if listener.protocol == "SASL_PLAINTEXT":
         raise InvalidConfig(
-            f"listeners={server.listeners!r}: listener {name} listens on every address; set the "
-            f"host to which clients connect: --set advertised.listeners={name}://HOST:{port}"
+            f"{where} would receive passwords from other machines without encryption; use the "
+            "protocol SASL_SSL (`sharegroup certs` makes certificates for a try), or listen on "
+            "127.0.0.1"
         )
-    return Listener(name, host, port, advertised_host, advertised_port, is_narrowed)
+    if insecure:
+        return
+    if listener.protocol == "PLAINTEXT":
+        raise InvalidConfig(
+            f"{where} accepts connections from other machines without TLS or a password; use the "
+            "protocol SASL_SSL, or SSL with ssl.client.auth=required (`sharegroup certs` makes "
+            "certificates for a try), listen on 127.0.0.1, advertise localhost, or give --insecure "
+            "to allow this"
+        )
+    if listener.protocol == "SSL":
+        client_auth = listener_settings(config.tls, config.given, listener.name).client_auth
+        if client_auth != "required":
+            raise InvalidConfig(
+                f"{where} has the protocol SSL and accepts clients of other machines that have no "
+                f"certificate, because ssl.client.auth={client_auth}; set "
+                f"listener.name.{listener.name.lower()}.ssl.client.auth=required, use the protocol "
+                "SASL_SSL, or give --insecure to allow this"
+            )
+    if not config.given.get(AUTHORIZER, "").strip():
+        raise InvalidConfig(
+            f"{where} accepts connections from other machines, but every user may do everything; "
+            f"set {AUTHORIZER}=org.apache.kafka.metadata.authorizer.StandardAuthorizer and "
+            "super.users, or give --insecure to allow this"
+        )
 
 
 def _addresses(key: str, text: str) -> dict[str, tuple[str, int]]:
@@ -125,8 +214,8 @@ def _check_ports(server: ServerConfig, found: dict[str, tuple[str, int]]) -> Non
         raise InvalidConfig(f"listeners={server.listeners!r}: two listeners have the same port")
 
 
-def _check_protocols(server: ServerConfig, found: dict[str, tuple[str, int]]) -> None:
-    """Raise InvalidConfig unless each listener is plain text."""
+def _protocols(server: ServerConfig, found: dict[str, tuple[str, int]]) -> dict[str, str]:
+    """Return the protocol of each listener; raise InvalidConfig for one that is not served."""
     protocols: dict[str, str] = {}
     for pair in list_values(server.security_protocols):
         name, separator, protocol = pair.partition(":")
@@ -136,26 +225,17 @@ def _check_protocols(server: ServerConfig, found: dict[str, tuple[str, int]]) ->
                 f"{server.security_protocols[:200]!r}: see {pair[:100]!r}"
             )
         protocols[name.strip().upper()] = protocol.strip().upper()
-    for name in found:
-        protocol = protocols.get(name, name)
-        if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-            raise InvalidConfig(
-                f"listeners={server.listeners!r}: listener {name} has the protocol {protocol}, but "
-                "this broker serves only PLAINTEXT"
-            )
-        if protocol != "PLAINTEXT":
+    chosen = {name: protocols.get(name, name) for name in found}
+    for name, protocol in chosen.items():
+        if protocol not in PROTOCOLS:
             raise InvalidConfig(
                 f"listeners={server.listeners!r}: listener.security.protocol.map must say which "
-                f"protocol the listener {name} has; expected {name}:PLAINTEXT, found "
-                f"{server.security_protocols[:200]!r}"
+                f"protocol the listener {name} has, one of {', '.join(PROTOCOLS)}; expected for "
+                f"example {name}:SASL_SSL, found {server.security_protocols[:200]!r}"
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        if protocol not in SERVED_PROTOCOLS:
+            raise InvalidConfig(
+                f"listeners={server.listeners!r}: listener {name} has the protocol {protocol}, but "
+                f"this broker serves only {', '.join(sorted(SERVED_PROTOCOLS))}"
+            )
+    return chosen

@@ -8,7 +8,7 @@ connection limits and the internal topics are fixed while the broker runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, replace
 from enum import Enum
 from functools import cache
@@ -48,7 +48,7 @@ DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig, ModernGroupCo
 class LiveConfig:
     """The effective configuration; read it anew each time, because changes replace its parts."""
 
-    __slots__ = ("_current", "_default", "_on_applied", "_on_check", "_own", "_started")
+    __slots__ = ("_current", "_default", "_on_applied", "_on_offer", "_own", "_started")
 
     def __init__(self, started: Config) -> None:
         self._started = started
@@ -56,7 +56,7 @@ class LiveConfig:
         self._own: Mapping[str, str] = {}
         self._default: Mapping[str, str] = {}
         self._on_applied: list[Callable[[], None]] = []
-        self._on_check: list[Callable[[Mapping[str, str]], None]] = []
+        self._on_offer: list[Callable[[Mapping[str, str], Collection[str]], None]] = []
 
     @property
     def server(self) -> ServerConfig:
@@ -126,8 +126,6 @@ class LiveConfig:
         check_share_groups(share_group)
         modern_group = _overlaid(self._started.modern_group, overlay)
         check_modern_groups(modern_group)
-        for callback in self._on_check:
-            callback({**self._started.given, **overlay})
         return replace(
             self._started,
             server=_overlaid(self._started.server, overlay),
@@ -137,13 +135,24 @@ class LiveConfig:
             modern_group=modern_group,
         )
 
-    def on_check(self, callback: Callable[[Mapping[str, str]], None]) -> None:
-        """Call ``callback`` with the text of every key before changed values are accepted.
+    def on_offer(self, callback: Callable[[Mapping[str, str], Collection[str]], None]) -> None:
+        """Call ``callback`` before changed values are accepted.
 
-        It raises InvalidConfig for values that cannot become effective, such as a file of keys
-        that is not there.
+        It gets the text of every key and the names of the changed ones, and raises InvalidConfig
+        for values that cannot become effective, such as a file of keys that is not there.
         """
-        self._on_check.append(callback)
+        self._on_offer.append(callback)
+
+    def offer(
+        self, own: Mapping[str, str], default: Mapping[str, str], changed: Collection[str]
+    ) -> None:
+        """Raise InvalidConfig if both sets of values cannot become effective.
+
+        ``changed`` has the names of the keys that a request sets or unsets.
+        """
+        self.check(own, default)
+        for callback in self._on_offer:
+            callback({**self._started.given, **default, **own}, changed)
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Make both sets of values effective."""

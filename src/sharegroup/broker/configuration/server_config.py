@@ -20,7 +20,7 @@ class ServerConfig:
     listeners: str = key(
         "listeners",
         "PLAINTEXT://127.0.0.1:9092",
-        "Addresses of the plain-text listeners, as `NAME://host:port,...`. Port 0 selects a free "
+        "Addresses of the listeners, as `NAME://host:port,...`. Port 0 selects a free "
         "port; without a host, a listener accepts connections to every address. Listeners of "
         "controllers are not opened.",
         kind=ConfigType.LIST,
@@ -42,8 +42,8 @@ class ServerConfig:
     security_protocols: str = key(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Security protocol of each listener, as `NAME:PROTOCOL,...`; that of each listener in use "
-        "must be PLAINTEXT.",
+        "Security protocol of each listener, as `NAME:PROTOCOL,...`: PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL.",
     )
     controller_listeners: tuple[str, ...] = key(
         "controller.listener.names",
@@ -121,6 +121,26 @@ class ServerConfig:
         "Time after which a connection is closed if a request is incomplete or a response has not "
         "been read.",
         low=100,
+    )
+    handshake_ms: int = key(
+        "sharegroup.tls.handshake.timeout.ms",
+        10_000,
+        "Time after which a connection is closed if its TLS handshake is not complete.",
+        low=100,
+    )
+    handshakes_max: int = key(
+        "sharegroup.tls.handshakes.max",
+        512,
+        "Maximum number of connections whose TLS handshake is not complete. At the limit, a new "
+        "connection replaces the oldest one of the address that has most of them, or is closed "
+        "immediately.",
+        low=1,
+    )
+    handshakes_per_ip_max: int = key(
+        "sharegroup.tls.handshakes.per.ip.max",
+        128,
+        "Maximum number of connections from one address whose TLS handshake is not complete.",
+        low=1,
     )
     connection_requests_max: int = key(
         "sharegroup.connection.requests.max",

@@ -362,6 +362,18 @@ PROCESS: tuple[Family, ...] = (
         "Connections that were closed immediately because max.connections, or "
         "max.connections.per.ip of their address, was reached.",
     ),
+    TLS_HANDSHAKES := Family(
+        "sharegroup_tls_handshakes_total", MetricType.COUNTER, "handshakes",
+        "TLS handshakes by listener and result: completed or failed.", ("listener", "result"),
+    ),
+    TLS_PENDING := Family(
+        "sharegroup_tls_handshakes_pending", MetricType.GAUGE, "handshakes",
+        "Connections whose TLS handshake is not complete.",
+    ),
+    TLS_SECONDS := Family(
+        "sharegroup_tls_handshake_seconds_total", MetricType.COUNTER, "seconds",
+        "Time that TLS handshakes took on the event loop.",
+    ),
     CONNECTIONS_EVICTED := Family(
         "sharegroup_connections_evicted_total", MetricType.COUNTER, "connections",
         "Idle connections that were replaced by a new one because max.connections was reached.",

@@ -345,6 +345,11 @@ class Metrics:
         yield names.CONNECTIONS_OPENED, (), server.opened_count
         yield names.CONNECTIONS_REFUSED, (), server.admission.refused_count
         yield names.CONNECTIONS_EVICTED, (), server.admission.evicted_count
+        yield names.TLS_PENDING, (), server.handshakes.pending_count
+        yield names.TLS_SECONDS, (), server.handshakes.busy_seconds
+        for listener in server.tls_listeners:
+            yield names.TLS_HANDSHAKES, (listener.name, "completed"), listener.completed_count
+            yield names.TLS_HANDSHAKES, (listener.name, "failed"), listener.failed_count
         yield names.BAD_REQUESTS, (), requests.bad_count
         unreadable = self._parts.share_partitions.batch_checks.unreadable_count
         yield names.UNREADABLE_BATCHES, (), unreadable

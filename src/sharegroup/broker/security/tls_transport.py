@@ -1,0 +1,506 @@
+"""TLS between an accepted connection and its protocol: the handshake, then an encrypted transport.
+
+`TlsLayer` is the protocol of the raw transport.  It decrypts received bytes with an ``SSLObject``
+and encrypts written ones.  When the handshake is complete, it makes the protocol of the connection
+and gives it a `TlsTransport`.
+
+Why not the event loop's own TLS (``create_server(ssl=...)``, ADR 0031): its ``connection_made`` is
+called after the handshake, so nobody could count and limit pending handshakes.  It sends no alert
+when a handshake fails, so Java clients try again for ever instead of reporting the certificate.
+It keeps a buffer of 256 KiB for each connection, and its ``get_write_buffer_size`` omits bytes that
+are encrypted but not sent.
+
+    raw transport ──▶ buffer_updated ──▶ incoming ──▶ SSLObject.read ──▶ protocol.data_received
+    raw transport ◀── write ◀── outgoing ◀── SSLObject.write ◀── backlog ◀── TlsTransport.writelines
+
+While the peer does not read, written chunks stay in the backlog as they are, and at most
+`PIECE_BYTES` are encrypted ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import Any, Protocol, cast
+
+from sharegroup.core.security.principal import Principal
+
+BUFFER_BYTES = 256 * 1024
+PIECE_BYTES = 256 * 1024
+"""The most bytes that are encrypted in one step."""
+
+RECORD_BYTES = 16 * 1024
+"""The content of the largest TLS record; smaller chunks are joined up to this size."""
+
+RAW_BUFFER_BYTES_MAX = 64 * 1024
+"""Encrypted bytes that may wait for a slow reader before no more are encrypted."""
+
+HANDSHAKE_BYTES_MAX = 256 * 1024
+"""Bytes that a peer may send before the handshake is complete."""
+
+_HANDSHAKE_RECORD = 22
+"""The first byte of a TLS handshake."""
+
+_CLOSED_BY_PEER = "the peer closed the connection during the TLS handshake"
+
+Chunk = bytes | bytearray | memoryview
+
+
+class Buffers:
+    """Memory for the bytes that one connection receives at a time, shared by all connections.
+
+    They are used within one call, in which no other connection receives anything.
+    """
+
+    __slots__ = ("encrypted", "plain")
+
+    def __init__(self) -> None:
+        self.encrypted = memoryview(bytearray(BUFFER_BYTES))
+        self.plain = memoryview(bytearray(BUFFER_BYTES))
+
+
+class Handshaker(Protocol):
+    """The owner of the handshakes of one listener."""
+
+    def accepted(self, layer: TlsLayer) -> bool:
+        """Register an accepted connection; return False if it must be closed."""
+
+    def received(self, layer: TlsLayer) -> None:
+        """Let the handshake go on with `TlsLayer.shake`, now or when there is time."""
+
+    def new_object(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+        """Return the TLS object of a new connection."""
+
+    def completed(self, layer: TlsLayer, certificate: bytes | None) -> Principal | None:
+        """Register a complete handshake; return the user of the client's certificate, if any.
+
+        Raises PermissionError if the certificate has no user.
+        """
+
+    def failed(self, layer: TlsLayer, reason: str) -> None:
+        """Report a failed handshake."""
+
+    def closed(self, layer: TlsLayer) -> None:
+        """Forget a connection that was closed before its handshake was complete."""
+
+
+class _State(Enum):
+    HANDSHAKE = auto()
+    OPEN = auto()
+    FAILED = auto()
+    """The handshake failed; the peer reads why, and closes the connection."""
+    CLOSING = auto()
+    """The last bytes are sent; received bytes are dropped."""
+    CLOSED = auto()
+
+
+class TlsLayer(asyncio.BufferedProtocol):
+    """TLS of one accepted connection."""
+
+    __slots__ = (
+        "_backlog",
+        "_backlog_bytes",
+        "_buffers",
+        "_handshake_bytes",
+        "_handshaker",
+        "_high",
+        "_incoming",
+        "_is_raw_paused",
+        "_is_reading",
+        "_is_writing_paused",
+        "_make_protocol",
+        "_object",
+        "_outgoing",
+        "_protocol",
+        "_raw",
+        "_state",
+        "began_ms",
+        "connection_id",
+        "host",
+        "peer",
+        "principal",
+    )
+
+    def __init__(
+        self,
+        handshaker: Handshaker,
+        make_protocol: Callable[[int], asyncio.Protocol],
+        buffers: Buffers,
+        *,
+        connection_id: int,
+        now_ms: int,
+    ) -> None:
+        self._handshaker = handshaker
+        self._make_protocol = make_protocol
+        self._buffers = buffers
+        self.connection_id = connection_id
+        self.began_ms = now_ms
+        self.host, self.peer = "", "unknown"
+        self.principal: Principal | None = None
+        """The user of the client's certificate; None without one."""
+        self._raw: asyncio.Transport | None = None
+        self._protocol: asyncio.Protocol | None = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object: ssl.SSLObject | None = None
+        self._state = _State.HANDSHAKE
+        self._handshake_bytes = 0
+        self._backlog: deque[Chunk] = deque()
+        self._backlog_bytes = 0
+        self._high = RAW_BUFFER_BYTES_MAX
+        self._is_raw_paused = self._is_writing_paused = False
+        self._is_reading = True
+
+    # What the limits on connections need to know (`admission.Admitted`).
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """The time at which the handshake began: it may give way to a new connection."""
+        return self.began_ms
+
+    def close(self, reason: str) -> None:
+        """End at once a handshake that takes too long or gives way to another connection."""
+        if self._state is _State.HANDSHAKE:
+            self._handshaker.failed(self, reason)
+        self.abort()
+
+    # The protocol of the raw transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the connection; close it if there are too many."""
+        # uvloop's transports have the methods of asyncio's class but do not inherit from it.
+        self._raw = cast("asyncio.Transport", transport)
+        self._raw.set_write_buffer_limits(high=RAW_BUFFER_BYTES_MAX)
+        address = self._raw.get_extra_info("peername")
+        if address:
+            self.host, self.peer = address[0], f"{address[0]}:{address[1]}"
+        if not self._handshaker.accepted(self):
+            self._state = _State.CLOSED
+            self._raw.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        was_shaking = self._state is _State.HANDSHAKE
+        self._state = _State.CLOSED
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.connection_lost(exc)
+            return
+        if was_shaking:
+            self._handshaker.failed(self, _CLOSED_BY_PEER)
+        self._handshaker.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  The signature of asyncio.
+        return self._buffers.encrypted
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take received bytes; they are lost if the connection is closing."""
+        if self._state is _State.OPEN:
+            self._incoming.write(self._buffers.encrypted[:nbytes])
+            self._read()
+        elif self._state is _State.HANDSHAKE:
+            received = self._buffers.encrypted[:nbytes]
+            if not self._handshake_bytes and received[0] != _HANDSHAKE_RECORD:
+                self._fail("the peer sent bytes that are not TLS; does it use PLAINTEXT?")
+                return
+            self._handshake_bytes += nbytes
+            if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+                self._fail(f"the TLS handshake has more than {HANDSHAKE_BYTES_MAX} bytes")
+                return
+            self._incoming.write(received)
+            self._handshaker.received(self)
+
+    def pause_writing(self) -> None:
+        self._is_raw_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_raw_paused = False
+        if self._state is _State.CLOSING:
+            self._finish()
+        elif self._state is _State.OPEN:
+            self._encrypt()
+
+    # The handshake.
+
+    def wait(self) -> None:
+        """Receive nothing until `shake` is called."""
+        if self._raw is not None:
+            self._raw.pause_reading()
+
+    @property
+    def is_shaking(self) -> bool:
+        """Whether the handshake is neither complete nor failed."""
+        return self._state is _State.HANDSHAKE
+
+    def shake(self) -> None:
+        """Go on with the handshake, with the bytes that were received."""
+        if self._state is not _State.HANDSHAKE:
+            return
+        assert self._raw is not None
+        try:
+            if self._object is None:  # Made late: peers that send nothing cost less memory.
+                self._object = self._handshaker.new_object(self._incoming, self._outgoing)
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            self._raw.resume_reading()
+            return
+        except ssl.SSLError as error:
+            self._flush()  # The alert says why, so that the client need not guess.
+            self._fail(f"the TLS handshake failed: {_reason(error)}")
+            return
+        self._flush()
+        self._open()
+
+    def _open(self) -> None:
+        assert self._object is not None
+        assert self._raw is not None
+        try:
+            certificate = self._object.getpeercert(binary_form=True)
+            self.principal = self._handshaker.completed(self, certificate)
+        except PermissionError as error:
+            self._fail(str(error))
+            return
+        self._state = _State.OPEN
+        self._protocol = self._make_protocol(self.connection_id)
+        self._protocol.connection_made(TlsTransport(self))
+        if self._is_reading:
+            self._raw.resume_reading()
+            self._read()
+
+    def _fail(self, reason: str) -> None:
+        """End the handshake, after the peer has received the alert, if any.
+
+        A socket with unread bytes would be reset when it is closed, and the peer would lose the
+        alert.  So this side of the connection is ended, and received bytes are dropped until the
+        peer closes it, or `close` is called.
+        """
+        assert self._raw is not None
+        self._state = _State.FAILED
+        self._raw.write_eof()
+        self._raw.resume_reading()
+        self._handshaker.failed(self, reason)
+
+    # Decryption.
+
+    def _read(self) -> None:
+        """Give the protocol the received bytes, as many at a time as the buffer holds."""
+        while self._state is _State.OPEN and self._is_reading:
+            plain, is_end = self._decrypt()
+            if plain:
+                assert self._protocol is not None
+                self._protocol.data_received(plain)
+            if is_end:
+                if self._state is _State.OPEN:
+                    self.close_gracefully()
+                return
+            if len(plain) < BUFFER_BYTES:
+                break
+        if self._state is _State.OPEN:
+            self._flush()  # Tickets, and answers to changes of keys.
+
+    def _decrypt(self) -> tuple[bytes, bool]:
+        """Return decrypted bytes, and whether nothing follows them."""
+        assert self._object is not None
+        plain, read, incoming = self._buffers.plain, self._object.read, self._incoming
+        count, is_end = 0, False
+        try:
+            while count < BUFFER_BYTES:
+                length = cast("int", read(BUFFER_BYTES - count, cast("Any", plain[count:])))
+                count += length
+                if not length:
+                    is_end = True
+                    break
+                # An exception for want of bytes costs more than these questions.
+                if not incoming.pending and not self._object.pending():
+                    break
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:  # Also the peer's notice that it ends the connection.
+            is_end = True
+        return bytes(plain[:count]), is_end
+
+    # Encryption.
+
+    def _encrypt(self) -> None:
+        """Encrypt and send the backlog until the peer does not read fast enough."""
+        while self._backlog and not self._is_raw_paused:
+            self._send_piece()
+        self._adjust_writing()
+
+    def _send_piece(self) -> None:
+        assert self._object is not None
+        assert self._raw is not None
+        piece = self._next_piece()
+        while len(piece):
+            piece = piece[self._object.write(piece) :]
+        self._raw.write(self._outgoing.read())
+
+    def _next_piece(self) -> memoryview:
+        """Take the bytes to be encrypted next; small chunks are joined to a record."""
+        backlog = self._backlog
+        first = memoryview(backlog.popleft())
+        if len(first) > PIECE_BYTES:
+            backlog.appendleft(first[PIECE_BYTES:])
+            first = first[:PIECE_BYTES]
+        elif len(first) < RECORD_BYTES and backlog:
+            joined, count = [first], len(first)
+            while backlog and count < RECORD_BYTES:
+                chunk = memoryview(backlog.popleft())
+                room = RECORD_BYTES - count
+                if len(chunk) > room:
+                    backlog.appendleft(chunk[room:])
+                    chunk = chunk[:room]
+                joined.append(chunk)
+                count += len(chunk)
+            first = memoryview(b"".join(joined))
+        self._backlog_bytes -= len(first)
+        return first
+
+    def _flush(self) -> None:
+        """Send what the TLS object has to send by itself, unless the peer does not read."""
+        if self._outgoing.pending and not self._is_raw_paused:
+            assert self._raw is not None
+            self._raw.write(self._outgoing.read())
+
+    def _adjust_writing(self) -> None:
+        """Tell the protocol when it should stop to write, and when it may go on."""
+        waiting = self.unsent_bytes
+        assert self._protocol is not None
+        if waiting > self._high and not self._is_writing_paused:
+            self._is_writing_paused = True
+            self._protocol.pause_writing()
+        elif waiting <= self._high // 4 and self._is_writing_paused:
+            self._is_writing_paused = False
+            self._protocol.resume_writing()
+
+    # What `TlsTransport` offers to the protocol.
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that were written and are not sent yet, encrypted or not."""
+        if self._state is _State.CLOSED or self._raw is None:
+            return 0
+        return self._backlog_bytes + self._outgoing.pending + self._raw.get_write_buffer_size()
+
+    @property
+    def is_closing(self) -> bool:
+        return self._state is not _State.OPEN
+
+    def limit_unsent(self, high: int) -> None:
+        """Set the number of unsent bytes above which the protocol is told to stop writing."""
+        self._high = high
+
+    def fact(self, name: str, default: Any) -> Any:
+        """Return facts about the connection."""
+        if name == "principal":
+            return self.principal
+        if name == "ssl_object":
+            return self._object
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
+
+    def write(self, chunks: Iterable[Chunk]) -> None:
+        """Encrypt and send chunks; those that the peer does not read yet are kept."""
+        if self._state is not _State.OPEN:
+            return
+        for chunk in chunks:
+            if len(chunk):
+                self._backlog.append(chunk)
+                self._backlog_bytes += len(chunk)
+        self._encrypt()
+
+    def set_reading(self, is_reading: bool) -> None:
+        """Begin or stop to receive."""
+        if self._state is not _State.OPEN or is_reading is self._is_reading:
+            return
+        assert self._raw is not None
+        self._is_reading = is_reading
+        if is_reading:
+            self._raw.resume_reading()
+            # Not now: the protocol is in the middle of its own work.
+            asyncio.get_running_loop().call_soon(self._read)
+        else:
+            self._raw.pause_reading()
+
+    def close_gracefully(self) -> None:
+        """Send what was written, and the notice that nothing follows; then close."""
+        if self._state is not _State.OPEN:
+            return
+        assert self._raw is not None
+        self._state = _State.CLOSING
+        if not self._is_reading:
+            self._raw.resume_reading()  # To notice that the peer has gone.
+        self._finish()
+
+    def _finish(self) -> None:
+        assert self._object is not None
+        assert self._raw is not None
+        while self._backlog and not self._is_raw_paused:
+            self._send_piece()
+        if self._backlog:
+            return
+        with contextlib.suppress(ssl.SSLError):  # Nobody waits for the peer's own notice.
+            self._object.unwrap()
+        if self._outgoing.pending:
+            self._raw.write(self._outgoing.read())
+        self._raw.close()
+
+    def abort(self) -> None:
+        """Close at once; unsent bytes are lost."""
+        if self._raw is not None:
+            self._state = _State.CLOSED
+            self._raw.abort()
+
+
+class TlsTransport(asyncio.Transport):
+    """The transport of a protocol whose bytes are encrypted."""
+
+    __slots__ = ("_layer",)
+
+    def __init__(self, layer: TlsLayer) -> None:
+        super().__init__()
+        self._layer = layer
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._layer.fact(name, default)
+
+    def is_closing(self) -> bool:
+        return self._layer.is_closing
+
+    def close(self) -> None:
+        self._layer.close_gracefully()
+
+    def abort(self) -> None:
+        self._layer.abort()
+
+    def pause_reading(self) -> None:
+        self._layer.set_reading(False)
+
+    def resume_reading(self) -> None:
+        self._layer.set_reading(True)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the upper limit; the lower one is a quarter of it."""
+        assert high is not None
+        assert low is None
+        self._layer.limit_unsent(high)
+
+    def get_write_buffer_size(self) -> int:
+        return self._layer.unsent_bytes
+
+    def write(self, data: Chunk) -> None:
+        self._layer.write((data,))
+
+    def writelines(self, list_of_data: Iterable[Chunk]) -> None:
+        self._layer.write(list_of_data)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """Return the reason in words, such as "no shared cipher"."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is not valid: {error.verify_message}"
+    return (error.reason or str(error)).replace("_", " ").lower()

@@ -1,0 +1,430 @@
+"""TLS between a raw transport and a protocol, with a client in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharegroup.broker.configuration.tls_config import TlsConfig
+from sharegroup.broker.security.tls_context import make_context
+from sharegroup.broker.security.tls_transport import (
+    HANDSHAKE_BYTES_MAX,
+    PIECE_BYTES,
+    RAW_BUFFER_BYTES_MAX,
+    Buffers,
+    TlsLayer,
+)
+from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.core.security.principal import Principal
+
+ALICE = Principal("User", "alice")
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    folder: Path = tmp_path_factory.mktemp("certificates")
+    return make_certificates(folder, hosts=["localhost"], clients=["alice"])
+
+
+class RawTransport:
+    """A socket's transport: what is written is in ``sent`` until a test takes it."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.layer: Any = None
+        self.is_full = False
+        """Whether the peer reads nothing, so bytes stay in the buffer."""
+        self.is_reading, self.has_ended, self.is_closed, self.is_aborted = True, False, False, False
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+        if self.is_full and len(self.sent) > RAW_BUFFER_BYTES_MAX:
+            self.layer.pause_writing()
+
+    def take(self) -> bytes:
+        taken = bytes(self.sent)
+        self.sent.clear()
+        return taken
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.sent) if self.is_full else 0
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high == RAW_BUFFER_BYTES_MAX
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("10.0.0.1", 50_000) if name == "peername" else default
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def write_eof(self) -> None:
+        self.has_ended = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@dataclass
+class Handshaker:
+    """Lets every handshake go on at once."""
+
+    context: ssl.SSLContext
+    is_full: bool = False
+    user: Callable[[], Principal | None] = lambda: None
+    certificates: list[bytes | None] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    closed_count: int = 0
+
+    def accepted(self, layer: TlsLayer) -> bool:
+        return not self.is_full
+
+    def received(self, layer: TlsLayer) -> None:
+        layer.shake()
+
+    def new_object(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+        return self.context.wrap_bio(incoming, outgoing, server_side=True)
+
+    def completed(self, layer: TlsLayer, certificate: bytes | None) -> Principal | None:
+        self.certificates.append(certificate)
+        return self.user()
+
+    def failed(self, layer: TlsLayer, reason: str) -> None:
+        self.failures.append(reason)
+
+    def closed(self, layer: TlsLayer) -> None:
+        self.closed_count += 1
+
+
+class Protocol(asyncio.Protocol):
+    """What the layer calls."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.calls: list[str] = []
+        self.transport: Any = None
+        self.on_data: Callable[[], None] = lambda: None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.transport.set_write_buffer_limits(high=4 * MIB)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self.on_data()
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.calls.append("lost")
+
+
+class Client:
+    """A TLS client in memory, connected to a layer."""
+
+    def __init__(self, handshaker: Handshaker, context: ssl.SSLContext) -> None:
+        self.raw, self.protocol, self.handshaker = RawTransport(), Protocol(), handshaker
+        self.buffers = Buffers()
+        self.layer = TlsLayer(
+            handshaker, lambda _: self.protocol, self.buffers, connection_id=1, now_ms=0
+        )
+        self.raw.layer = self.layer
+        self.layer.connection_made(self.raw)  # type: ignore[arg-type]  # What it calls.
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    def shake(self) -> None:
+        """Do the handshake, as far as it goes."""
+        for _ in range(4):
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self.exchange()
+            else:
+                break
+        self.exchange()
+
+    def exchange(self) -> None:
+        """Send what there is to the layer, and receive its bytes."""
+        self.deliver(self.outgoing.read())
+        self.incoming.write(self.raw.take())
+
+    def deliver(self, data: bytes) -> None:
+        """Give bytes to the layer, as the event loop does."""
+        while data:
+            buffer = self.layer.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            self.layer.buffer_updated(count)
+            data = data[count:]
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self.tls.write(view) :]
+        self.exchange()
+
+    def read_all(self) -> bytes:
+        """All bytes that were received and can be decrypted."""
+        found = bytearray()
+        while True:
+            try:
+                data = self.tls.read(MIB)
+            except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+                return bytes(found)
+            if not data:
+                return bytes(found)
+            found += data
+
+
+def handshaker_of(files: CertificateFiles, client_auth: str = "none") -> Handshaker:
+    tls = TlsConfig(
+        keystore_type="PEM",
+        keystore_location=str(files.server),
+        truststore_type="PEM",
+        truststore_location=str(files.authority),
+        client_auth=client_auth,
+    )
+    return Handshaker(make_context(tls))
+
+
+def client_context(files: CertificateFiles, *, user: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=files.authority)
+    if user:
+        context.load_cert_chain(files.client(user))
+    return context
+
+
+def connected(files: CertificateFiles) -> Client:
+    client = Client(handshaker_of(files), client_context(files))
+    client.shake()
+    assert client.protocol.transport is not None
+    return client
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_bytes_go_both_ways(files: CertificateFiles, version: ssl.TLSVersion) -> None:
+    context = client_context(files)
+    context.maximum_version = context.minimum_version = version
+    client = Client(handshaker_of(files), context)
+    client.shake()
+    client.send(b"question")
+    assert client.protocol.received == b"question"
+    client.protocol.transport.writelines([b"an", b"", memoryview(b"swer")])
+    client.exchange()
+    assert client.read_all() == b"answer"
+
+
+def test_large_messages_arrive_whole_in_both_directions(files: CertificateFiles) -> None:
+    client = connected(files)
+    question = bytes(range(256)) * 8_192  # 2 MiB
+    client.send(question)
+    assert client.protocol.received == question
+    chunks = [question[:100], question[100:40_000], question[40_000:]]
+    client.protocol.transport.writelines(chunks)
+    client.exchange()
+    assert client.read_all() == question
+
+
+def test_small_chunks_share_a_record(files: CertificateFiles) -> None:
+    client = connected(files)
+    client.exchange()
+    client.protocol.transport.writelines([b"x" * 20] * 500)
+    assert len(client.raw.sent) < 10_000 + 100
+
+
+def test_bytes_that_came_with_the_end_of_the_handshake_are_not_lost(
+    files: CertificateFiles,
+) -> None:
+    client = Client(handshaker_of(files), client_context(files))
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    client.exchange()
+    client.tls.do_handshake()
+    client.tls.write(b"at once")
+    client.exchange()
+    assert client.protocol.received == b"at once"
+
+
+def test_protocol_that_pauses_gets_nothing_until_it_resumes(files: CertificateFiles) -> None:
+    client = connected(files)
+    transport = client.protocol.transport
+    client.protocol.on_data = transport.pause_reading
+    client.send(b"x" * MIB)
+    before = len(client.protocol.received)
+    assert 0 < before < MIB
+    assert not client.raw.is_reading
+
+    async def resume() -> None:
+        client.protocol.on_data = lambda: None
+        transport.resume_reading()
+        assert len(client.protocol.received) == before, "not within the call"
+        await asyncio.sleep(0)
+
+    asyncio.run(resume())
+    assert client.raw.is_reading
+    assert len(client.protocol.received) > before
+
+
+def test_slow_reader_stops_the_protocol_and_costs_few_encrypted_bytes(
+    files: CertificateFiles,
+) -> None:
+    client = connected(files)
+    client.exchange()
+    client.raw.is_full = True
+    answer = bytes(range(256)) * 32_768  # 8 MiB
+    client.protocol.transport.writelines([answer])
+    assert client.protocol.calls == ["pause"]
+    assert len(client.raw.sent) < PIECE_BYTES + RAW_BUFFER_BYTES_MAX
+    assert client.protocol.transport.get_write_buffer_size() >= len(answer)
+    received = bytearray()
+    while client.layer.unsent_bytes:
+        client.incoming.write(client.raw.take())
+        client.layer.resume_writing()
+        received += client.read_all()
+    received += client.read_all()
+    assert received == answer
+    assert client.protocol.calls == ["pause", "resume"]
+
+
+def test_close_sends_everything_and_the_notice_that_nothing_follows(
+    files: CertificateFiles,
+) -> None:
+    client = connected(files)
+    client.raw.is_full = True
+    client.protocol.transport.writelines([b"x" * MIB])
+    client.protocol.transport.close()
+    assert not client.raw.is_closed, "the peer has not read all of it"
+    received = bytearray()
+    while not client.raw.is_closed:
+        client.incoming.write(client.raw.take())
+        client.layer.resume_writing()
+        received += client.read_all()
+    client.incoming.write(client.raw.take())
+    received += client.read_all()
+    assert received == b"x" * MIB
+    assert client.tls.read(1) == b"", "the end, with notice"
+
+
+def test_abort_loses_what_was_not_sent(files: CertificateFiles) -> None:
+    client = connected(files)
+    client.raw.is_full = True
+    client.protocol.transport.writelines([b"x" * MIB])
+    client.protocol.transport.abort()
+    assert client.raw.is_aborted
+    assert client.protocol.transport.get_write_buffer_size() == 0
+    client.layer.connection_lost(None)
+    assert client.protocol.calls[-1] == "lost"
+
+
+def test_end_by_the_peer_closes_the_connection(files: CertificateFiles) -> None:
+    client = connected(files)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    client.exchange()
+    assert client.raw.is_closed
+
+
+def test_damaged_record_closes_the_connection(files: CertificateFiles) -> None:
+    client = connected(files)
+    client.tls.write(b"question")
+    record = bytearray(client.outgoing.read())
+    record[-1] ^= 1
+    client.deliver(bytes(record))
+    assert client.raw.is_closed
+    assert client.protocol.received == b""
+
+
+def test_certificate_of_a_client_gives_the_connection_its_user(files: CertificateFiles) -> None:
+    handshaker = handshaker_of(files, "required")
+    handshaker.user = lambda: ALICE
+    client = Client(handshaker, client_context(files, user="alice"))
+    client.shake()
+    assert client.protocol.transport.get_extra_info("principal") == ALICE
+    assert handshaker.certificates[0] is not None
+
+
+def test_connection_without_a_certificate_has_no_user(files: CertificateFiles) -> None:
+    client = connected(files)
+    assert client.protocol.transport.get_extra_info("principal") is None
+    assert client.handshaker.certificates == [None]
+
+
+def test_client_that_has_no_certificate_is_told_so(files: CertificateFiles) -> None:
+    client = Client(handshaker_of(files, "required"), client_context(files))
+    client.shake()
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
+        client.tls.read(1)
+    assert client.handshaker.failures == [
+        "the TLS handshake failed: peer did not return a certificate"
+    ]
+    assert client.protocol.transport is None
+    assert client.raw.has_ended
+    assert not client.raw.is_aborted
+
+
+def test_certificate_without_a_user_ends_the_connection(files: CertificateFiles) -> None:
+    def refuse() -> Principal | None:
+        raise PermissionError("no rule")
+
+    handshaker = handshaker_of(files, "required")
+    handshaker.user = refuse
+    client = Client(handshaker, client_context(files, user="alice"))
+    client.shake()
+    assert handshaker.failures == ["no rule"]
+    assert client.protocol.transport is None
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x20\x00\x12\x00\x03"])
+def test_bytes_that_are_not_tls_are_named_so(files: CertificateFiles, data: bytes) -> None:
+    client = Client(handshaker_of(files), client_context(files))
+    client.deliver(data)
+    assert client.handshaker.failures == [
+        "the peer sent bytes that are not TLS; does it use PLAINTEXT?"
+    ]
+
+
+def test_handshake_without_end_is_cut(files: CertificateFiles) -> None:
+    """Empty records are legal, and each of them is waited for a next one."""
+    client = Client(handshaker_of(files), client_context(files))
+    hello = b"\x16\x03\x01\x40\x00\x01\x03\x00\x00" + bytes(0x3FFC)
+    for _ in range(HANDSHAKE_BYTES_MAX // len(hello) + 2):
+        if not client.handshaker.failures:
+            client.deliver(hello)
+    assert len(client.handshaker.failures) == 1
+
+
+def test_connection_that_is_not_accepted_is_closed_at_once(files: CertificateFiles) -> None:
+    handshaker = handshaker_of(files)
+    handshaker.is_full = True
+    client = Client(handshaker, client_context(files))
+    assert client.raw.is_aborted
+
+
+def test_peer_that_leaves_during_the_handshake_is_a_failure(files: CertificateFiles) -> None:
+    client = Client(handshaker_of(files), client_context(files))
+    client.layer.connection_lost(None)
+    assert client.handshaker.failures == ["the peer closed the connection during the TLS handshake"]
+    assert client.handshaker.closed_count == 1
+
+
+def test_renegotiation_is_refused(files: CertificateFiles) -> None:
+    context = handshaker_of(files).context
+    assert context.options & ssl.OP_NO_RENEGOTIATION
