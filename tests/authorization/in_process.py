@@ -7,6 +7,7 @@ twenty lines, and it shows what the handlers do with the answers.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -58,9 +59,12 @@ class ModelRights:
 
     acls: Sequence[Acl]
     user: str
+    questions: Counter[tuple[AclOperation, AclResourceType, str]]
+    """How often each question was asked."""
     is_unlimited: bool = False
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
+        self.questions[operation, resource_type, name] += 1
         ours = [
             acl
             for acl in self.acls
@@ -109,6 +113,8 @@ class InProcess:
     def __init__(self, running: app.Running) -> None:
         self._running = running
         self._acls: list[Acl] = []
+        self.questions = Counter[tuple[AclOperation, AclResourceType, str]]()
+        """How often the handlers asked each question."""
         self._ids = count(1_000_000)
 
     @asynccontextmanager
@@ -117,7 +123,7 @@ class InProcess:
         peer, connection_id = Peer(HOST), next(self._ids)
         if user is not None:
             peer.principal = Principal(USER, user)
-            peer.rights = ModelRights(self._acls, user)
+            peer.rights = ModelRights(self._acls, user, self.questions)
 
         async def ask(message: Any) -> Any:
             request = b"".join(encode_request(1, "matrix", message))[4:]

@@ -24,6 +24,7 @@ from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinat
 from sharegroup.broker.groups.modern_group_records import decode, encode
 from sharegroup.broker.groups.modern_group_settings import modern_group_limits
 from sharegroup.broker.groups.topic_patterns import TopicPatterns
+from sharegroup.broker.security.permission import Permission
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.slices import Slices
 from sharegroup.core.consumer_group.consumer_groups import Committer
@@ -152,11 +153,12 @@ class ModernGroupCoordinator:
     # Heartbeats
 
     def heartbeat(
-        self, request: HeartbeatRequest, slices: Slices, connection_id: int
+        self, request: HeartbeatRequest, slices: Slices, connection_id: int, *, describe: Permission
     ) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
         A heartbeat with a regular expression is decided after the topics that match it are known.
+        As in Kafka, the expression means only topics that its sender may ``describe``.
         """
         self._begin(request.group_id)
         limits = self._limits(request.group_id)
@@ -164,12 +166,12 @@ class ModernGroupCoordinator:
         self._groups.check_heartbeat(request, limits)
         if request.leaves:
             return self._leave(request, limits)
-        missing = self._unmatched(request)
-        if missing:
-            matching = slices.run(lambda: self._patterns.match(missing), connection_id)
+        needed = self._groups.patterns(request, self._catalog.topics_version)
+        if needed:
+            matching = slices.run(lambda: self._patterns.match(needed, describe), connection_id)
             if matching is not None:
-                return self._heartbeat_matched(matching, request, slices, connection_id)
-        return self._decide(request, limits)
+                return self._heartbeat_matched(matching, request, slices, connection_id, describe)
+        return self._decide(request, limits, describe)
 
     async def _heartbeat_matched(
         self,
@@ -177,6 +179,7 @@ class ModernGroupCoordinator:
         request: HeartbeatRequest,
         slices: Slices,
         connection_id: int,
+        describe: Permission,
     ) -> HeartbeatReply:
         for _ in range(MATCHES_MAX):
             await matching
@@ -184,12 +187,12 @@ class ModernGroupCoordinator:
             if not missing:
                 break
             patterns = missing
-            matching = slices.later(lambda: self._patterns.match(patterns), connection_id)  # noqa: B023  Awaited before the next round.
+            matching = slices.later(lambda: self._patterns.match(patterns, describe), connection_id)  # noqa: B023  Awaited before the next round.
         self._begin(request.group_id)
         limits = self._limits(request.group_id)
         self._check_kind(request, limits)
         self._groups.check_heartbeat(request, limits)
-        return await self._decide(request, limits)
+        return await self._decide(request, limits, describe)
 
     def _unmatched(self, request: HeartbeatRequest) -> tuple[str, ...]:
         """Return the patterns that the heartbeat needs and that must be matched first."""
@@ -197,14 +200,14 @@ class ModernGroupCoordinator:
         return tuple(pattern for pattern in needed if self._patterns.known(pattern) is None)
 
     def _decide(
-        self, request: HeartbeatRequest, limits: ModernGroupLimits
+        self, request: HeartbeatRequest, limits: ModernGroupLimits, describe: Permission
     ) -> Awaitable[HeartbeatReply]:
         group_id = request.group_id
         needed = self._groups.patterns(request, self._catalog.topics_version)
         classic = self._classic().upgradable(group_id) if self._is_upgrade(request) else None
         if classic is not None:
             check_upgrade(classic, limits)
-        cluster = self._cluster(needed)
+        cluster = self._cluster(needed, describe)
         records, reply = self._groups.heartbeat(
             request,
             cluster,
@@ -290,7 +293,7 @@ class ModernGroupCoordinator:
         group = self._groups.existing(group_id)
         if member_ids and can_downgrade(group, member_ids, limits):
             return self._downgrade(group, dict.fromkeys(member_ids), rebalances=True)
-        cluster = self._cluster(())
+        cluster = self._cluster()
         return self._write(group_id, self._groups.removed(group_id, member_ids, cluster))
 
     # Members of the classic protocol
@@ -330,7 +333,7 @@ class ModernGroupCoordinator:
     def _join(
         self, request: JoinRequest, subscription: ClassicSubscription, limits: ModernGroupLimits
     ) -> Awaitable[JoinReply | NewMemberId]:
-        cluster = self._cluster(())
+        cluster = self._cluster()
         records, joined = self._groups.join_classic(
             request,
             subscription,
@@ -520,8 +523,8 @@ class ModernGroupCoordinator:
     def _limits(self, group_id: GroupId) -> ModernGroupLimits:
         return modern_group_limits(self._config, self._settings.own(group_id))
 
-    def _cluster(self, patterns: Iterable[str]) -> Cluster:
-        found = {pattern: self._patterns.known(pattern) for pattern in patterns}
+    def _cluster(self, patterns: Iterable[str] = (), describe: Permission | None = None) -> Cluster:
+        found = {pattern: self._patterns.known(pattern, describe) for pattern in patterns}
         matches = {pattern: names for pattern, names in found.items() if names is not None}
         return Cluster(self._topics, self._catalog.topics_version, matches)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sharegroup.broker.cluster.catalog import Catalog
+from sharegroup.broker.security.permission import Permission
 from sharegroup.core.patterns import matching
 from sharegroup.ids import TopicName
-from sharegroup.steps import Steps
+from sharegroup.steps import STEP_MASK, Steps
 
 PATTERNS_KEPT_MAX = 100
 """Patterns in the cache; the one that was used least recently is dropped."""
@@ -27,16 +28,34 @@ class TopicPatterns:
         self._catalog = catalog
         self._matches: dict[str, tuple[int, frozenset[TopicName]]] = {}
 
-    def known(self, pattern: str) -> frozenset[TopicName] | None:
-        """Return the topics that match a pattern; None if it must be matched first."""
+    def known(
+        self, pattern: str, describe: Permission | None = None
+    ) -> frozenset[TopicName] | None:
+        """Return the topics that match a pattern; None if it must be matched first.
+
+        If ``describe`` is given, topics that it does not allow are left out.
+        """
         found = self._matches.pop(pattern, None)
         if found is None or found[0] != self._catalog.topics_version:
             return None
         self._matches[pattern] = found  # At the end: it was used most recently.
-        return found[1]
+        if describe is None or describe.is_unlimited:
+            return found[1]
+        return frozenset(filter(describe.allows, found[1]))
 
-    def match(self, patterns: Iterable[str]) -> Steps[None]:
-        """Match patterns with all topics; raise InvalidRegularExpression for an invalid one."""
+    def match(self, patterns: Iterable[str], describe: Permission) -> Steps[None]:
+        """Match patterns with all topics, and ask which of these the sender may describe.
+
+        Raises InvalidRegularExpression for an invalid pattern.
+        """
+        yield from self._match(patterns)
+        for pattern in () if describe.is_unlimited else patterns:
+            for index, name in enumerate(self.known(pattern) or ()):
+                describe.allows(name)
+                if index & STEP_MASK == STEP_MASK:
+                    yield
+
+    def _match(self, patterns: Iterable[str]) -> Steps[None]:
         for pattern in patterns:
             if self.known(pattern) is None:
                 version = self._catalog.topics_version

@@ -38,7 +38,10 @@ def handle(
     _check_topics(context, request)
     with as_a_coordinator():
         pending = parts.modern_group_coordinator.heartbeat(
-            _decoded(context, request), parts.slices, context.connection_id
+            _decoded(context, request),
+            parts.slices,
+            context.connection_id,
+            describe=Permission(context.rights, required.DESCRIBE_TOPICS, is_audited=False),
         )
     return Later(_respond(pending))
 
