@@ -45,8 +45,11 @@ class Check:
 class Gate(Check):
     """A permission that a request needs as a whole."""
 
-    name_of: Callable[[Any], str] = _cluster
-    """Returns the name of the resource that a request is about."""
+    name_of: Callable[[Any], str | None] = _cluster
+    """Returns the name of the resource that a request is about.
+
+    None means that the request names none, which its handler refuses.
+    """
 
 
 def denied(
@@ -64,5 +67,5 @@ def check_gates(gates: Iterable[Gate], rights: Rights, request: Any) -> None:
     """Raise the AuthorizationException of the first gate that the principal may not pass."""
     for gate in gates:
         name = gate.name_of(request)
-        if not rights.may(gate.operation, gate.resource_type, name):
+        if name is not None and not rights.may(gate.operation, gate.resource_type, name):
             raise denied(gate.operation, gate.resource_type, name)

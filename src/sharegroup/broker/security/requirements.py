@@ -8,13 +8,14 @@ from sharegroup.broker.security.checks import Check, Gate
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 
 
-def _group_id(request: Any) -> str:
-    # A share request without a group id passes the gate to get the error for that.
-    return request.group_id or ""
+def _group_id(request: Any) -> str | None:
+    group_id: str | None = request.group_id
+    return group_id
 
 
-def _transactional_id(request: Any) -> str:
-    return request.transactional_id or ""
+def _transactional_id(request: Any) -> str | None:
+    transactional_id: str | None = request.transactional_id
+    return transactional_id
 
 
 def _gate_on_cluster(operation: AclOperation) -> Gate:
