@@ -181,6 +181,7 @@ JSON_KEYS = {
     ),
     "dlq purge": "topic partition deleted before_offset behind",
     "worker plan": "kind resource name setting now wanted why",
+    "worker plan --acls": "operation resource name pattern why",
     "worker check": "kind resource name setting now wanted why",
     "worker apply": "kind resource name setting now wanted why status",
     "worker quiet": "app pid phase",

@@ -16,6 +16,7 @@ from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 from sharegroup.worker.app import App
 from sharegroup.worker.infrastructure import Applied, Change, ChangeKind, apply, plan
+from sharegroup.worker.infrastructure.acls import RequiredAcl, required_acls
 from sharegroup.worker.transport.kafka import open_admin
 
 T = TypeVar("T")
@@ -24,6 +25,8 @@ SAME, FAILED, DRIFT = 0, 1, 2
 
 COLUMNS = ("kind", "resource", "name", "setting", "now", "wanted", "why")
 NOTHING = "There are no differences."
+ACL_COLUMNS = ("operation", "resource", "name", "pattern", "why")
+NO_ACLS = "The application has no handlers, so its workers need no ACLs."
 
 former_option = click.option(
     "--former-group",
@@ -61,8 +64,20 @@ class MisuseIsFailure(click.Command):
 @click.command("plan")
 @app_options
 @former_option
+@click.option(
+    "--acls",
+    is_flag=True,
+    help="Show the ACLs that the user of the workers needs instead; the cluster is not asked.",
+)
 @json_option
-def plan_(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) -> None:  # noqa: ARG001
+def plan_(
+    *,
+    app: App,
+    app_name: str,  # noqa: ARG001
+    former: tuple[str, ...],
+    acls: bool,
+    as_json: bool,
+) -> None:
     """Show what differs between the cluster and what APP's handlers need.
 
     A starting worker creates what is missing.  apply corrects drift, and apply --prune deletes
@@ -70,6 +85,10 @@ def plan_(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) ->
     with fewer replicas, or a smaller min.insync.replicas, than the cluster allows.  unknown is not
     visible to this user.
     """
+    if acls:
+        rows = [_acl_row(acl) for acl in required_acls(app.route_list)]
+        print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS), as_json=as_json)
+        return
     changes = _ask(app, lambda admin: plan(app, admin, former=former))
     print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
 
@@ -144,6 +163,16 @@ def _row(change: Change) -> dict[str, Any]:
         "now": change.now,
         "wanted": change.wanted,
         "why": change.why,
+    }
+
+
+def _acl_row(acl: RequiredAcl) -> dict[str, Any]:
+    return {
+        "operation": acl.operation.name,
+        "resource": acl.resource_type.name,
+        "name": acl.name,
+        "pattern": acl.pattern.name,
+        "why": acl.why,
     }
 
 

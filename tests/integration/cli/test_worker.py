@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,3 +65,15 @@ def test_a_broker_that_can_not_be_reached_is_one_line(
     assert end.value.code == 1
     [line] = capsys.readouterr().err.splitlines()
     assert "127.0.0.1:1" in line
+
+
+def test_acls_are_listed_without_a_broker(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(project, "orders.py", APP.format(group="billing"))
+    with pytest.raises(SystemExit) as end:
+        main("worker plan orders:app --acls --json --bootstrap 127.0.0.1:1".split())
+    assert end.value.code == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {" ".join(row) for row in rows} == {JSON_KEYS["worker plan --acls"]}
+    assert ["READ", "TOPIC", "billing.orders", "LITERAL"] in [[*row.values()][:4] for row in rows]
