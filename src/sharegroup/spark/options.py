@@ -305,14 +305,20 @@ def _parse(
     parsed: dict[str, Any] = {}
     said_by: dict[str, str] = {}
     properties: dict[str, str] = {}
-    for name, text in _lowered(given).items():
+    lowered = _lowered(given)
+    for name, text in lowered.items():
         if name in _SPARKS_OWN:
             continue
         if (option := known.get(name)) is not None:
-            if option.field in said_by:
-                raise InvalidConfig(f"option {name} sets the same value as {said_by[option.field]}")
+            value = _value(option, name, text)
+            if option.field in said_by and parsed[option.field] != value:
+                other = said_by[option.field]
+                raise InvalidConfig(
+                    f"option {name}={text!r} sets the same value as {other}={lowered[other]!r}; "
+                    f"expected one value: remove one of the options, for instance {name}"
+                )
             said_by[option.field] = name
-            parsed[option.field] = _value(option, name, text)
+            parsed[option.field] = value
         elif (hint := refused.get(name)) is not None:
             raise InvalidConfig(f"option {name} is not supported here: {hint}")
         elif name.startswith(_KAFKA):

@@ -72,6 +72,10 @@ def test_group_option_may_have_kafkas_name(name):
     assert stream_options({**BROKER, "subscribe": "t", name: "g"}).group == "g"
 
 
+def test_group_option_may_be_set_twice_with_one_value():
+    assert stream_options({**STREAM, "kafka.share.group.id": "billing"}).group == "billing"
+
+
 def test_batch_read_takes_offsets_as_words_or_json():
     batch = {**BROKER, "subscribe": "orders"}
     assert batch_options(batch).starting_offsets == EARLIEST
@@ -160,7 +164,11 @@ def test_kind_of_a_read_shows_by_its_group():
         ({"kafka.request.timeout": "1"}, "did you mean kafka.request.timeout.ms?"),
         ({"kafka.request.timeout.ms": "1s"}, "kafka.request.timeout.ms=1s: expected a whole num"),
         ({"kafka.bootstrap.servers": "a"}, "bootstrap server 'a': expected host:port"),
-        ({"kafka.group.id": "other"}, "option kafka.group.id sets the same value as share.group"),
+        (
+            {"kafka.share.group.id": "other"},
+            "option kafka.share.group.id='other' sets the same value as share.group='billing'; "
+            "expected one value: remove one",
+        ),
         (
             {"startingOffsets": "earliest"},
             "startingoffsets is not supported here: a share group ke",

@@ -168,9 +168,15 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
+def killed(process: psutil.Process) -> bool:
+    """Kill the process.  False if it ended by itself after it was found."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
 def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue  # It has ended by itself.
+        killed(process)

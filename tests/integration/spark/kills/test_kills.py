@@ -4,13 +4,16 @@ tests.integration.spark.kills` makes long ones."""
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.spark.kills.__main__ import running_broker
-from tests.integration.spark.kills.application import Victim
+from tests.integration.spark.kills.application import Victim, killed
 from tests.integration.spark.kills.sink import Delivered, Place, Sink, problems
 from tests.integration.spark.kills.trial import Trial, victims
 from tests.support.chosen_broker import KAFKA, chosen
@@ -34,6 +37,17 @@ def test_seed_determines_the_victims_and_each_kind_occurs_equally_often() -> Non
     assert victims(20, random.Random(7)) == victims(20, random.Random(7))
     assert Counter(victims(20, random.Random(7))) == dict.fromkeys(Victim, 4)
     assert len(set(victims(3, random.Random(7)))) == 3
+
+
+def test_process_that_ends_after_it_was_found_is_not_killed() -> None:
+    """A worker of Spark may end between two looks; the trial then looks for another one."""
+    with subprocess.Popen(("cat",), stdin=subprocess.PIPE) as process:
+        found = psutil.Process(process.pid)
+        process.communicate()
+        assert not killed(found)
+    with subprocess.Popen(("cat",), stdin=subprocess.PIPE) as process:
+        assert killed(psutil.Process(process.pid))
+        assert process.wait() == -signal.SIGKILL
 
 
 # The verdict itself: what finds nothing must be shown to be able to find something.

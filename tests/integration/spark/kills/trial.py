@@ -20,7 +20,7 @@ import psutil
 
 from sharegroup.client import AdminClient, SharePartitionOffset
 from sharegroup.errors import KafkaError
-from tests.integration.spark.kills.application import TASK_FAILED, Application, Victim
+from tests.integration.spark.kills.application import TASK_FAILED, Application, Victim, killed
 from tests.integration.spark.kills.load import PARTITIONS, Load
 from tests.integration.spark.kills.query import GROUP, QUERY_FAILED, TOPIC
 from tests.integration.spark.kills.sink import Sink, problems
@@ -151,16 +151,16 @@ class Trial:
             self._broker.kill()
             self._broker.start()
             return
-        found: list[psutil.Process] = []
+        family: list[psutil.Process] = []
 
-        def is_there() -> bool:
+        def is_killed() -> bool:
             process = self._application.find(victim, self._chance)
-            found.extend([process] if process is not None else [])
-            return bool(found)
+            if process is None:
+                return False
+            family[:] = self._application.family()
+            return killed(process)
 
-        self._wait(is_there, PROGRESS_SECONDS_MAX, f"there is no {victim}")
-        family = self._application.family()
-        found[-1].kill()
+        self._wait(is_killed, PROGRESS_SECONDS_MAX, f"there is no {victim} to kill")
         if victim in (Victim.DRIVER, Victim.JVM):
             self._application.wait_until_ended(family)
 
