@@ -1,4 +1,4 @@
-"""The batch reader for ``spark.read``: all records between two offsets, without a share group.
+"""The batch reader for ``spark.read``: records between two offsets or times, without a share group.
 
 A batch read uses plain fetches and acquires no records.  Spark plans it once for each DataFrame and
 never tells that the rows are processed, so acquired records could never be accepted.  To process
@@ -8,32 +8,30 @@ A batch read is for inspection: of dead letters, archived records, or history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sharegroup.client.fetch.offsets import offsets_of
 from sharegroup.client.loop_thread import LoopThread
-from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.errors import InvalidConfig, OffsetOutOfRange
+from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_read
-from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions, OffsetsOption
+from sharegroup.spark.batch_offsets import offset_bounds
+from sharegroup.spark.options import BatchOptions
 from sharegroup.spark.partition import NOT_DELIVERED
 from sharegroup.spark.plan import plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Known = Mapping[TopicPartition, int]
-
 
 class KafkaShareBatchReader(DataSourceReader):
-    """Reads all records between two offsets, for ``spark.read``."""
+    """Reads all records between two offsets or times, for ``spark.read``."""
 
     def __init__(self, options: BatchOptions) -> None:
         self._options = options
@@ -70,80 +68,31 @@ async def _runs(
     cluster = Cluster(config_from(ReadingConfig, options.client))
     try:
         topics = [await cluster.topic(name) for name in options.topics]
-        all_partitions = [
-            TopicPartition(topic.name, partition)
-            for topic in topics
-            for partition in range(len(topic.leaders))
-        ]
-        earliest = await offsets_of(cluster, all_partitions, EARLIEST)
-        latest = await offsets_of(cluster, all_partitions, LATEST)
+        partitions = [where for topic in topics for where in _partitions(topic, options)]
+        bounds = await offset_bounds(cluster, partitions, options)
     finally:
         cluster.close()
     ids = {topic.name: topic.topic_id for topic in topics}
-    starts = _offsets("startingOffsets", options.starting_offsets, earliest, latest)
-    ends = _offsets("endingOffsets", options.ending_offsets, earliest, latest)
     runs: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
-    for topic_partition in all_partitions:
-        topic_id = ids[TopicName(topic_partition.topic)]
+    for where, (first, end) in bounds.items():
+        topic_id = ids[TopicName(where.topic)]
         if topic_id is None:
-            raise InvalidConfig(
-                f"topic {topic_partition.topic!r}: this broker does not support topic ids"
-            )
-        first, end = starts[topic_partition], ends[topic_partition]
-        _check(
-            topic_partition,
-            first,
-            end,
-            earliest[topic_partition],
-            latest[topic_partition],
-            options.fail_on_data_loss,
-        )
-        first, end = max(first, earliest[topic_partition]), min(end, latest[topic_partition])
+            raise InvalidConfig(f"topic {where.topic!r}: this broker does not support topic ids")
         if first < end:
-            runs[TopicIdPartition(topic_id, topic_partition.partition)] = (
+            runs[TopicIdPartition(topic_id, where.partition)] = (
                 AcquiredRecords.of_range(first, end, NOT_DELIVERED),
             )
     names = {topic.topic_id: topic.name for topic in topics if topic.topic_id is not None}
     return names, runs
 
 
-def _offsets(option: str, wanted: OffsetsOption, earliest: Known, latest: Known) -> Known:
-    """Return the offset of every partition that an option specifies."""
-    if isinstance(wanted, int):
-        return earliest if wanted == EARLIEST else latest
-    named = {
-        TopicPartition(topic, partition): offset
-        for topic, partitions in wanted.items()
-        for partition, offset in partitions.items()
-    }
-    if set(named) != set(earliest):
-        missing = ", ".join(
-            sorted(f"{mismatch[0]}-{mismatch[1]}" for mismatch in set(earliest) - set(named))
-        )
-        unknown = ", ".join(
-            sorted(f"{mismatch[0]}-{mismatch[1]}" for mismatch in set(named) - set(earliest))
-        )
+def _partitions(topic: Topic, options: BatchOptions) -> list[TopicPartition]:
+    """Return the partitions of a topic to read; InvalidConfig if the topic does not have one."""
+    count = len(topic.leaders)
+    wanted = options.assigned.get(topic.name, range(count))
+    if max(wanted) >= count:
         raise InvalidConfig(
-            f"option {option} has to name all partitions of the topics and no others; "
-            f"missing: {missing or 'none'}; unknown: {unknown or 'none'}"
+            f"option assign: topic {topic.name!r} has no partition {max(wanted)}; expected 0 to "
+            f"{count - 1}"
         )
-    special = {EARLIEST: earliest, LATEST: latest}
-    return {
-        topic_partition: special[offset][topic_partition] if offset in special else offset
-        for topic_partition, offset in named.items()
-    }
-
-
-def _check(
-    where: TopicPartition, first: int, end: int, earliest: int, latest: int, fail: bool
-) -> None:
-    text = f"topic {where.topic!r} partition {where.partition}"
-    if first > end:
-        raise InvalidConfig(
-            f"{text}: startingOffsets is {first}, which is after endingOffsets, {end}"
-        )
-    if fail and (first < earliest or end > latest):
-        raise OffsetOutOfRange(
-            f"{text}: offsets {first} to {end} were requested, but the log holds {earliest} to "
-            f"{latest}; to read only the available records, set the option failOnDataLoss=false"
-        )
+    return [TopicPartition(topic.name, partition) for partition in wanted]

@@ -24,11 +24,23 @@ from sharegroup.errors import InvalidConfig
 EARLIEST = -2
 LATEST = -1
 """EARLIEST and LATEST have the values of Spark's Kafka source in JSON offsets."""
+TIME_MAX = 2**63 - 1
 KEPT_BYTES_MAX = 1024 * 1024 * 1024
 """Default of ``keptBytesMax``, the maximum size of the kept records of a batch."""
 
-OffsetsOption = int | Mapping[str, Mapping[int, int]]
+PerPartition = Mapping[str, Mapping[int, int]]
+"""A number for each partition, by topic and partition."""
+
+OffsetsOption = int | PerPartition
 """EARLIEST or LATEST for all partitions, or an offset (or one of these) for each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Offsets by time: the first record of each partition with this timestamp or a later one."""
+
+    milliseconds: int | PerPartition
+    """Milliseconds since 1970, for all partitions or for each one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +74,13 @@ class SourceOptions(ReadOptions):
 class BatchOptions(ReadOptions):
     """The options of a batch read: plain offsets, no share group."""
 
-    starting_offsets: OffsetsOption = EARLIEST
-    ending_offsets: OffsetsOption = LATEST
+    starting: OffsetsOption | Times = EARLIEST
+    ending: OffsetsOption | Times = LATEST
+    late_start_is_latest: bool = False
+    """Whether a partition whose records are all older than its starting time has no rows.  Without
+    it this is an error."""
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The partitions to read by topic; all partitions of a topic that is not named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +144,67 @@ def _offsets(text: str) -> OffsetsOption:
         case "latest":
             return LATEST
     try:
-        return {
-            topic: {int(partition): int(offset) for partition, offset in partitions.items()}
-            for topic, partitions in json.loads(text).items()
-        }
-    except (ValueError, TypeError, AttributeError):
+        return _per_partition(text)
+    except ValueError:
         raise ValueError(
             'expected earliest, latest or JSON like {"orders": {"0": 23, "1": -2}}'
         ) from None
+
+
+def _per_partition(text: str) -> PerPartition:
+    """Parse a number for each partition. ValueError if the JSON has another form."""
+    try:
+        return {
+            topic: {int(partition): int(number) for partition, number in partitions.items()}
+            for topic, partitions in json.loads(text).items()
+        }
+    except (TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
+    """Parse JSON as in ``{"orders": [0, 2]}``."""
+    try:
+        assigned = {
+            topic: tuple(sorted({int(partition) for partition in partitions}))
+            for topic, partitions in json.loads(text).items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        assigned = {}
+    if not assigned or not all(partitions[:1] >= (0,) for partitions in assigned.values()):
+        raise ValueError('expected partitions by topic, as {"orders": [0, 2]}')
+    return assigned
+
+
+def _time(text: str) -> Times:
+    if not text.strip().isdecimal():
+        raise ValueError("expected milliseconds since 1970, as 1767225600000")
+    return _checked_times(Times(int(text)), [int(text)])
+
+
+def _times(text: str) -> Times:
+    expected = 'expected milliseconds since 1970 as {"orders": {"0": 1767225600000}}'
+    try:
+        times = _per_partition(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    all_times = [time for partitions in times.values() for time in partitions.values()]
+    if min(all_times, default=0) < 0:
+        raise ValueError(f"{expected}; found {min(all_times)}")
+    return _checked_times(Times(times), all_times)
+
+
+def _checked_times(times: Times, all_times: Iterable[int]) -> Times:
+    latest = max(all_times, default=0)
+    if latest > TIME_MAX:
+        raise ValueError(f"expected milliseconds since 1970, up to {TIME_MAX}; found {latest}")
+    return times
+
+
+def _late_start(text: str) -> bool:
+    if text.strip().lower() not in ("error", "latest"):
+        raise ValueError("expected error or latest")
+    return text.strip().lower() == "latest"
 
 
 def _starting(text: str) -> OffsetsOption:
@@ -201,12 +271,39 @@ STREAM = (
 BATCH = (
     *_READ,
     Option(
-        *("startingOffsets", "starting_offsets", _starting, "`earliest`"),
+        *("assign", "assigned", _assigned, "not set"),
+        'partitions to read, instead of `subscribe`: JSON as `{"orders": [0, 2]}`',
+    ),
+    Option(
+        *("startingOffsets", "starting", _starting, "`earliest`"),
         'first offsets: `earliest`, or JSON as `{"orders": {"0": 23, "1": -2}}`',
     ),
     Option(
-        *("endingOffsets", "ending_offsets", _ending, "`latest`"),
+        *("startingTimestamp", "starting", _time, "not set"),
+        "starts at the first record of each partition with this time (milliseconds since 1970) or "
+        "a later one",
+    ),
+    Option(
+        *("startingOffsetsByTimestamp", "starting", _times, "not set"),
+        'the same by partition: JSON as `{"orders": {"0": 1767225600000}}`',
+    ),
+    Option(
+        *("startingOffsetsByTimestampStrategy", "late_start_is_latest", _late_start, "`error`"),
+        "if all records of a partition are older than its starting time: `error`, or `latest` for "
+        "no rows of this partition",
+    ),
+    Option(
+        *("endingOffsets", "ending", _ending, "`latest`"),
         "end offsets, which are not read: `latest`, or JSON",
+    ),
+    Option(
+        *("endingTimestamp", "ending", _time, "not set"),
+        "ends before the first record of each partition with this time or a later one, or at the "
+        "latest offset if there is none",
+    ),
+    Option(
+        *("endingOffsetsByTimestamp", "ending", _times, "not set"),
+        "the same by partition: JSON",
     ),
 )
 SINK = (
@@ -226,17 +323,10 @@ _NO_START = (
     "the group config share.auto.offset.reset says where a new one starts"
 )
 _NO_PATTERN = "share groups subscribe to topics by name: use subscribe"
-_NO_TIMES = "offsets by time are not supported: use startingOffsets and endingOffsets"
 _RAW = "keys and values are columns of bytes; cast them in the query"
 _REFUSED_ANYWHERE = {
     "subscribepattern": _NO_PATTERN,
-    "assign": _NO_PATTERN,
     "groupidprefix": "the group's name is share.group",
-    "startingtimestamp": _NO_TIMES,
-    "startingoffsetsbytimestamp": _NO_TIMES,
-    "startingoffsetsbytimestampstrategy": _NO_TIMES,
-    "endingtimestamp": _NO_TIMES,
-    "endingoffsetsbytimestamp": _NO_TIMES,
     "minoffsetspertrigger": "a batch starts as soon as there are records: lengthen the trigger",
     "maxtriggerdelay": "a batch starts as soon as there are records: lengthen the trigger",
     "path": "topics are named by subscribe, or topic in a write; load and save take no path",
@@ -248,9 +338,11 @@ _REFUSED_ANYWHERE = {
     "kafka.key.serializer": _RAW,
     "kafka.value.serializer": _RAW,
 }
-_REFUSED_IN_STREAM = {
-    "startingoffsets": _NO_START,
-    "endingoffsets": "a streaming read has no end; use spark.read, or the trigger availableNow",
+_NO_END = "a streaming read has no end; use spark.read, or the trigger availableNow"
+_REFUSED_IN_STREAM = {"assign": _NO_PATTERN} | {
+    option.name.lower(): _NO_START if option.name.startswith("starting") else _NO_END
+    for option in BATCH
+    if option.name.startswith(("starting", "ending"))
 }
 _REFUSED_IN_BATCH = {
     name.lower(): "a batch read acquires nothing: use readStream with the trigger availableNow"
@@ -276,6 +368,13 @@ def stream_options(given: Mapping[str, str]) -> SourceOptions:
 def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """Return the options of ``spark.read``. InvalidConfig if one is wrong or missing."""
     parsed = _parse(given, BATCH, _REFUSED_ANYWHERE | _REFUSED_IN_BATCH, ClientConfig)
+    if "assigned" in parsed:
+        if "topics" in parsed:
+            raise InvalidConfig(
+                "the options subscribe and assign are both set; expected one of them: remove "
+                "subscribe to read only the partitions of assign"
+            )
+        parsed["topics"] = tuple(parsed["assigned"])
     _require(parsed, "topics", "subscribe")
     return BatchOptions(**parsed)
 

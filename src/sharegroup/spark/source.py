@@ -5,7 +5,7 @@ is written.  So the constructor only stores the options.  They are checked, and 
 reader or writer is imported, when Spark asks for it.
 
     spark.readStream.format("kafka-share")        a member of a share group
-    spark.read.format("kafka-share")              plain records between two offsets
+    spark.read.format("kafka-share")              plain records between two offsets or times
     df.write, df.writeStream                      records through the producer
 
 Spark finds an installed sharegroup by name, see the package ``pyspark_sharegroup``.  Otherwise call

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from pyspark.errors import PySparkException
 
+from sharegroup.client import Producer
 from tests.integration.spark.conftest import create_topic, produce
+
+TIMES = {0: (1000, 2000, 5000, 3000, 6000), 1: (1000, 1500)}
+"""Timestamps of the records of each partition; a producer's clock may go back."""
+
+
+@pytest.fixture
+def dated_topic(bootstrap, topic):
+    """A topic with the records of `TIMES`."""
+
+    async def send() -> None:
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            for partition, times in TIMES.items():
+                for time in times:
+                    await producer.send(topic, b"x", partition=partition, timestamp_ms=time)
+
+    asyncio.run(send())
+    return topic
+
+
+def places(frame):
+    return sorted((row["partition"], row["offset"]) for row in frame.collect())
 
 
 def read(spark, bootstrap, topic, **options):
@@ -60,6 +83,69 @@ def test_starting_and_ending_offsets_limit_the_records_read(spark, bootstrap, to
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingTimestamp": "1500"}, [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]),
+        ({"endingTimestamp": "2000"}, [(0, 0), (1, 0), (1, 1)]),
+        ({"startingTimestamp": "1001", "endingTimestamp": "5000"}, [(0, 1), (1, 1)]),
+        ({"startingTimestamp": "1001", "endingTimestamp": "1500"}, []),
+        (
+            {"startingTimestamp": "5500", "startingOffsetsByTimestampStrategy": "latest"},
+            [(0, 4)],
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"%s": {"0": 5000, "1": 0}}',
+                "endingOffsetsByTimestamp": '{"%s": {"0": 6000, "1": 1500}}',
+            },
+            [(0, 2), (0, 3), (1, 0)],
+        ),
+        (
+            {"startingTimestamp": "1500", "endingOffsets": '{"%s": {"0": 3, "1": -1}}'},
+            [(0, 1), (0, 2), (1, 1)],
+        ),
+    ],
+)
+def test_times_limit_the_records_read(spark, bootstrap, dated_topic, options, expected):
+    filled = {name: text.replace("%s", dated_topic) for name, text in options.items()}
+    assert places(read(spark, bootstrap, dated_topic, **filled)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingTimestamp": "5500"}, "%s-1 are older than the starting time; expected a rec"),
+        (
+            {"startingTimestamp": "1500", "endingTimestamp": "1000"},
+            "partition 0: the start of the read is offset 1, which is after its end, offset 0",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"%s": {"0": 1, "7": 1}}'},
+            "startingOffsetsByTimestamp has to name all partitions to read and no others; missing",
+        ),
+    ],
+)
+def test_times_that_fit_no_records_are_errors(spark, bootstrap, dated_topic, options, message):
+    filled = {name: text.replace("%s", dated_topic) for name, text in options.items()}
+    with pytest.raises(PySparkException) as caught:
+        read(spark, bootstrap, dated_topic, **filled).collect()
+    assert message.replace("%s", dated_topic) in str(caught.value)
+
+
+def test_assign_selects_partitions(spark, bootstrap, dated_topic):
+    def assigned(partitions, **options):
+        frame = spark.read.format("kafka-share").options(**options)
+        frame = frame.option("kafka.bootstrap.servers", bootstrap)
+        return frame.option("assign", json.dumps({dated_topic: partitions})).load()
+
+    assert places(assigned([1])) == [(1, 0), (1, 1)]
+    ending = json.dumps({dated_topic: {"0": 1}})
+    assert places(assigned([0], endingOffsets=ending)) == [(0, 0)]
+    with pytest.raises(PySparkException, match="has no partition 2; expected 0 to 1"):
+        assigned([0, 2]).collect()
+
+
 def test_many_tasks_read_one_partition(spark, bootstrap):
     topic = create_topic(bootstrap, partitions=1)
     produce(bootstrap, topic, *(b"x" for _ in range(50)), partition=0)
@@ -74,7 +160,7 @@ def test_many_tasks_read_one_partition(spark, bootstrap):
         ({"share.group": "g"}, "share.group is not supported here: a batch read acquires nothing"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
         ({"startingOffsets": '{"%s": {"0": 1}}'}, "has to name all partitions"),
-        ({"startingOffsets": '{"%s": {"0": 9, "1": 0}}'}, "is 9, which is after endingOffsets, 0"),
+        ({"startingOffsets": '{"%s": {"0": 9, "1": 0}}'}, "is offset 9, which is after its end"),
     ],
 )
 def test_wrong_option_is_named(spark, bootstrap, topic, options, message):

@@ -13,6 +13,7 @@ from sharegroup.spark.options import (
     BatchOptions,
     SinkOptions,
     SourceOptions,
+    Times,
     batch_options,
     read_options,
     sink_options,
@@ -78,12 +79,36 @@ def test_group_option_may_be_set_twice_with_one_value():
 
 def test_batch_read_takes_offsets_as_words_or_json():
     batch = {**BROKER, "subscribe": "orders"}
-    assert batch_options(batch).starting_offsets == EARLIEST
-    assert batch_options(batch).ending_offsets == LATEST
+    assert batch_options(batch).starting == EARLIEST
+    assert batch_options(batch).ending == LATEST
     found = batch_options(
         {**batch, "startingOffsets": '{"orders": {"0": 23, "1": -2}}', "endingOffsets": "LATEST"}
     )
-    assert found.starting_offsets == {"orders": {0: 23, 1: -2}}
+    assert found.starting == {"orders": {0: 23, 1: -2}}
+
+
+def test_batch_read_takes_the_partitions_of_assign():
+    found = batch_options({**BROKER, "assign": '{"orders": [2, 0, 2], "returns": [1]}'})
+    assert found.topics == ("orders", "returns")
+    assert found.assigned == {"orders": (0, 2), "returns": (1,)}
+
+
+def test_batch_read_takes_times_for_all_partitions_or_for_each_one():
+    batch = {**BROKER, "subscribe": "orders"}
+    found = batch_options({**batch, "startingTimestamp": " 1000", "endingTimestamp": "2000"})
+    assert (found.starting, found.ending) == (Times(1000), Times(2000))
+    assert not found.late_start_is_latest
+    found = batch_options(
+        {
+            **batch,
+            "startingOffsetsByTimestamp": '{"orders": {"0": 1000, "1": 0}}',
+            "startingOffsetsByTimestampStrategy": "Latest",
+            "endingOffsetsByTimestamp": '{"orders": {"0": 1, "1": 2}}',
+        }
+    )
+    assert found.starting == Times({"orders": {0: 1000, 1: 0}})
+    assert found.ending == Times({"orders": {0: 1, 1: 2}})
+    assert found.late_start_is_latest
 
 
 def test_write_takes_producer_options():
@@ -166,13 +191,14 @@ def test_kind_of_a_read_shows_by_its_group():
         ({"kafka.bootstrap.servers": "a"}, "bootstrap server 'a': expected host:port"),
         (
             {"kafka.share.group.id": "other"},
-            "option kafka.share.group.id='other' sets the same value as share.group='billing'; "
-            "expected one value: remove one",
+            "option kafka.share.group.id='other' sets the same value as share.group='billing'; exp",
         ),
         (
             {"startingOffsets": "earliest"},
             "startingoffsets is not supported here: a share group ke",
         ),
+        ({"startingTimestamp": "1"}, "startingtimestamp is not supported here: a share group ke"),
+        ({"endingOffsetsByTimestamp": "{}"}, "a streaming read has no end; use spark.read"),
         ({"subscribePattern": "a.*"}, "subscribepattern is not supported here: share groups subsc"),
         (
             {"assign": "{}"},
@@ -204,6 +230,19 @@ def test_missing_option_is_named(missing):
         ({"share.group": "g"}, "a batch read acquires nothing: use readStream with the trigger"),
         ({"startingOffsets": "latest"}, "expected earliest"),
         ({"endingOffsets": "earliest"}, "expected latest"),
+        ({"assign": '{"orders": [0]}'}, "subscribe and assign are both set; expected one of them"),
+        ({"assign": '{"orders": []}'}, 'expected partitions by topic, as {"orders": [0, 2]}'),
+        ({"assign": '{"orders": [-1]}'}, "expected partitions by topic"),
+        ({"assign": "orders"}, "expected partitions by topic"),
+        ({"startingTimestamp": "2026-01-01"}, "expected milliseconds since 1970, as 17672256000"),
+        ({"endingTimestamp": str(2**63)}, "up to 9223372036854775807; found 9223372036854775808"),
+        ({"startingOffsetsByTimestamp": "1000"}, 'expected milliseconds since 1970 as {"orders"'),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "; found -1"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "expected error or latest"),
+        (
+            {"startingTimestamp": "1", "startingOffsets": "earliest"},
+            "option startingoffsets='earliest' sets the same value as startingtimestamp='1'",
+        ),
         ({"startingOffsets": "[1]"}, 'expected earliest, latest or JSON like {"orders"'),
     ],
 )
