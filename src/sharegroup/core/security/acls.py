@@ -1,0 +1,282 @@
+"""Access control lists (ACLs), indexed by resource so that a decision does not scan them.
+
+An ACL allows or denies one operation on a resource pattern to one principal from one host.  A
+literal pattern matches the resource of its name, or every resource if its name is ``*``.  A
+prefixed pattern matches every resource whose name begins with its name.
+
+    resource type -> pattern -> principal -> host -> two bit fields: allowed and denied operations
+
+The patterns of a resource are found with one look-up for its name, one for ``*``, and one for each
+length that a prefixed pattern of the type has.  So the cost depends neither on the number of ACLs
+of other resources nor on that of other principals.  A bit is the number of an operation in Kafka's
+``AclOperation``.
+
+`StandardRules` (`sharegroup.core.security.standard_rules`) decides with what is found here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+
+from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+
+WILDCARD = "*"
+"""The name, or host, that matches all; as a principal it is `WILDCARD_PRINCIPAL`."""
+
+WILDCARD_PRINCIPAL = "User:*"
+
+Network = IPv4Network | IPv6Network
+
+
+class Pattern(NamedTuple):
+    """A resource pattern."""
+
+    resource_type: AclResourceType
+    pattern_type: AclPatternType
+    name: str
+
+
+class Acl(NamedTuple):
+    """An access control list entry."""
+
+    resource_type: AclResourceType
+    pattern_type: AclPatternType
+    name: str
+    principal: str
+    """The principal as text, for example ``User:alice``; ``User:*`` matches all."""
+    host: str
+    """An address, a network such as ``10.0.0.0/8``, or ``*``."""
+    operation: AclOperation
+    permission: AclPermission
+
+    @property
+    def pattern(self) -> Pattern:
+        """The resources that the ACL applies to."""
+        return Pattern(self.resource_type, self.pattern_type, self.name)
+
+
+class Granted(NamedTuple):
+    """The operations that the ACLs of a pattern name, as bits, without those that they imply."""
+
+    allowed: int
+    denied: int
+
+
+NOTHING = Granted(0, 0)
+
+
+class PatternAcls:
+    """The ACLs of one resource pattern, by principal and host."""
+
+    __slots__ = ("_networks", "_operations")
+
+    def __init__(self) -> None:
+        self._operations: dict[str, dict[str, Granted]] = {}
+        self._networks: dict[str, dict[str, Network]] = {}
+        """The hosts of a principal that are compared as addresses: networks, and all of IPv6."""
+
+    def __bool__(self) -> bool:
+        return bool(self._operations)
+
+    def __contains__(self, acl: Acl) -> bool:
+        allowed, denied = self._operations.get(acl.principal, {}).get(acl.host, NOTHING)
+        return bool(
+            (allowed if acl.permission == AclPermission.ALLOW else denied) >> acl.operation & 1
+        )
+
+    def add(self, acl: Acl) -> None:
+        """Add an ACL of this pattern."""
+        hosts = self._operations.setdefault(acl.principal, {})
+        allowed, denied = hosts.get(acl.host, NOTHING)
+        bit = 1 << acl.operation
+        if acl.permission == AclPermission.ALLOW:
+            hosts[acl.host] = Granted(allowed | bit, denied)
+        else:
+            hosts[acl.host] = Granted(allowed, denied | bit)
+        network = network_of(acl.host)
+        if network is not None:
+            self._networks.setdefault(acl.principal, {})[acl.host] = network
+
+    def remove(self, acl: Acl) -> None:
+        """Remove an ACL of this pattern."""
+        hosts = self._operations[acl.principal]
+        allowed, denied = hosts[acl.host]
+        bit = 1 << acl.operation
+        if acl.permission == AclPermission.ALLOW:
+            left = Granted(allowed & ~bit, denied)
+        else:
+            left = Granted(allowed, denied & ~bit)
+        if left != NOTHING:
+            hosts[acl.host] = left
+            return
+        del hosts[acl.host]
+        if not hosts:
+            del self._operations[acl.principal]
+        networks = self._networks.get(acl.principal)
+        if networks is not None and acl.host in networks:
+            del networks[acl.host]
+            if not networks:
+                del self._networks[acl.principal]
+
+    def granted(self, principal: str, host: str) -> Granted:
+        """Return the operations that are allowed and denied to a principal from a host."""
+        allowed = denied = 0
+        for name in (principal, WILDCARD_PRINCIPAL):
+            hosts = self._operations.get(name)
+            if hosts is None:
+                continue
+            matching = {host, WILDCARD}
+            networks = self._networks.get(name)
+            if networks is not None:
+                matching.update(_networks_with(networks, host))
+            for matching_host in matching:
+                more_allowed, more_denied = hosts.get(matching_host, NOTHING)
+                allowed |= more_allowed
+                denied |= more_denied
+        return Granted(allowed, denied)
+
+    def entries(self, pattern: Pattern) -> Iterator[Acl]:
+        """Yield the ACLs; ``pattern`` is theirs."""
+        for principal, hosts in self._operations.items():
+            for host, (allowed, denied) in hosts.items():
+                for operation in AclOperation:
+                    if allowed >> operation & 1:
+                        yield Acl(*pattern, principal, host, operation, AclPermission.ALLOW)
+                    if denied >> operation & 1:
+                        yield Acl(*pattern, principal, host, operation, AclPermission.DENY)
+
+
+class Acls:
+    """All ACLs of a cluster."""
+
+    __slots__ = ("_count", "_patterns", "_prefix_counts", "_prefix_lengths")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._patterns: dict[AclResourceType, dict[tuple[AclPatternType, str], PatternAcls]] = {}
+        self._prefix_counts: dict[AclResourceType, Counter[int]] = {}
+        self._prefix_lengths: dict[AclResourceType, list[int]] = {}
+        """The lengths of the names of prefixed patterns, ascending."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, acl: Acl) -> bool:
+        found = self.of_pattern(acl.pattern)
+        return found is not None and acl in found
+
+    def add(self, acl: Acl) -> None:
+        """Add an ACL; nothing changes if it is there already."""
+        patterns = self._patterns.setdefault(acl.resource_type, {})
+        key = acl.pattern_type, acl.name
+        found = patterns.get(key)
+        if found is None:
+            found = patterns[key] = PatternAcls()
+            if acl.pattern_type == AclPatternType.PREFIXED:
+                self._count_prefix(acl.resource_type, len(acl.name))
+        if acl not in found:
+            found.add(acl)
+            self._count += 1
+
+    def remove(self, acl: Acl) -> None:
+        """Remove an ACL; nothing changes if it is not there."""
+        found = self.of_pattern(acl.pattern)
+        if found is None or acl not in found:
+            return
+        found.remove(acl)
+        self._count -= 1
+        if not found:
+            del self._patterns[acl.resource_type][acl.pattern_type, acl.name]
+            if acl.pattern_type == AclPatternType.PREFIXED:
+                self._discount_prefix(acl.resource_type, len(acl.name))
+
+    def of_pattern(self, pattern: Pattern) -> PatternAcls | None:
+        """Return the ACLs of a pattern, or None if it has none."""
+        resource_type, pattern_type, name = pattern
+        return self._patterns.get(resource_type, {}).get((pattern_type, name))
+
+    def patterns(self, resource_type: AclResourceType) -> list[Pattern]:
+        """Return the patterns of a resource type, or of all types for ``ANY``."""
+        types = list(self._patterns) if resource_type == AclResourceType.ANY else [resource_type]
+        return [
+            Pattern(type_, *key) for type_ in types for key in list(self._patterns.get(type_, ()))
+        ]
+
+    def patterns_matching(self, resource_type: AclResourceType, name: str) -> Iterator[Pattern]:
+        """Yield the patterns that match a resource."""
+        patterns = self._patterns.get(resource_type)
+        if not patterns:
+            return
+        literal, prefixed = AclPatternType.LITERAL, AclPatternType.PREFIXED
+        if (literal, name) in patterns:
+            yield Pattern(resource_type, literal, name)
+        if name != WILDCARD and (literal, WILDCARD) in patterns:
+            yield Pattern(resource_type, literal, WILDCARD)
+        lengths = self._prefix_lengths.get(resource_type, [])
+        for length in lengths[: bisect_right(lengths, len(name))]:
+            if (prefixed, name[:length]) in patterns:
+                yield Pattern(resource_type, prefixed, name[:length])
+
+    def granted(
+        self, principal: str, host: str, resource_type: AclResourceType, name: str
+    ) -> Granted | None:
+        """Return the operations on a resource that ACLs allow and deny to a principal from a host.
+
+        None means that no ACL, of whatever principal, applies to the resource.
+        """
+        allowed = denied = 0
+        has_acls = False
+        for pattern in self.patterns_matching(resource_type, name):
+            found = self.of_pattern(pattern)
+            assert found is not None
+            more_allowed, more_denied = found.granted(principal, host)
+            has_acls = True
+            allowed |= more_allowed
+            denied |= more_denied
+        return Granted(allowed, denied) if has_acls else None
+
+    def entries(self) -> Iterator[Acl]:
+        """Yield all ACLs."""
+        for resource_type, patterns in self._patterns.items():
+            for key, found in patterns.items():
+                yield from found.entries(Pattern(resource_type, *key))
+
+    def _count_prefix(self, resource_type: AclResourceType, length: int) -> None:
+        counts = self._prefix_counts.setdefault(resource_type, Counter())
+        if not counts[length]:
+            insort(self._prefix_lengths.setdefault(resource_type, []), length)
+        counts[length] += 1
+
+    def _discount_prefix(self, resource_type: AclResourceType, length: int) -> None:
+        counts = self._prefix_counts[resource_type]
+        counts[length] -= 1
+        if not counts[length]:
+            del counts[length]
+            self._prefix_lengths[resource_type].remove(length)
+
+
+def network_of(host: str) -> Network | None:
+    """Return the network that a host pattern is compared as, or None if it is compared as text.
+
+    An IPv6 address has several spellings, so it is compared as the network of one address.  Bits
+    behind the prefix of a network are ignored, as Kafka does.
+    """
+    if "/" not in host and ":" not in host:
+        return None
+    try:
+        return ip_network(host, strict=False)
+    except ValueError:
+        return None
+
+
+def _networks_with(networks: dict[str, Network], host: str) -> list[str]:
+    """Return the host patterns whose network contains the address ``host``."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return []
+    return [text for text, network in networks.items() if address in network]
