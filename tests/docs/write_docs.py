@@ -31,6 +31,7 @@ from sharegroup.broker.configuration.kafka_keys import kafka_keys
 from sharegroup.broker.configuration.limit import Limit
 from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.metrics.access_families import ACCESS
 from sharegroup.broker.metrics.families import (
     CLIENTS,
     COORDINATORS,
@@ -457,6 +458,7 @@ def metrics() -> Iterator[str]:
         ("Transactions", TRANSACTIONS),
         ("The process", PROCESS),
         ("Clients", CLIENTS),
+        ("Access control", ACCESS),
     ):
         yield f"## {title}\n"
         yield "| metric | kind | unit | labels | what | Kafka's |"

@@ -109,16 +109,24 @@ class Broker:
         return cls(running, clock)
 
     async def ask(
-        self, message: Any, connection_id: int = 1, *, client_id: str = "in-process"
+        self,
+        message: Any,
+        connection_id: int = 1,
+        *,
+        client_id: str = "in-process",
+        peer: Peer | None = None,
     ) -> Any:
-        """The decoded answer to a request."""
+        """The decoded answer to a request; without ``peer`` that of an anonymous peer."""
+        if peer is None:
+            peer = Peer("127.0.0.1")
+            peer.rights = self.running.parts.rights_of(peer)
         request = b"".join(encode_request(1, client_id, message))[4:]
         reply = dispatch(
             self.running.parts,
             handler_of,
             memoryview(request),
             connection_id=connection_id,
-            peer=Peer("127.0.0.1"),
+            peer=peer,
         )
         self.clock.advance(0)  # A fetch that may wait for 0 ms is due now.
         chunks = await reply if isinstance(reply, asyncio.Future) else reply

@@ -28,6 +28,7 @@ from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
 from sharegroup.broker.cluster.features import FinalizedFeatures
 from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.configuration.authorizer_settings import parse_authorizer
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.configuration.listeners import parse_listeners
@@ -41,6 +42,8 @@ from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.listening import bracketed, listen
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.security.audit import AuditLog
+from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.security.handshakes import Handshakes
 from sharegroup.broker.security.rights import UNLIMITED
 from sharegroup.broker.security.tls_listeners import TlsListeners
@@ -242,6 +245,10 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     pruned = directory.checkpoint if directory.durability is Durability.OS else None
     share = _build_share(config, clock, topics, waiting, settings, features, pruned)
     groups = _build_groups(config, clock, topics, settings, features, share)
+    audit = AuditLog(clock)
+    authorizer = None
+    if (settings_of_authorizer := parse_authorizer(started.server)) is not None:
+        authorizer = Authorizer(settings_of_authorizer, topics.catalog.acls, audit)
     topics.on_visible(waiting.wake)
     waiting.on_wake(share.sessions.happened)
     parts = Parts(
@@ -266,7 +273,9 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         unserved=UnservedFeatures(clock),
         transactions=groups.transactions,
         client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics.all),
-        rights_of=lambda _: UNLIMITED,
+        rights_of=(lambda _: UNLIMITED) if authorizer is None else authorizer.rights_of,
+        audit=audit,
+        authorizer=authorizer,
     )
     share.share_partitions.batch_checks.jobs = parts.record_jobs
     share.dead_letters.jobs = parts.record_jobs
@@ -398,6 +407,7 @@ def _jobs(parts: Parts, directory: LogDirectory, tls: TlsListeners) -> dict[str,
         "state_pruning": parts.state_pruning.run,
         "transactional_ids": parts.transactions.keep_forgetting,
         "producer_expiry": lambda: _forget_producers(parts),
+        "audit": parts.audit.run,
         "preparing": lambda: prepare_for_share_groups(parts.clock, handler_of),
     }
 

@@ -37,6 +37,7 @@ from sharegroup.broker.holds import RequestOrigin, note_hold
 from sharegroup.broker.late_requests import Decoding
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_counters import HOLD_SECONDS, ApiCounters
+from sharegroup.broker.security.audit import ADMINISTRATIVE
 from sharegroup.broker.security.checks import check_gates
 from sharegroup.broker.security.peer import Peer
 from sharegroup.errors import (
@@ -154,8 +155,9 @@ def _take(
         raise CloseConnection(
             f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}"
         )
+    name, number = client_id or "", request_number
     context = RequestContext(
-        connection_id, peer, client_id or "", version, correlation_id, answers, request_number
+        connection_id, peer, name, version, correlation_id, answers, number, api_key
     )
     handler, cls = handler_of(api_key), request_class(api_key, version)
     frame_bytes, elements_max = len(frame), ELEMENTS_MAX
@@ -217,9 +219,7 @@ def _large(
         return call, None
     result: HandlerResult[Any]
     try:
-        parts.features.check_served(header.api_key)
-        if handler.gates and not context.rights.is_unlimited:
-            check_gates(handler.gates, context.rights, request)
+        _admit(call)
         result = yield from handler.handle_wide(parts, context, request)
     except KafkaError as error:
         result = _refuse(call, error)
@@ -296,9 +296,7 @@ def _answer(call: _DecodedRequest) -> Reply | asyncio.Future[Reply]:
             return _pending(call, _unexpected(call, error, InvalidRequest))
     result: HandlerResult[Any]
     try:
-        call.parts.features.check_served(api_key)
-        if handler.gates and not (rights := call.context.rights).is_unlimited:
-            check_gates(handler.gates, rights, call.request)
+        _admit(call)
         result = handler.handle(call.parts, call.context, call.request)
     except KafkaError as error:
         return _refused(call, error)
@@ -312,6 +310,16 @@ def _answer(call: _DecodedRequest) -> Reply | asyncio.Future[Reply]:
     if type(result) is Later:
         return _pending(call, result.response)
     return _encode(call, result)
+
+
+def _admit(call: _DecodedRequest) -> None:
+    """Raise the error of a request that may not be handled; log an administrative request."""
+    parts, api_key, gates = call.parts, call.header.api_key, call.handler.gates
+    parts.features.check_served(api_key)
+    if gates and not (rights := call.context.rights).is_unlimited:
+        check_gates(gates, rights, call.request)
+    if api_key in ADMINISTRATIVE:
+        parts.audit.administered(call.context.peer, api_key, call.request)
 
 
 def _in_slices(

@@ -60,11 +60,12 @@ class RequestContext(NamedTuple):
     """The account that says how large the answer may be, for handlers that read records."""
     request_number: int
     """The number of the request in ``answers``."""
+    api_key: int
 
     @property
     def rights(self) -> Rights:
         """What the peer may do."""
-        return self.peer.rights
+        return self.peer.rights.of_request(self.api_key)
 
 
 class Encoded(NamedTuple):

@@ -489,19 +489,21 @@ def _delete_groups() -> ApiHandler[DeleteGroupsRequest, DeleteGroupsResponse]:
 def _describe_acls() -> ApiHandler[DescribeAclsRequest, DescribeAclsResponse]:
     from sharegroup.broker.handlers import describe_acls
 
-    return ApiHandler(describe_acls.handle, describe_acls.refuse)
+    return ApiHandler(
+        describe_acls.handle, describe_acls.refuse, gates=(required.DESCRIBE_CLUSTER,)
+    )
 
 
 def _create_acls() -> ApiHandler[CreateAclsRequest, CreateAclsResponse]:
     from sharegroup.broker.handlers import create_acls
 
-    return ApiHandler(create_acls.handle, create_acls.refuse)
+    return ApiHandler(create_acls.handle, create_acls.refuse, gates=(required.ALTER_CLUSTER,))
 
 
 def _delete_acls() -> ApiHandler[DeleteAclsRequest, DeleteAclsResponse]:
     from sharegroup.broker.handlers import delete_acls
 
-    return ApiHandler(delete_acls.handle, delete_acls.refuse)
+    return ApiHandler(delete_acls.handle, delete_acls.refuse, gates=(required.ALTER_CLUSTER,))
 
 
 def _elect_leaders() -> ApiHandler[ElectLeadersRequest, ElectLeadersResponse]:

@@ -20,6 +20,8 @@ from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.produced_batches import ProducedBatches
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.security.audit import AuditLog
+from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.security.peer import RightsOf
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
@@ -74,6 +76,9 @@ class Parts:
     transactions: TransactionsOnDemand
     client_telemetry: ClientTelemetry
     rights_of: RightsOf
+    audit: AuditLog
+    authorizer: Authorizer | None = None
+    """None if every client may do everything."""
     listener: str = "PLAINTEXT"
     """The name of the listener by which the requests of this view come."""
     slices: Slices = field(init=False)

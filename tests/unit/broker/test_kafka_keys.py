@@ -26,7 +26,6 @@ from sharegroup.protocol_enums import ConfigOperation, ConfigSource
         ("offsets.topic.replication.factor", "3"),
         ("remote.log.storage.system.enable", "false"),
         ("ssl.provider", "SunJSSE"),
-        ("authorizer.class.name", ""),
         ("config.providers", ""),
         ("listener.name.external.ssl.keystore.location", "/etc/kafka/keys.jks"),
         ("listener.name.external.ssl.provider", "SunJSSE"),
@@ -34,7 +33,6 @@ from sharegroup.protocol_enums import ConfigOperation, ConfigSource
         ("confluent.license.topic.replication.factor", "1"),
         ("rsm.config.bucket", "records"),
         ("inter.broker.protocol.version", "3.9"),
-        ("super.users", "User:admin"),
     ],
 )
 def test_key_of_kafka_without_an_effect_is_accepted_and_reported(name: str, value: str) -> None:
@@ -51,7 +49,6 @@ def test_key_of_kafka_without_an_effect_is_accepted_and_reported(name: str, valu
         ("controller.quorum.bootstrap.servers", "a:9093,b:9093", "only controller"),
         ("default.replication.factor", "3", "one replica.*Set it to 1"),
         ("remote.log.storage.system.enable", "true", "Remote storage.*Set it to false"),
-        ("authorizer.class.name", "org.example.Rights", "no access rights.*Remove it"),
         ("create.topic.policy.class.name", "org.example.Policy", "Java class"),
         ("ssl.engine.factory.class", "org.example.Engine", "Java class"),
         ("config.providers", "file", "not resolved"),

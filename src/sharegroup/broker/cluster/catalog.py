@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from uuid import UUID
 
+from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog_part import CatalogPart, ClientMetricsSettings, Event
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import parse_part
@@ -66,6 +67,7 @@ class Catalog:
         "_ids",
         "_parts",
         "_topics",
+        "acls",
         "client_metrics",
         "cluster_id",
         "feature_levels",
@@ -89,7 +91,8 @@ class Catalog:
         self.group_settings_bytes = 0
         """The approximate memory of the settings of all groups in bytes."""
         self.client_metrics = ClientMetricsSettings()
-        parts: list[CatalogPart] = [self.client_metrics]
+        self.acls = AclEntries()
+        parts: list[CatalogPart] = [self.client_metrics, self.acls]
         self._parts = {kind: part for part in parts for kind in part.kinds}
         self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # True: for all brokers.
 

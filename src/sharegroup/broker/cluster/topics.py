@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
@@ -423,6 +423,16 @@ class Topics:
         """
         async with self._changing:
             await self._happen(event())
+
+    async def alter_acls(self, decide: Callable[[], Awaitable[Iterable[Event]]]) -> None:
+        """Write the events that ``decide`` returns, and apply each of them when it is durable.
+
+        ``decide`` is called after earlier changes are applied, and nothing changes while it waits.
+        After a failed write, the events before it stay applied.
+        """
+        async with self._changing:
+            for event in await decide():
+                await self._happen(event)
 
     def apply_settings(self, topic: Topic) -> None:
         """Apply the current segment limits of a topic to its open logs."""

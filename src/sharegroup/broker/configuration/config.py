@@ -14,6 +14,7 @@ from dataclasses import Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
+from sharegroup.broker.configuration.authorizer_settings import parse_authorizer
 from sharegroup.broker.configuration.config_values import (
     entries,
     list_values,
@@ -107,6 +108,7 @@ class Config:
         check_unserved_keys(given, node_id=config.server.node_id)
         check_share_groups(config.share_group)
         check_modern_groups(config.modern_group)
+        parse_authorizer(config.server)
         return config
 
 

@@ -292,10 +292,6 @@ REMOVED = {
     zookeeper.session.timeout.ms INT 18000 - fixed internal
     zookeeper.set.acl BOOLEAN false - fixed internal
     """,
-    "Without an authorizer, this key of Kafka's authorizers changes nothing.": """
-    allow.everyone.if.no.acl.found BOOLEAN false - fixed internal
-    super.users STRING "" - fixed internal
-    """,
 }
 """Keys that Kafka does not declare, but that files made for it contain."""
 
@@ -305,9 +301,6 @@ REFUSED = {
     """,
     "Remote storage is not served.": """
     remote.log.storage.system.enable BOOLEAN false - fixed
-    """,
-    "There are no access rights: every client may do everything.": """
-    authorizer.class.name STRING "" - fixed
     """,
     "A Java class cannot run in this broker.": """
     alter.config.policy.class.name CLASS - - fixed

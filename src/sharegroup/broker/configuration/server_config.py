@@ -246,6 +246,27 @@ class ServerConfig:
         "Serve the requests of the share coordinator (API keys 83 to 87) to every client that can "
         "connect; they read and change the delivery state of every group.",
     )
+    authorizer_class: str = key(
+        "authorizer.class.name",
+        "",
+        "Name of Kafka's `org.apache.kafka.metadata.authorizer.StandardAuthorizer` to check what "
+        "each user may do by ACLs, with the same rules; empty: every client may do everything.",
+    )
+    super_users: str = key(
+        "super.users",
+        "",
+        "Users that may do everything, as `User:alice;User:bob`, with an authorizer.",
+        internal=True,
+    )
+    allow_if_no_acl: bool = key(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "Whether everyone may use a resource that no ACL applies to, with an authorizer.",
+        internal=True,
+    )
+    acls_max: int = key(
+        "sharegroup.acls.max", 2_000, "Maximum number of ACLs.", low=0, high=100_000
+    )
     producer_expiration_ms: int = key(
         "producer.id.expiration.ms",
         86_400_000,

@@ -8,6 +8,7 @@ and percentages are ratios.  Metrics that begin with ``sharegroup_`` are ours.
 
 from __future__ import annotations
 
+from sharegroup.broker.metrics.access_families import ACCESS
 from sharegroup.broker.metrics.family import Family, MetricType
 from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 
@@ -506,7 +507,7 @@ CLIENTS: tuple[Family, ...] = (
 
 FAMILIES = (
     *REQUESTS, *TOPICS, *SHARE_GROUPS, *EACH_SHARE_PARTITION, *SESSIONS, *COORDINATORS,
-    *TRANSACTIONS, *PROCESS, *CLIENTS,
+    *TRANSACTIONS, *PROCESS, *CLIENTS, *ACCESS,
 )  # fmt: skip
 """All metrics, in the order of the output."""
 

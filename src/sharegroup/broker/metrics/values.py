@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from sharegroup.broker.byte_budgets import ByteBudget
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.descriptors import limit, open_count
+from sharegroup.broker.metrics import access_families
 from sharegroup.broker.metrics import families as names
 from sharegroup.broker.metrics import transaction_families as transaction_names
 from sharegroup.broker.metrics.client_values import ClientValuesPage, info_labels
@@ -211,6 +212,7 @@ class Metrics:
         yield from self._coordinators()
         yield from self._process(totals)
         yield from self._clients()
+        yield from self._access()
 
     def _requests(self) -> Iterator[Sample]:
         for key, counters in self._parts.requests.by_api.items():
@@ -323,6 +325,13 @@ class Metrics:
         yield names.CLIENT_VALUES, (), telemetry.values.values_count
         yield names.CLIENT_VALUES_DROPPED, (), telemetry.values.dropped_count
         yield names.CLIENT_BYTES, (), telemetry.values.size_bytes
+
+    def _access(self) -> Iterator[Sample]:
+        audit = self._parts.audit
+        yield access_families.ACLS, (), len(self._parts.topics.catalog.acls.acls)
+        for listener, count in audit.denials.items():
+            yield access_families.DENIALS, (listener,), count
+        yield access_families.AUDIT_LINES_SUPPRESSED, (), audit.suppressed_count
 
     def _state_partitions(self) -> tuple[int, int]:
         """Count the partitions of the state topic that are writable, and those that are not."""

@@ -21,6 +21,10 @@ class Rights(Protocol):
         """Whether every question has the answer yes, so hot paths need not ask."""
         ...
 
+    def of_request(self, api_key: int) -> Rights:
+        """Return these rights for a request of an API, which denials are logged with."""
+        ...
+
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         """Return whether the operation is allowed; a denial is counted and logged."""
         ...
@@ -44,6 +48,9 @@ class Unlimited:
     __slots__ = ()
 
     is_unlimited: Final = True
+
+    def of_request(self, api_key: int) -> Rights:  # noqa: ARG002
+        return self
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:  # noqa: ARG002
         return True

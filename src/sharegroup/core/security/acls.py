@@ -31,6 +31,9 @@ WILDCARD_PRINCIPAL = "User:*"
 
 Network = IPv4Network | IPv6Network
 
+_OPERATIONS = {1 << operation: operation for operation in AclOperation}
+"""The operation of each bit."""
+
 
 class Pattern(NamedTuple):
     """A resource pattern."""
@@ -143,11 +146,10 @@ class PatternAcls:
         """Yield the ACLs; ``pattern`` is theirs."""
         for principal, hosts in self._operations.items():
             for host, (allowed, denied) in hosts.items():
-                for operation in AclOperation:
-                    if allowed >> operation & 1:
-                        yield Acl(*pattern, principal, host, operation, AclPermission.ALLOW)
-                    if denied >> operation & 1:
-                        yield Acl(*pattern, principal, host, operation, AclPermission.DENY)
+                for operation in operations_of(allowed):
+                    yield Acl(*pattern, principal, host, operation, AclPermission.ALLOW)
+                for operation in operations_of(denied):
+                    yield Acl(*pattern, principal, host, operation, AclPermission.DENY)
 
 
 class Acls:
@@ -257,6 +259,14 @@ class Acls:
         if not counts[length]:
             del counts[length]
             self._prefix_lengths[resource_type].remove(length)
+
+
+def operations_of(bits: int) -> Iterator[AclOperation]:
+    """Yield the operations of a bit field."""
+    while bits:
+        lowest = bits & -bits
+        yield _OPERATIONS[lowest]
+        bits ^= lowest
 
 
 def network_of(host: str) -> Network | None:

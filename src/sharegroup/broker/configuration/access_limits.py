@@ -1,0 +1,54 @@
+"""The limits of access control: ACLs, decisions that are kept, and audit lines."""
+
+from __future__ import annotations
+
+from sharegroup.broker.configuration.limit import Limit
+
+ACCESS: tuple[Limit, ...] = (
+    Limit(
+        setting="sharegroup.acls.max",
+        unit="ACLs",
+        bounds="ACLs",
+        answer="POLICY_VIOLATION for each ACL beyond",
+        metric="sharegroup_acls",
+        memory_each=800,
+    ),
+    Limit(
+        setting="broker.cluster.acl_entries:TEXT_CHARACTERS_MAX",
+        unit="characters",
+        bounds="resource name, principal and host of one ACL",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="broker.acl_changes:FILTERS_MAX",
+        unit="filters",
+        bounds="filters of one DeleteAcls request",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="broker.acl_changes:DELETED_MAX",
+        unit="ACLs",
+        bounds="ACLs that the filters of one DeleteAcls request match",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="broker.security.authorizer:DECISIONS_MAX",
+        unit="decisions",
+        bounds="decisions of the authorizer that are kept",
+        answer="no error: all of them are made anew when they are needed",
+        memory_each=400,
+    ),
+    Limit(
+        setting="broker.security.audit:LINES_PER_SECOND",
+        unit="lines",
+        bounds="audit lines of one kind about one principal in one second",
+        answer="no error: the line is counted, and a later one has the count",
+        metric="sharegroup_audit_lines_suppressed_total",
+    ),
+    Limit(
+        setting="broker.security.audit:PRINCIPALS_MAX",
+        unit="principals",
+        bounds="principals whose audit lines are counted",
+        answer="no error: the count of the oldest is reported and forgotten",
+    ),
+)
