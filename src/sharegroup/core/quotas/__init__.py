@@ -1,0 +1,1 @@
+"""Client quotas: their entities and limits, and the rates that are measured against them."""
