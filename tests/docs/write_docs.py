@@ -20,6 +20,7 @@ from sharegroup.broker.configuration.config import (
     GroupConfig,
     LogConfig,
     ModernGroupConfig,
+    QuotaConfig,
     ServerConfig,
     ShareGroupConfig,
     TlsConfig,
@@ -43,6 +44,7 @@ from sharegroup.broker.metrics.families import (
     SHARE_GROUPS,
     TOPICS,
 )
+from sharegroup.broker.metrics.quota_families import QUOTAS
 from sharegroup.broker.metrics.share_partition_page import PARTITIONS_MAX, RUNS_MAX
 from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
@@ -349,6 +351,7 @@ def config() -> Iterator[str]:
         ("Broker: coordinators", CoordinatorConfig),
         ("Broker: transactions", TransactionConfig),
         ("Broker: TLS", TlsConfig),
+        ("Broker: quotas", QuotaConfig),
         ("Topic", TopicConfig),
         ("Group", GroupConfig),
     ):
@@ -459,6 +462,7 @@ def metrics() -> Iterator[str]:
         ("The process", PROCESS),
         ("Clients", CLIENTS),
         ("Access control", ACCESS),
+        ("Client quotas", QUOTAS),
     ):
         yield f"## {title}\n"
         yield "| metric | kind | unit | labels | what | Kafka's |"
@@ -524,6 +528,7 @@ def limit_default(limit: Limit) -> int:
             ConsumerGroupConfig,
             CoordinatorConfig,
             TransactionConfig,
+            QuotaConfig,
         )
         defaults = {
             entry.metadata["name"]: entry.default for part in parts for entry in entries(part)

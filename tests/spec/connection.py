@@ -24,8 +24,9 @@ CLIENT_ID = "spec"
 class Connection(RawConnection):
     """One socket; `ask` is `begin` and `finish`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, client_id: str = CLIENT_ID) -> None:
         super().__init__(port, seconds=ANSWER_SECONDS_MAX)
+        self._client_id = client_id
 
     def ask(self, message: Any, correlation_id: int = 1) -> Any:
         self.begin(message, correlation_id)
@@ -33,7 +34,7 @@ class Connection(RawConnection):
 
     def begin(self, message: Any, correlation_id: int = 1) -> None:
         """Send a request and go on."""
-        self.send(b"".join(encode_request(correlation_id, CLIENT_ID, message)))
+        self.send(b"".join(encode_request(correlation_id, self._client_id, message)))
 
     def finish(self, message: Any, correlation_id: int = 1) -> Any:
         """The answer to the request that was begun."""

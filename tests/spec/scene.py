@@ -27,7 +27,7 @@ from kio.schema.produce.v12 import request as produce
 from kio.schema.share_group_describe.v1 import request as share_group_describe
 
 from sharegroup.wire.records import SimpleRecord, encode_batch
-from tests.spec.connection import Connection
+from tests.spec.connection import CLIENT_ID, Connection
 from tests.spec.member import Member
 from tests.spec.messages import Topic
 from tests.spec.peer import Kind, Peer
@@ -67,8 +67,8 @@ class Scene:
     def kind(self) -> Kind:
         return self.peer.kind
 
-    def connect(self) -> Connection:
-        connection = Connection(self.peer.port)
+    def connect(self, client_id: str = CLIENT_ID) -> Connection:
+        connection = Connection(self.peer.port, client_id)
         self._connections.append(connection)
         return connection
 

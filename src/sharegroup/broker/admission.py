@@ -1,6 +1,7 @@
 """Decides which connections the broker keeps: limits for all connections and for each address.
 
-A connection beyond ``max.connections.per.ip`` is closed at once, as in Kafka.  When
+A connection beyond ``max.connections.per.ip`` is closed at once, as in Kafka, and so is one beyond
+the address's quota ``connection_creation_rate``.  When
 ``max.connections`` are open, a new connection replaces an idle one.  The broker takes the address
 with the most connections, and closes its connection that has been without a request for longest.
 That connection must have been idle for `IDLE_EVICTION_MS`.  If there is no such connection, the
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from sharegroup.errors import InvalidConfig
@@ -59,6 +60,7 @@ class Admission:
         "_unlogged",
         "count",
         "evicted_count",
+        "is_within_quota",
         "refused_count",
     )
 
@@ -71,6 +73,8 @@ class Admission:
         self._by_host: dict[str, dict[int, Admitted]] = {}
         self._logged_ms = -REFUSALS_LOGGED_EVERY_MS
         self._unlogged = 0
+        self.is_within_quota: Callable[[str], bool] = lambda _: True
+        """Counts a new connection of an address; returns False if it opens them too fast."""
         self.count = 0
         """Connections that are admitted now."""
         self.refused_count = 0
@@ -95,6 +99,9 @@ class Admission:
         host_max = self._overrides.get(host, self._host_max)
         if len(host_connections) >= host_max:
             self.refuse(connection.peer, f"max.connections.per.ip={host_max}", now_ms)
+            return False
+        if not self.is_within_quota(host):
+            self.refuse(connection.peer, "connection_creation_rate", now_ms)
             return False
         if self.count >= self._max and not self._evict(now_ms):
             self.refuse(connection.peer, f"max.connections={self._max}", now_ms)

@@ -41,6 +41,7 @@ from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.listening import bracketed, listen
 from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.quotas import Quotas
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
@@ -187,8 +188,8 @@ async def start(
         tls.follow(parts.config)
         server.share(budgets_of(parts))
         metrics = await _serve_metrics(parts, server, directory, listeners[0].host)
-        parts.config.on_applied(partial(_limit_hosts, server, parts.config))
-        _limit_hosts(server, parts.config)
+        parts.config.on_applied(partial(_limit_hosts, server, parts))
+        _limit_hosts(server, parts)
         views = [
             parts.seen_by(listener.name, node)
             for listener, node in zip(listeners, nodes, strict=True)
@@ -202,8 +203,9 @@ async def start(
     return Running(parts, server, directory, background, metrics, bound)
 
 
-def _limit_hosts(server: Server, config: LiveConfig) -> None:
-    server.admission.limit_hosts_to(config.server.connections_per_ip_max)
+def _limit_hosts(server: Server, parts: Parts) -> None:
+    server.admission.limit_hosts_to(parts.config.server.connections_per_ip_max)
+    server.admission.is_within_quota = parts.quotas.admits_connection
 
 
 def _report_keys_without_effect(config: Config) -> None:
@@ -276,6 +278,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         rights_of=(lambda _: UNLIMITED) if authorizer is None else authorizer.rights_of,
         audit=audit,
         authorizer=authorizer,
+        quotas=Quotas(topics.catalog.client_quotas, started.quotas, clock),
     )
     share.share_partitions.batch_checks.jobs = parts.record_jobs
     share.dead_letters.jobs = parts.record_jobs

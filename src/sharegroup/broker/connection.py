@@ -7,7 +7,8 @@ few milliseconds, then other connections have their turn (`turns`).
 
 The bytes that a connection holds are counted in two budgets.  While its answers have no room,
 requests are not dispatched (`answer_budget`).  While a large frame has no room, the rest of it is
-not received (`request_budget`).
+not received (`request_budget`).  While its client is over a quota, nothing is read from it
+(`quotas`), and a grant for the rest of a frame is given back.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 from sharegroup.broker.answer_budget import LARGE_WRITE_BYTES, AnswerAccount, AnswerBudget
-from sharegroup.broker.clock import Clock
+from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
 from sharegroup.broker.parts import Parts
@@ -86,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._granted = True  # Whether the rest of the incomplete frame has room.
         self._behind = False  # Whether complete frames may be waiting to be dispatched.
         self._closing = False
+        self._throttle_timer: TimerHandle | None = None  # None if the client is not throttled.
         self._last_read_ms = self._last_write_ms = self._clock.now_ms()
         self._frame_began_ms: int | None = None  # None if no frame is incomplete.
 
@@ -159,7 +161,8 @@ class Connection(asyncio.Protocol):
     def check_progress(self, now_ms: int) -> None:
         """Close the connection if a frame does not end, or the peer does not read or is idle."""
         server = self._parts.config.server
-        began_ms = self._frame_began_ms
+        # The broker reads nothing from a throttled client, so its frame cannot make progress.
+        began_ms = self._frame_began_ms if self._throttle_timer is None else None
         if self._closing:
             if now_ms - self._last_write_ms > server.frame_progress_ms:
                 self._drop()  # A refused peer does not read its last answers.
@@ -195,6 +198,8 @@ class Connection(asyncio.Protocol):
                 return
         if self._closing or not self._write_replies():
             return
+        if self._peer.throttled_until_ms:
+            self._throttle()
         received = self._received
         if frames.buffered_bytes or not self._granted:
             self._count_received()
@@ -218,7 +223,7 @@ class Connection(asyncio.Protocol):
             if not frames.buffered_bytes:
                 self._behind = False
                 return
-            if not (is_written or self._has_room()):
+            if self._peer.throttled_until_ms or not (is_written or self._has_room()):
                 return
             now = clock()
             if not end:
@@ -232,6 +237,7 @@ class Connection(asyncio.Protocol):
         return (
             self._writable
             and not self._closing
+            and not self._peer.throttled_until_ms
             and len(self._replies) < self._requests_max
             and self._answers.may_answer()
             and (received.pending_bytes <= SMALL_BYTES or received.may_wait())
@@ -247,6 +253,13 @@ class Connection(asyncio.Protocol):
             received.note_no_frame()
             return
         frames.release_taken()
+        if self._throttle_timer is not None:
+            # If others need the room, the connection is closed: its frame makes no progress.
+            if self._frame_began_ms is None:
+                self._frame_began_ms = self._clock.now_ms()
+            self._granted = False
+            received.note_paused(buffered)
+            return
         was_granted = self._granted
         self._granted = received.note(buffered, frames.needed_bytes)
         if self._behind:
@@ -362,6 +375,7 @@ class Connection(asyncio.Protocol):
             not self._behind
             and self._granted
             and self._writable
+            and self._throttle_timer is None
             and len(self._replies) < self._requests_max
         )
         if should_read and not self._reading:
@@ -369,6 +383,28 @@ class Connection(asyncio.Protocol):
         elif not should_read and self._reading:
             self._transport.pause_reading()
         self._reading = should_read
+
+    def _throttle(self) -> None:
+        """Read and dispatch nothing until the throttle time of the client is over (KIP-219)."""
+        if self._throttle_timer is None:
+            self._throttle_timer = self._clock.call_at_ms(
+                self._peer.throttled_until_ms, self._end_throttle
+            )
+            self._adjust_reading()
+
+    def _end_throttle(self) -> None:
+        """Serve the client again, unless its throttle time has become longer."""
+        self._throttle_timer = None
+        if self._closing:
+            return
+        if self._clock.now_ms() < self._peer.throttled_until_ms:
+            self._throttle()
+            return
+        self._peer.throttled_until_ms = 0
+        if self._frame_began_ms is not None:
+            self._frame_began_ms = self._clock.now_ms()
+        self.take_turn()
+        self._adjust_reading()
 
     def _refuse(self, reason: str) -> None:
         """End the connection because the peer broke the protocol; log one line with its address.
@@ -401,5 +437,7 @@ class Connection(asyncio.Protocol):
         self._ready.clear()
         self._frames.clear()
         self._turns.remove(self)
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
         self._received.close()
         self._answers.close()

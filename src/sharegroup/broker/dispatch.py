@@ -17,9 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from types import GeneratorType
 from typing import Any, NamedTuple
+
+from kio.static.primitive import i32Timedelta
 
 from sharegroup.broker.answer_budget import UNLIMITED, AnswerRoom
 from sharegroup.broker.handler_contract import (
@@ -57,7 +61,7 @@ from sharegroup.wire.headers import RequestHeader, decode_request_header
 
 log = logging.getLogger(__name__)
 
-API_VERSIONS = 18
+PRODUCE, API_VERSIONS, WRITE_TXN_MARKERS = 0, 18, 27
 
 UNEXPECTED_PAUSE_MS = 500
 
@@ -88,6 +92,8 @@ class _DecodedRequest(NamedTuple):
     request: Any
     counters: ApiCounters
     began: float
+    throttle_ms: int = 0
+    """The throttle time of the answer, because of the bytes of the request."""
 
 
 class _LargeRequest(NamedTuple):
@@ -172,6 +178,8 @@ def _take(
         return _decode_late(arrived, cls, frame)
     counters = parts.requests.of(api_key)
     call = _DecodedRequest(parts, handler, header, context, request, counters, began)
+    if parts.quotas.is_on:
+        call = _charged(call, frame_bytes)
     return _start(call, frame_bytes, began)
 
 
@@ -185,7 +193,16 @@ def _decode_late(arrived: _LargeRequest, cls: type[Any], frame: memoryview) -> D
 
 def _origin(request: _LargeRequest | _DecodedRequest) -> RequestOrigin:
     """Return the origin of a request, which counts the slices of the work on it."""
-    return RequestOrigin(request.parts.requests, request.header, request.context.peer.host)
+    parts, context = request.parts, request.context
+    worked = partial(parts.quotas.worked, context) if parts.quotas.is_on else None
+    return RequestOrigin(parts.requests, request.header, context.peer.host, worked)
+
+
+def _charged(call: _DecodedRequest, frame_bytes: int) -> _DecodedRequest:
+    """Count the bytes of a Produce request, and note its throttle time for the answer."""
+    if call.header.api_key != PRODUCE:
+        return call
+    return call._replace(throttle_ms=call.parts.quotas.produced(call.context, frame_bytes))
 
 
 def _decoding(cls: type[Any], frame: memoryview, header: RequestHeader) -> Steps[Any]:
@@ -208,13 +225,15 @@ def _large(
     Returns the call and the handler's result; the result is None if the handler has no
     `handle_wide`.
     """
-    parts, handler, header, context, began, _ = arrived
+    parts, handler, header, context, began, frame_bytes = arrived
     request = yield from decoding()
     if not handler.is_native and handler.from_older is upgrade:
         newest = handler.upgraded_class or newest_request_class(header.api_key)
         request = yield from convert_steps(request, newest)
     counters = parts.requests.of(header.api_key)
     call = _DecodedRequest(parts, handler, header, context, request, counters, began)
+    if parts.quotas.is_on:
+        call = _charged(call, frame_bytes)
     if handler.handle_wide is None:
         return call, None
     result: HandlerResult[Any]
@@ -254,6 +273,8 @@ def _start(
     counters.local_seconds += seconds
     if seconds > HOLD_SECONDS:
         note_hold(call.parts.requests, call.header, call.context.peer.host, seconds)
+    if call.parts.quotas.is_on:
+        call.parts.quotas.worked(call.context, seconds)
     if isinstance(reply, list):
         counters.answered(reply, ended - call.began)
     return reply
@@ -406,8 +427,11 @@ async def _later(call: _DecodedRequest, result: Awaitable[Any]) -> Reply:
         reply = encoded
     ended = requests.clock()
     call.counters.answered(reply, ended - call.began)
-    if is_one_hold and (seconds := ended - resumed) > HOLD_SECONDS:
-        note_hold(requests, call.header, call.context.peer.host, seconds)
+    if is_one_hold:
+        if (seconds := ended - resumed) > HOLD_SECONDS:
+            note_hold(requests, call.header, call.context.peer.host, seconds)
+        if call.parts.quotas.is_on:
+            call.parts.quotas.worked(call.context, seconds)
     return reply
 
 
@@ -443,6 +467,8 @@ def _encode(call: _DecodedRequest, response: Any) -> Reply:
     """Convert a response to the client's version and encode it."""
     if isinstance(response, Encoded):
         return response.chunks
+    if call.parts.quotas.is_on:
+        response = _throttled(call, response)
     header = call.header
     wanted = response_class(header.api_key, header.api_version)
     try:
@@ -458,6 +484,8 @@ def _encode(call: _DecodedRequest, response: Any) -> Reply:
 
 def _encode_steps(call: _DecodedRequest, response: Any) -> Steps[Reply]:
     """Convert and encode a response like `_encode`, in steps."""
+    if call.parts.quotas.is_on:
+        response = _throttled(call, response)
     header, handler = call.header, call.handler
     wanted = response_class(header.api_key, header.api_version)
     try:
@@ -470,6 +498,22 @@ def _encode_steps(call: _DecodedRequest, response: Any) -> Steps[Reply]:
     except Exception as error:
         log.exception("event=response_not_encoded api=%s", APIS[header.api_key].snake_name)
         raise CloseConnection("the response could not be encoded") from error
+
+
+def _throttled(call: _DecodedRequest, response: Any) -> Any:
+    """Return the response with the throttle time of its client.
+
+    A handler may have set a throttle time, too; the longest is sent.  Older versions of some APIs
+    have no such field; their clients only notice that the broker does not read.
+    """
+    throttle_ms = call.throttle_ms
+    if call.header.api_key != WRITE_TXN_MARKERS:  # As in Kafka, where brokers send it.
+        throttle_ms = max(throttle_ms, call.parts.quotas.request_throttle_ms(call.context))
+    own = getattr(response, "throttle_time", None)
+    throttle_time = timedelta(milliseconds=throttle_ms)
+    if own is None or throttle_time <= own:
+        return response
+    return replace(response, throttle_time=i32Timedelta.parse(throttle_time))
 
 
 def _wrong_version(handler: AnyHandler, header: RequestHeader) -> Reply:

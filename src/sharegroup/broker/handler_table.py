@@ -23,6 +23,10 @@ if TYPE_CHECKING:
         AddPartitionsToTxnResponse,
     )
     from kio.schema.add_raft_voter.v1 import AddRaftVoterRequest, AddRaftVoterResponse
+    from kio.schema.alter_client_quotas.v1 import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponse,
+    )
     from kio.schema.alter_configs.v2 import AlterConfigsRequest, AlterConfigsResponse
     from kio.schema.alter_partition_reassignments.v1 import (
         AlterPartitionReassignmentsRequest,
@@ -59,6 +63,10 @@ if TYPE_CHECKING:
     )
     from kio.schema.delete_topics.v6 import DeleteTopicsRequest, DeleteTopicsResponse
     from kio.schema.describe_acls.v3 import DescribeAclsRequest, DescribeAclsResponse
+    from kio.schema.describe_client_quotas.v1 import (
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponse,
+    )
     from kio.schema.describe_cluster.v2 import DescribeClusterRequest, DescribeClusterResponse
     from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
     from kio.schema.describe_groups.v6 import DescribeGroupsRequest, DescribeGroupsResponse
@@ -564,6 +572,28 @@ def _offset_delete() -> ApiHandler[OffsetDeleteRequest, OffsetDeleteResponse]:
     )
 
 
+def _describe_client_quotas() -> ApiHandler[
+    DescribeClientQuotasRequest, DescribeClientQuotasResponse
+]:
+    from sharegroup.broker.handlers import describe_client_quotas
+
+    return ApiHandler(
+        describe_client_quotas.handle,
+        describe_client_quotas.refuse,
+        gates=(required.DESCRIBE_CONFIGS_OF_CLUSTER,),
+    )
+
+
+def _alter_client_quotas() -> ApiHandler[AlterClientQuotasRequest, AlterClientQuotasResponse]:
+    from sharegroup.broker.handlers import alter_client_quotas
+
+    return ApiHandler(
+        alter_client_quotas.handle,
+        alter_client_quotas.refuse,
+        gates=(required.ALTER_CLIENT_QUOTAS,),
+    )
+
+
 def _describe_quorum() -> ApiHandler[DescribeQuorumRequest, DescribeQuorumResponse]:
     from sharegroup.broker.handlers import describe_quorum
 
@@ -902,6 +932,8 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     45: _alter_partition_reassignments,
     46: _list_partition_reassignments,
     47: _offset_delete,
+    48: _describe_client_quotas,
+    49: _alter_client_quotas,
     55: _describe_quorum,
     57: _update_features,
     60: _describe_cluster,

@@ -8,6 +8,7 @@ and the client's request was not the cause.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from sharegroup.broker.request_counters import HOLD_SECONDS, RequestCounters
 from sharegroup.wire.apis import APIS
@@ -25,10 +26,17 @@ BY_MACHINE = (
 class RequestOrigin:
     """The origin of a request; called with the seconds of each slice of the work on it."""
 
-    __slots__ = ("_header", "_peer_host", "_requests")
+    __slots__ = ("_header", "_peer_host", "_requests", "_worked")
 
-    def __init__(self, requests: RequestCounters, header: RequestHeader, peer_host: str) -> None:
+    def __init__(
+        self,
+        requests: RequestCounters,
+        header: RequestHeader,
+        peer_host: str,
+        worked: Callable[[float], None] | None = None,
+    ) -> None:
         self._requests = requests
+        self._worked = worked  # None if no client has a quota.
         self._header = header
         self._peer_host = peer_host
 
@@ -36,6 +44,8 @@ class RequestOrigin:
         """Count a slice of the work on the request, which held the event loop for ``seconds``."""
         requests = self._requests
         requests.of(self._header.api_key).local_seconds += seconds
+        if self._worked is not None:
+            self._worked(seconds)
         if seconds > HOLD_SECONDS:
             note_hold(requests, self._header, self._peer_host, seconds)
         now = requests.clock()

@@ -18,6 +18,7 @@ from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDeman
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.produced_batches import ProducedBatches
+from sharegroup.broker.quotas import Quotas
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
@@ -76,6 +77,7 @@ class Parts:
     transactions: TransactionsOnDemand
     client_telemetry: ClientTelemetry
     rights_of: RightsOf
+    quotas: Quotas
     audit: AuditLog
     authorizer: Authorizer | None = None
     """None if every client may do everything."""

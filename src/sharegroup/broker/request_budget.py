@@ -115,6 +115,13 @@ class RequestAccount:
         self._budget.block(self)
         return False
 
+    def note_paused(self, buffered_bytes: int) -> None:
+        """Count only the bytes that are here, because the rest of the frame is not read for now."""
+        held_bytes = self.pending_bytes + buffered_bytes
+        if held_bytes != self.held_bytes and not self._is_closed:
+            self._budget.change(self, held_bytes)
+            self._unblock()
+
     def note_no_frame(self) -> None:
         """Count only the requests that wait for their answers, because no frame is incomplete."""
         if self.held_bytes != self.pending_bytes and not self._is_closed:

@@ -53,6 +53,8 @@ class ShareFetchResult:
     record_count: int = 0
     failed_to_read: bool = False
     """Whether a read of a log failed although its share partition was usable."""
+    throttle_ms: int = 0
+    """The throttle time, if the client is over its quota and gets no records."""
 
 
 class Woken(NamedTuple):
@@ -68,6 +70,7 @@ class ShareLook:
         "_answers",
         "_began",
         "_connection",
+        "_context",
         "_counters",
         "_deadline_ms",
         "_is_counted",
@@ -92,6 +95,7 @@ class ShareLook:
         session: SessionPartitions,
     ) -> None:
         self._parts = parts
+        self._context = context
         self._counters = parts.share_partitions.counters
         self._began = self._counters.clock()
         self._answers = context.answers
@@ -144,6 +148,8 @@ class ShareLook:
             return found
         if session.is_over or not self._is_on_connection():
             return found  # The answer will not be read, so no record must be locked for it.
+        if self._is_throttled(found):
+            return found
         if session.any_doubtful:
             run_to_end(self._try_doubtful(found.errors))
         # With min_bytes=1 any record is enough, and the look itself finds out.
@@ -169,7 +175,7 @@ class ShareLook:
         if request.max_records <= 0 or request.max_bytes <= 0:
             yield from self._tell_unknown(found.errors)
             return found
-        if not self._is_on_connection():
+        if not self._is_on_connection() or self._is_throttled(found):
             return found
         yield from self._try_doubtful(found.errors)
         if not (last or request.min_bytes <= 1 or (yield from self._is_enough(found.errors))):
@@ -214,9 +220,17 @@ class ShareLook:
         connection_id = str(self._connection.connection_id)
         return self._parts.share_sessions.is_on_connection(self._key, connection_id)
 
+    def _is_throttled(self, found: ShareFetchResult) -> bool:
+        """Return whether the client is over its quota; then it gets no records and locks none."""
+        if self._parts.quotas.is_on:
+            found.throttle_ms = self._parts.quotas.fetch_throttle_ms(self._context)
+        return found.throttle_ms > 0
+
     def _bytes_left(self, found: ShareFetchResult) -> int:
         """Return how many more bytes of records the answer may have."""
         bytes_max = min(self._request.max_bytes, self._parts.config.server.fetch_bytes_max)
+        if self._parts.quotas.is_on:
+            bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
         bytes_left: int = bytes_max - found.record_bytes
         if self._session.ready_count:
             return min(bytes_left, self._answers.room(self._number))

@@ -65,11 +65,12 @@ def share_fetch_frame(
     topics: Mapping[TopicId, Sequence[PartitionAnswer]],
     *,
     lock_ms: int,
+    throttle_ms: int = 0,
     endpoint: LeaderEndpoint | None,
 ) -> list[Chunk]:
     """Return the frame for ``writelines``; records are not copied."""
     chunks: list[Chunk] = []
-    small = [_head(correlation_id, 0, 0, 0, 0, lock_ms), uvarint(len(topics) + 1)]
+    small = [_head(correlation_id, 0, throttle_ms, 0, 0, lock_ms), uvarint(len(topics) + 1)]
     for topic_id, answers in topics.items():
         small += (topic_id.bytes, uvarint(len(answers) + 1))
         for answer in answers:
@@ -87,11 +88,12 @@ def share_fetch_frame_steps(
     topics: Mapping[TopicId, Sequence[PartitionAnswer]],
     *,
     lock_ms: int,
+    throttle_ms: int = 0,
     endpoint: LeaderEndpoint | None,
 ) -> Steps[list[Chunk]]:
     """Do `share_fetch_frame` in steps."""
     chunks: list[Chunk] = []
-    small = [_head(correlation_id, 0, 0, 0, 0, lock_ms), uvarint(len(topics) + 1)]
+    small = [_head(correlation_id, 0, throttle_ms, 0, 0, lock_ms), uvarint(len(topics) + 1)]
     count = 0
     for topic_id, answers in topics.items():
         small += (topic_id.bytes, uvarint(len(answers) + 1))

@@ -44,6 +44,7 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
         clock = ManualClock()
         # The mistake: these parts lack the node that the handler asks for.
         parts: Any = SimpleNamespace(
+            quotas=SimpleNamespace(is_on=False),
             waiting=WaitingRoom(clock),
             clock=clock,
             requests=RequestCounters(),
@@ -82,6 +83,7 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
     async def run() -> None:
         clock = ManualClock()
         parts: Any = SimpleNamespace(
+            quotas=SimpleNamespace(is_on=False),
             waiting=WaitingRoom(clock),
             clock=clock,
             requests=RequestCounters(),
@@ -141,6 +143,7 @@ def test_request_that_holds_the_event_loop_is_counted_and_named(
         return processor_now
 
     parts: Any = SimpleNamespace(
+        quotas=SimpleNamespace(is_on=False),
         requests=RequestCounters(clock, processor_clock),
         late_requests=LateRequests(),
         features=SimpleNamespace(check_served=lambda _: None, finalized={}, epoch=0),

@@ -58,6 +58,7 @@ def answer_to(rights: OneRight, gate: Gate) -> Any:
 
     handler: AnyHandler = replace(handler_of(DESCRIBE_CLUSTER), handle=handle, gates=(gate,))
     parts: Any = SimpleNamespace(
+        quotas=SimpleNamespace(is_on=False),
         requests=RequestCounters(),
         late_requests=LateRequests(),
         features=SimpleNamespace(check_served=lambda _: None),

@@ -11,6 +11,7 @@ from sharegroup.broker.configuration.config import (
     CoordinatorConfig,
     LogConfig,
     ModernGroupConfig,
+    QuotaConfig,
     ServerConfig,
     ShareGroupConfig,
     TransactionConfig,
@@ -31,6 +32,7 @@ KEYS = {
         ConsumerGroupConfig,
         CoordinatorConfig,
         TransactionConfig,
+        QuotaConfig,
     )
     for entry in entries(part)
     if entry.metadata["effect"]

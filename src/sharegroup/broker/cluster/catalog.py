@@ -19,6 +19,7 @@ from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import parse_part
 from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.broker.configuration.topic_name import check_topic_name
+from sharegroup.core.quotas.entities import ClientQuotas
 from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, TopicId, TopicName
@@ -69,6 +70,7 @@ class Catalog:
         "_topics",
         "acls",
         "client_metrics",
+        "client_quotas",
         "cluster_id",
         "feature_levels",
         "features_epoch",
@@ -92,7 +94,8 @@ class Catalog:
         """The approximate memory of the settings of all groups in bytes."""
         self.client_metrics = ClientMetricsSettings()
         self.acls = AclEntries()
-        parts: list[CatalogPart] = [self.client_metrics, self.acls]
+        self.client_quotas = ClientQuotas()
+        parts: list[CatalogPart] = [self.client_metrics, self.acls, self.client_quotas]
         self._parts = {kind: part for part in parts for kind in part.kinds}
         self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # True: for all brokers.
 

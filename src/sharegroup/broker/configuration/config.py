@@ -34,6 +34,7 @@ from sharegroup.broker.configuration.modern_group_config import (
     check_modern_groups,
 )
 from sharegroup.broker.configuration.own_group_config import GroupConfig
+from sharegroup.broker.configuration.quota_config import QuotaConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.configuration.tls_config import TlsConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
@@ -47,6 +48,7 @@ __all__ = [
     "GroupConfig",
     "LogConfig",
     "ModernGroupConfig",
+    "QuotaConfig",
     "ServerConfig",
     "ShareGroupConfig",
     "TlsConfig",
@@ -67,6 +69,7 @@ class Config:
     coordinator: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    quotas: QuotaConfig = field(default_factory=QuotaConfig)
     given: Mapping[str, str] = field(default_factory=dict)
     """The text of every key that was given, also of keys that are not in the parts."""
 
@@ -212,6 +215,7 @@ _PARTS = tuple(
             CoordinatorConfig,
             TransactionConfig,
             TlsConfig,
+            QuotaConfig,
         ),
         strict=True,
     )

@@ -143,11 +143,7 @@ NO_EFFECT = {
     remote.log.storage.manager.class.path STRING - - fixed
     remote.log.storage.manager.impl.prefix STRING rsm.config. - fixed
     """,
-    "There are no quotas.": """
-    controller.quota.window.num INT 11 1.. fixed
-    controller.quota.window.size.seconds INT 1 1.. fixed
-    quota.window.num INT 11 1.. fixed
-    quota.window.size.seconds INT 1 1.. fixed
+    "There is one broker, so no quota limits replication.": """
     leader.replication.throttled.rate LONG 9223372036854775807 0.. cluster internal
     follower.replication.throttled.rate LONG 9223372036854775807 0.. cluster internal
     replica.alter.log.dirs.io.max.bytes.per.second LONG 9223372036854775807 0.. cluster internal

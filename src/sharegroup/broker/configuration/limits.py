@@ -25,6 +25,7 @@ from sharegroup.broker.configuration.limit import Limit
 from sharegroup.broker.configuration.state_limits import (
     CLIENT_METRICS,
     GROUPS,
+    QUOTAS,
     SESSIONS,
     TOPICS,
     TRANSACTIONS,
@@ -397,6 +398,7 @@ SUBJECTS: tuple[tuple[str, tuple[Limit, ...]], ...] = (
     ("Files", FILES),
     ("Metrics", METRICS),
     ("Metrics that clients push", CLIENT_METRICS),
+    ("Client quotas", QUOTAS),
 )
 
 LIMITS: tuple[Limit, ...] = tuple(limit for _, limits in SUBJECTS for limit in limits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sharegroup.broker.configuration.limit import Limit
 from sharegroup.core.client_telemetry import client_instances
 from sharegroup.core.log import producer_room
+from sharegroup.core.quotas import entities, meters
 from sharegroup.core.sessions import fetch_session, share_session
 
 SESSIONS: tuple[Limit, ...] = (
@@ -331,6 +332,44 @@ TOPICS: tuple[Limit, ...] = (
         unit="topics",
         bounds="topics that one Metadata request creates automatically",
         answer="UNKNOWN_TOPIC_OR_PARTITION; the next request creates the next ones",
+    ),
+)
+
+QUOTAS: tuple[Limit, ...] = (
+    Limit(
+        setting="sharegroup.client.quota.entities.max",
+        unit="entities",
+        bounds="users, client ids and addresses that have quotas",
+        answer="POLICY_VIOLATION",
+        metric="sharegroup_client_quota_entities",
+        memory_each=entities.ENTITY_BYTES + 2 * entities.LIMIT_BYTES,
+    ),
+    Limit(
+        setting="core.quotas.entities:NAME_BYTES_MAX",
+        unit="bytes",
+        bounds="name of a user or client id with quotas",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="sharegroup.client.quota.meters.max",
+        unit="clients",
+        bounds="clients whose use is counted separately, for each kind of meter",
+        answer="no error: further clients share one limit",
+        metric="sharegroup_client_quota_meters",
+        memory_each=3 * meters.METER_BYTES,
+    ),
+    Limit(
+        setting="broker.quotas:LIMITS_KEPT_MAX",
+        unit="clients",
+        bounds="clients whose limits are remembered",
+        answer="no error: the limits are looked up again",
+    ),
+    Limit(
+        setting="broker.quotas:THROTTLE_MS_MAX",
+        unit="ms",
+        bounds="throttle time of one answer",
+        answer="no error: a client with a quota far below the size of its requests gets more",
+        metric="sharegroup_throttle_seconds_total",
     ),
 )
 

@@ -22,4 +22,4 @@ def count_ms(duration: dt.timedelta) -> int:
 
 
 NO_THROTTLE = milliseconds(0)
-"""The throttle time of every response, because this broker has no quotas."""
+"""The throttle time that handlers set; `dispatch` replaces it if the client is over a quota."""

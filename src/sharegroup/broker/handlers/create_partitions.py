@@ -10,34 +10,41 @@ from kio.schema.create_partitions.v3.response import (
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.quotas import Mutations
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import InvalidReplicaAssignment, InvalidTopic, KafkaError
 from sharegroup.ids import TopicName
 
+STRICT_VERSION = 3
+"""From this version on, clients know the error THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 
 def handle(
     parts: Parts, context: RequestContext, request: CreatePartitionsRequest
 ) -> Later[CreatePartitionsResponse]:
+    mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_VERSION)
     alter = Permission(context.rights, required.ALTER_TOPICS)
-    return Later(_grow_all(parts, request, alter))
+    return Later(_grow_all(parts, request, alter, mutations))
 
 
 async def _grow_all(
-    parts: Parts, request: CreatePartitionsRequest, alter: Permission
+    parts: Parts, request: CreatePartitionsRequest, alter: Permission, mutations: Mutations
 ) -> CreatePartitionsResponse:
     results = []
     for topic in request.topics:
         await parts.slices.turn()
         try:
             alter.require(topic.name)
-            await _grow(parts, topic, validate_only=request.validate_only)
+            await _grow(parts, topic, mutations, validate_only=request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.none))
         except KafkaError as error:
             results.append(_failed(topic, error))
-    return CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+    return CreatePartitionsResponse(
+        throttle_time=milliseconds(mutations.throttle_ms), results=tuple(results)
+    )
 
 
 def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
@@ -46,7 +53,9 @@ def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartiti
     )
 
 
-async def _grow(parts: Parts, wanted: CreatePartitionsTopic, *, validate_only: bool) -> None:
+async def _grow(
+    parts: Parts, wanted: CreatePartitionsTopic, mutations: Mutations, *, validate_only: bool
+) -> None:
     name = TopicName(wanted.name)
     topic = parts.topics.catalog.topic(name)
     if topic.is_internal:
@@ -56,9 +65,9 @@ async def _grow(parts: Parts, wanted: CreatePartitionsTopic, *, validate_only: b
         raise InvalidReplicaAssignment(
             f"topic {name!r}: replicas can only be assigned to broker {node_id}"
         )
-    if validate_only:
-        parts.topics.check_growth(name, wanted.count)
-    else:
+    parts.topics.check_growth(name, wanted.count)
+    if not validate_only:
+        mutations.record(wanted.count - topic.partition_count)
         await parts.topics.grow(name, wanted.count)
 
 

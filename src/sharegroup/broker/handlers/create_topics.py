@@ -16,8 +16,9 @@ from kio.static.primitive import i8, i16, i32
 from sharegroup.broker.configuration.setting_changes import check_length, check_topic
 from sharegroup.broker.configuration.settings import describe_topic
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.quotas import Mutations
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.security.rights import Rights
@@ -32,6 +33,9 @@ from sharegroup.errors import (
 from sharegroup.ids import TopicName
 from sharegroup.steps import counted
 
+STRICT_VERSION = 6
+"""From this version on, clients know the error THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 BROKER_DEFAULT = -1
 """The number of partitions or replicas that stands for the broker's default."""
 
@@ -39,11 +43,12 @@ BROKER_DEFAULT = -1
 def handle(
     parts: Parts, context: RequestContext, request: CreateTopicsRequest
 ) -> Later[CreateTopicsResponse]:
-    return Later(_create_all(parts, context.rights, request))
+    mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_VERSION)
+    return Later(_create_all(parts, context.rights, request, mutations))
 
 
 async def _create_all(
-    parts: Parts, rights: Rights, request: CreateTopicsRequest
+    parts: Parts, rights: Rights, request: CreateTopicsRequest, mutations: Mutations
 ) -> CreateTopicsResponse:
     may_create_all = is_allowed_on_cluster(rights, required.CREATE_IN_CLUSTER, is_audited=False)
     create = Permission(rights, required.CREATE_TOPICS)
@@ -57,12 +62,14 @@ async def _create_all(
                 raise InvalidRequest(f"topic {topic.name!r} is named twice in one request")
             if not may_create_all:
                 create.require(topic.name)
-            created = await _create(parts, topic, validate_only=request.validate_only)
+            created = await _create(parts, topic, mutations, validate_only=request.validate_only)
             is_shown = read_configs.allows(topic.name)
             results.append(created if is_shown else _without_configs(created))
         except KafkaError as error:
             results.append(_failed(topic, error))
-    return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+    return CreateTopicsResponse(
+        throttle_time=milliseconds(mutations.throttle_ms), topics=tuple(results)
+    )
 
 
 def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -72,15 +79,17 @@ def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsRespo
 
 
 async def _create(
-    parts: Parts, wanted: CreatableTopic, *, validate_only: bool
+    parts: Parts, wanted: CreatableTopic, mutations: Mutations, *, validate_only: bool
 ) -> CreatableTopicResult:
     name = TopicName(wanted.name)
     partitions = _partitions(parts, wanted)
     settings = _settings(wanted)
-    if validate_only:
+    if validate_only or parts.quotas.is_on:  # A topic that cannot be created does not count.
         parts.topics.check_new(name, partitions=partitions, settings=settings)
+    if validate_only:
         topic_id = None
     else:
+        mutations.record(partitions)
         created = await parts.topics.create(name, partitions=partitions, settings=settings)
         topic_id = created.topic_id
     return CreatableTopicResult(

@@ -11,8 +11,9 @@ from kio.schema.types import TopicName as WireTopicName
 
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.quotas import Mutations
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.security.rights import UNLIMITED, Rights
@@ -30,14 +31,19 @@ if TYPE_CHECKING:
     from sharegroup.broker.message_versions import OlderDeleteTopicsRequest
 
 
+STRICT_VERSION = 5
+"""From this version on, clients know the error THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+
 def handle(
     parts: Parts, context: RequestContext, request: DeleteTopicsRequest
 ) -> Later[DeleteTopicsResponse]:
-    return Later(_delete_all(parts, context.rights, request))
+    mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_VERSION)
+    return Later(_delete_all(parts, context.rights, request, mutations))
 
 
 async def _delete_all(
-    parts: Parts, rights: Rights, request: DeleteTopicsRequest
+    parts: Parts, rights: Rights, request: DeleteTopicsRequest, mutations: Mutations
 ) -> DeleteTopicsResponse:
     if is_allowed_on_cluster(rights, required.DELETE_IN_CLUSTER, is_audited=False):
         rights = UNLIMITED
@@ -50,6 +56,7 @@ async def _delete_all(
             topic = _find(parts, wanted, describe)
             delete.require(topic.name, wanted.topic_id)
             _check(parts, topic)
+            mutations.record(topic.partition_count)
             await parts.topics.delete(topic)
             responses.append(
                 DeletableTopicResult(
@@ -60,7 +67,9 @@ async def _delete_all(
             )
         except KafkaError as error:
             responses.append(_failed(wanted, error))
-    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+    return DeleteTopicsResponse(
+        throttle_time=milliseconds(mutations.throttle_ms), responses=tuple(responses)
+    )
 
 
 def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:

@@ -21,7 +21,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import is_allowed_on_cluster
@@ -29,6 +29,7 @@ from sharegroup.broker.security.topic_permission import topic_permission
 from sharegroup.broker.waiting import WAIT_MS_MAX, OfConnection, Parked
 from sharegroup.core.sessions.fetch_session import (
     FINAL_EPOCH,
+    INITIAL_EPOCH,
     NO_SESSION,
     FetchKey,
     FetchPlan,
@@ -57,6 +58,9 @@ NO_WAIT = timedelta(0)
 ZERO_ID = UUID(int=0)
 LOG_START_VERSION = 5
 READ_COMMITTED = 1
+
+PARTITION_BYTES = 40
+"""The approximate size of a partition in a response, without its records; it counts for quotas."""
 
 PARTITIONS_FREE = 8
 """Partitions that a fetch may wait for without reserving more memory than its request has."""
@@ -115,9 +119,15 @@ def _fetch(
     request: FetchRequest,
     named: dict[FetchKey, RequestedPartition],
 ) -> FetchResponse | Later[FetchResponse | Wide[FetchResponse]]:
+    epoch = getattr(request, "session_epoch", FINAL_EPOCH)
+    if epoch == INITIAL_EPOCH and parts.quotas.is_on:
+        throttle_ms = parts.quotas.fetch_throttle_ms(context)
+        if throttle_ms:
+            # Without a session: the client would expect every partition of a new one.
+            return _messages(request.__version__).response(NO_SESSION, {}, throttle_ms)
     plan = parts.fetch_sessions.plan(
         getattr(request, "session_id", 0),
-        getattr(request, "session_epoch", FINAL_EPOCH),
+        epoch,
         connection_id=context.connection_id,
         named=named,
         forgotten=_forgotten(request),
@@ -180,6 +190,7 @@ class _Fetch:
         "_bytes_max",
         "_committed_only",
         "_connection",
+        "_context",
         "_denial",
         "_failed",
         "_keys",
@@ -195,6 +206,7 @@ class _Fetch:
         self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan
     ) -> None:
         self._parts = parts
+        self._context = context
         self._answers = context.answers
         self._number = context.request_number
         self._connection = OfConnection(context.connection_id)
@@ -211,15 +223,28 @@ class _Fetch:
 
     def look(self, *, last: bool) -> FetchResponse | None:
         """Return the response, or None while there are too few bytes for one."""
+        if self._parts.quotas.is_on and (throttled := self._throttled()) is not None:
+            return throttled
         if not last and self._request.min_bytes > 1:
             self._measure_all(self._plan.partitions)
             if not self._is_enough():
                 return None
         return self._answer(last=last)
 
+    def _throttled(self) -> FetchResponse | None:
+        """Return an empty response if the client is over its quota of bytes, otherwise None."""
+        throttle_ms = self._parts.quotas.fetch_throttle_ms(self._context)
+        if not throttle_ms:
+            return None
+        # If the request has opened the session, the client did not get its partitions.
+        session_id = self._plan.session_id if self._plan.incremental else NO_SESSION
+        return _messages(self._request.__version__).response(session_id, {}, throttle_ms)
+
     def _look_steps(self, *, last: bool) -> Steps[FetchResponse | None]:
         """Like `look`, in steps."""
         wanted = self._plan.partitions
+        if self._parts.quotas.is_on and (throttled := self._throttled()) is not None:
+            return throttled
         if not last and self._request.min_bytes > 1:
             for keys in _pieces(wanted):
                 self._measure_all(keys)
@@ -320,7 +345,11 @@ class _Fetch:
                 yield
 
     def _attempt(self, last: bool) -> FetchResponse | None:
-        return self._answer(last=last) if last or self._is_enough() else None
+        if not (last or self._is_enough()):
+            return None
+        if self._parts.quotas.is_on and (throttled := self._throttled()) is not None:
+            return throttled
+        return self._answer(last=last)
 
     def _woken(self, log_key: Hashable) -> None:
         """Measure a woken partition; the connection's own key only signals room for a response."""
@@ -365,7 +394,10 @@ class _Fetch:
             self._answers.want(self._connection)
             return None
         server_bytes = self._parts.config.server.fetch_bytes_max
-        return _Reads(min(self._request.max_bytes, server_bytes, room), has_room=room > 0)
+        bytes_max = min(self._request.max_bytes, server_bytes, room)
+        if self._parts.quotas.is_on:
+            bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
+        return _Reads(bytes_max, has_room=room > 0)
 
     def _read_all(
         self, reading: _Reads, items: Iterable[tuple[FetchKey, RequestedPartition]]
@@ -438,7 +470,11 @@ class _Fetch:
         if session_id != NO_SESSION:
             returned = [key for key, read in reading.reads if read.records]
             self._parts.fetch_sessions.records_returned(session_id, returned)
-        return _messages(self._request.__version__).response(session_id, topics)
+        throttle_ms = 0
+        if self._parts.quotas.is_on:
+            size = reading.total + PARTITION_BYTES * sum(map(len, topics.values()))
+            throttle_ms = self._parts.quotas.fetched(self._context, size)
+        return _messages(self._request.__version__).response(session_id, topics, throttle_ms)
 
 
 @dataclass(slots=True)
@@ -484,13 +520,16 @@ class _Messages:
             for producer_id, first in aborted
         )
 
-    def response(self, session_id: int, topics: Topics) -> FetchResponse:
+    def response(self, session_id: int, topics: Topics, throttle_ms: int = 0) -> FetchResponse:
         topic_field = "topic_id" if self._version >= TOPIC_ID_VERSION else "topic"
         responses = tuple(
             self._topic(**{topic_field: topic, "partitions": tuple(partitions)})
             for topic, partitions in topics.items()
         )
-        fields: dict[str, Any] = {"throttle_time": NO_THROTTLE, "responses": responses}
+        fields: dict[str, Any] = {
+            "throttle_time": milliseconds(throttle_ms) if throttle_ms else NO_THROTTLE,
+            "responses": responses,
+        }
         if self._version >= ERROR_VERSION:
             fields |= {"error_code": ErrorCode.none, "session_id": session_id}
         response: FetchResponse = self.FetchResponse(**fields)

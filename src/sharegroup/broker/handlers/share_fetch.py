@@ -9,6 +9,9 @@ acknowledging»).
 A request that renews locks fetches nothing.  If it waited for records, the renewed locks could end
 before its response came (KIP-1222).
 
+A client that is over its quota of bytes gets no records and locks none.  It is answered at once,
+with its throttle time and with the results of its acknowledgements.
+
 The cost of a fetch depends on the records that it returns, not on the number of partitions in its
 session.  It checks in turn only partitions that may have records, until it has enough
 (`session_partitions`).  Checks of many partitions and large requests run in slices
@@ -54,6 +57,9 @@ if TYPE_CHECKING:
 ACQUIRE_MODES = {code: mode for mode, code in ACQUIRE_MODE_CODES.items()}
 
 NOTHING = FetchedRecords(b"", ())
+
+PARTITION_BYTES = 60
+"""The approximate size of a partition in a response, without its records; it counts for quotas."""
 
 Find = Callable[[], ShareFetchResult | Awaitable[ShareFetchResult]]
 """Returns the acquired records, or an awaitable if it has to wait for them."""
@@ -292,9 +298,17 @@ class _Reply:
             self._context.correlation_id,
             topics,
             lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
+            throttle_ms=self._throttle_ms(found) if self._parts.quotas.is_on else 0,
             endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
         )
         return Encoded(frame)
+
+    def _throttle_ms(self, found: ShareFetchResult) -> int:
+        """Count the bytes of the response; return its throttle time."""
+        quotas, context = self._parts.quotas, self._context
+        size = found.record_bytes + PARTITION_BYTES * len(found.records)
+        throttle_ms = found.throttle_ms or quotas.fetched(context, size)
+        return max(throttle_ms, quotas.request_throttle_ms(context))
 
     def _build_steps(
         self, acks: share_requests.AcknowledgementErrors, found: ShareFetchResult
@@ -320,6 +334,7 @@ class _Reply:
             self._context.correlation_id,
             topics,
             lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
+            throttle_ms=self._throttle_ms(found) if self._parts.quotas.is_on else 0,
             endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
         )
         return Encoded((yield from steps))

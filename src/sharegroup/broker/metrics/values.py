@@ -26,6 +26,7 @@ from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.descriptors import limit, open_count
 from sharegroup.broker.metrics import access_families
 from sharegroup.broker.metrics import families as names
+from sharegroup.broker.metrics import quota_families as quota_names
 from sharegroup.broker.metrics import transaction_families as transaction_names
 from sharegroup.broker.metrics.client_values import ClientValuesPage, info_labels
 from sharegroup.broker.metrics.family import Family
@@ -278,6 +279,15 @@ class Metrics:
         markers = self._parts.transactions.markers.written
         yield transaction_names.TRANSACTION_MARKERS, (), markers
 
+    def _quotas(self) -> Iterator[Sample]:
+        quotas = self._parts.quotas
+        yield quota_names.QUOTA_ENTITIES, (), len(self._parts.topics.catalog.client_quotas)
+        yield quota_names.QUOTA_METERS, (), quotas.meter_count
+        yield quota_names.QUOTA_METERS_SHARED, (), quotas.shared_meter_count
+        for quota, throttled in quotas.counters.items():
+            yield quota_names.THROTTLED, (quota.value,), throttled.count
+            yield quota_names.THROTTLE_SECONDS, (quota.value,), throttled.milliseconds / 1000
+
     def _coordinators(self) -> Iterator[Sample]:
         shares = Counter(group.state for group in self._parts.share_group_coordinator.list_groups())
         classic = Counter(
@@ -304,6 +314,7 @@ class Metrics:
         yield names.SHARE_PARTITIONS_INITIALIZED, (), share_groups.partition_count
         yield names.REBALANCES, (), self._parts.share_group_coordinator.rebalance_count
         yield from self._transactions()
+        yield from self._quotas()
         coordinator = self._parts.share_coordinator
         yield names.STATE_LOAD, (), coordinator.load_ms / 1000
         yield names.STATE_WRITES, (), coordinator.write_count

@@ -21,6 +21,8 @@ class Peer:
     """The name of the listener that it is connected to."""
     principal: Principal = ANONYMOUS
     rights: Rights = UNLIMITED
+    throttled_until_ms: int = 0
+    """The time until which nothing is read from the connection, because of a quota; 0 if none."""
 
     def __str__(self) -> str:
         """Return address and port, for log lines; IPv6 addresses have colons themselves."""

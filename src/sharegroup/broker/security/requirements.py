@@ -25,6 +25,7 @@ def _gate_on_cluster(operation: AclOperation) -> Gate:
 ALTER_CLUSTER: Final = _gate_on_cluster(AclOperation.ALTER)
 DESCRIBE_CLUSTER: Final = _gate_on_cluster(AclOperation.DESCRIBE)
 DESCRIBE_CONFIGS_OF_CLUSTER: Final = _gate_on_cluster(AclOperation.DESCRIBE_CONFIGS)
+ALTER_CLIENT_QUOTAS: Final = _gate_on_cluster(AclOperation.ALTER_CONFIGS)
 CLUSTER_ACTION: Final = _gate_on_cluster(AclOperation.CLUSTER_ACTION)
 READ_GROUP: Final = Gate(AclOperation.READ, AclResourceType.GROUP, _group_id)
 DELETE_GROUP: Final = Gate(AclOperation.DELETE, AclResourceType.GROUP, _group_id)

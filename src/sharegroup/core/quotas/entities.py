@@ -10,15 +10,18 @@ for one quota key (`USER_KEYS`, `ADDRESS_KEYS`).
 
 from __future__ import annotations
 
+import ipaddress
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from sharegroup.errors import InvalidRequest, UnsupportedVersion
+from sharegroup.errors import InvalidRequest, PolicyViolation, UnsupportedVersion
 
-Event: TypeAlias = dict[str, object]
+Event: TypeAlias = dict[str, Any]
+
+EVENT_KIND = "client_quotas"
 
 
 class Part(StrEnum):
@@ -60,8 +63,8 @@ DEFAULT = None
 NAME_BYTES_MAX = 32_767
 """The maximum length of a name in bytes.  The protocol permits more in its newer versions only."""
 
-ENTITY_BYTES = 600
-LIMIT_BYTES = 150
+ENTITY_BYTES = 450
+LIMIT_BYTES = 120
 """The approximate memory of an entity and of one of its limits, in bytes, without the names."""
 
 
@@ -108,20 +111,21 @@ class Limit(NamedTuple):
 class ClientQuotas:
     """The limits of all entities, changed only by `replay`."""
 
-    __slots__ = ("_limits", "_names_bytes", "entities_max", "in_use", "limit_count", "version")
+    kinds = frozenset({EVENT_KIND})
+    """The kinds of events that this part of the catalog has."""
 
-    def __init__(self, *, entities_max: int = 10_000) -> None:
+    __slots__ = ("_by_address", "_limits", "_names_bytes", "in_use", "limit_count")
+
+    def __init__(self) -> None:
         self._limits: dict[Entity, dict[QuotaKey, float]] = {}
+        self._by_address: dict[str, Entity] = {}
         self._names_bytes = 0
-        self.entities_max = entities_max
         self.in_use: frozenset[QuotaKey] = frozenset()
         """The keys that at least one entity has a limit for."""
         self.limit_count = 0
-        self.version = 0
-        """A number that changes with every change; it is not stored."""
 
     def __len__(self) -> int:
-        """Return the number of entities."""
+        """Return the number of entities, which is that of `events`."""
         return len(self._limits)
 
     @property
@@ -142,13 +146,14 @@ class ClientQuotas:
         altered: Entity,
         changes: Iterable[tuple[str, float | None]],
         *,
-        resolves: Callable[[str], bool],
+        entities_max: int,
     ) -> Event | None:
-        """Return the event of a change, or None if nothing changes; raise InvalidRequest.
+        """Return the event of a change, or None if nothing changes.
 
-        A value of None removes a limit.  ``resolves`` says whether an address is valid.
+        A value of None removes a limit.  Raises InvalidRequest if the change is not valid, and
+        PolicyViolation if there are too many entities.
         """
-        keys = check_entity(altered, resolves=resolves)
+        keys = check_entity(altered)
         wanted: dict[str, float | None] = {}
         for name, value in changes:
             if name in wanted:
@@ -163,30 +168,31 @@ class ClientQuotas:
         after = {key: value for key, value in before.items() if key not in wanted} | set_limits
         if after == before:
             return None
-        if not before and len(self._limits) >= self.entities_max:
-            raise InvalidRequest(
+        if not before and len(self._limits) >= entities_max:
+            raise PolicyViolation(
                 f"quota entity {altered}: {len(self._limits)} entities have quotas, and "
-                f"sharegroup.client.quota.entities.max is {self.entities_max}; remove quotas that "
+                f"sharegroup.client.quota.entities.max is {entities_max}; remove quotas that "
                 "are not needed, or raise the limit"
             )
         return quota_event(altered, after)
 
-    def replay(self, event: Event) -> bool:
-        """Apply an event; return False if it is not an event of quotas."""
-        if event["event"] != "client_quotas":
-            return False
+    def replay(self, event: Event) -> None:
+        """Apply an event."""
         altered, limits = _parsed(event)
         before = self._limits.pop(altered, {})
         names_bytes = sum(len(name or "") for _, name in altered.parts)
+        address = _address_of(altered)
         if before:
             self._names_bytes -= names_bytes
+            if address is not None:
+                self._by_address.pop(address, None)
         if limits:
             self._limits[altered] = limits
             self._names_bytes += names_bytes
+            if address is not None:
+                self._by_address[address] = altered
         self.limit_count += len(limits) - len(before)
         self.in_use = frozenset(key for own in self._limits.values() for key in own)
-        self.version += 1
-        return True
 
     def events(self) -> Iterator[Event]:
         """Yield the events that lead to these limits."""
@@ -212,16 +218,36 @@ class ClientQuotas:
         return None
 
     def address_limit(self, address: str) -> float | None:
-        """Return the connections per second that an address may open; None without a limit."""
+        """Return the connections per second that an address may open; None without a limit.
+
+        The address may have any of its spellings.
+        """
         key = QuotaKey.CONNECTION_CREATION_RATE
-        for name in (address, DEFAULT):
-            found = self._limits.get(entity(address=name))
-            if found is not None and key in found:
-                return found[key]
+        own = self._by_address.get(canonical_address(address) or address)
+        if own is not None:
+            return self._limits[own][key]
+        return self.limits(entity(address=DEFAULT)).get(key)
+
+
+def canonical_address(text: str) -> str | None:
+    """Return the shortest spelling of an IP address; None if the text is no address."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
         return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
 
 
-def check_entity(altered: Entity, *, resolves: Callable[[str], bool]) -> frozenset[QuotaKey]:
+def _address_of(altered: Entity) -> str | None:
+    """Return the address of an entity in its shortest spelling; None if it has no address."""
+    for part, name in altered.parts:
+        if part is Part.ADDRESS and name is not None:
+            return canonical_address(name) or name
+    return None
+
+
+def check_entity(altered: Entity) -> frozenset[QuotaKey]:
     """Return the keys that an entity may have; raise InvalidRequest if it is not valid."""
     for part, name in altered.parts:
         if name == "":
@@ -238,8 +264,10 @@ def check_entity(altered: Entity, *, resolves: Callable[[str], bool]) -> frozens
     if len(altered.parts) > 1:
         raise InvalidRequest(f"quota entity {altered}: an ip cannot have a user or a client id")
     address = altered.name(Part.ADDRESS)
-    if address is not None and not resolves(address):
-        raise InvalidRequest(f"quota entity: {address!r} is no address and no host with an address")
+    if address is not None and canonical_address(address) is None:
+        raise InvalidRequest(
+            f"quota entity: {address!r} is not an IP address; host names are not looked up"
+        )
     return ADDRESS_KEYS
 
 
@@ -340,18 +368,15 @@ def is_match(found: Entity, wanted: tuple[Match, ...], *, strict: bool) -> bool:
 def quota_event(altered: Entity, limits: Mapping[QuotaKey, float]) -> Event:
     """Return the event that gives an entity these limits and no others."""
     return {
-        "event": "client_quotas",
+        "event": EVENT_KIND,
         "entity": {part.value: name for part, name in altered.parts},
         "limits": {key.value: value for key, value in limits.items()},
     }
 
 
 def _parsed(event: Event) -> tuple[Entity, dict[QuotaKey, float]]:
-    names, limits = event["entity"], event["limits"]
-    assert isinstance(names, dict)
-    assert isinstance(limits, dict)
-    altered = Entity(tuple(sorted((Part(kind), name) for kind, name in names.items())))
-    return altered, {QuotaKey(key): float(value) for key, value in limits.items()}
+    altered = Entity(tuple(sorted((Part(kind), name) for kind, name in event["entity"].items())))
+    return altered, {QuotaKey(key): float(value) for key, value in event["limits"].items()}
 
 
 def _part(kind: str) -> Part | None:

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from sharegroup.core.quotas.entities import QuotaKey
 
-METER_BYTES = 1_200
+METER_BYTES = 850
 """The approximate memory of a meter with all its windows, in bytes, without its names."""
 
 LOOKED_AT_MAX = 4

@@ -10,6 +10,7 @@ Times are milliseconds of one clock and never decrease.
 
 from __future__ import annotations
 
+from array import array
 from typing import NamedTuple
 
 
@@ -30,6 +31,10 @@ class Windows(NamedTuple):
         return self.number * self.window_ms
 
 
+BEGIN, LAST_USE, USED = range(3)
+"""The positions of a window's values; `Rate` keeps the windows in one array to save memory."""
+
+
 class Rate:
     """The use of one client in the last windows.
 
@@ -39,8 +44,8 @@ class Rate:
     __slots__ = ("_total", "_windows", "used_ms")
 
     def __init__(self) -> None:
-        self._windows: list[tuple[int, int, float]] = []
-        """The begin, the time of the last use, and the use of each window, the oldest first."""
+        self._windows = array("d")
+        """Begin, time of the last use, and use of each window, the oldest first."""
         self._total = 0.0
         self.used_ms = 0
         """The time of the last use."""
@@ -49,11 +54,11 @@ class Rate:
         """Count a use; a negative amount takes an earlier use back."""
         self._forget(windows, now_ms)
         own = self._windows
-        if own and now_ms - own[-1][0] < windows.window_ms:
-            begin_ms, _, used = own[-1]
-            own[-1] = (begin_ms, now_ms, used + amount)
+        if own and now_ms - own[BEGIN - 3] < windows.window_ms:
+            own[LAST_USE - 3] = now_ms
+            own[USED - 3] += amount
         else:
-            own.append((now_ms, now_ms, amount))
+            own.extend((now_ms, now_ms, amount))
         self._total += amount
         self.used_ms = now_ms
 
@@ -80,17 +85,18 @@ class Rate:
 
     def _averaged_ms(self, windows: Windows, now_ms: int) -> int:
         number, window_ms = windows
-        elapsed_ms = now_ms - self._windows[0][0] if self._windows else 0
+        elapsed_ms = now_ms - int(self._windows[BEGIN]) if self._windows else 0
         missing = max(0, number - 1 - elapsed_ms // window_ms)
         return max(1, elapsed_ms + missing * window_ms)
 
     def _forget(self, windows: Windows, now_ms: int) -> None:
         """Forget the windows whose last use is too long ago."""
-        own, kept_ms = self._windows, windows.kept_ms
-        if not own or now_ms - own[0][1] < kept_ms:
-            return
-        self._windows = own = [window for window in own if now_ms - window[1] < kept_ms]
-        self._total = sum(used for _, _, used in own)
+        own, kept_ms, count = self._windows, windows.kept_ms, 0
+        while count < len(own) and now_ms - own[count + LAST_USE] >= kept_ms:
+            count += 3
+        if count:
+            del own[:count]
+            self._total = sum(own[USED::3])
 
 
 class TokenBucket:
