@@ -17,6 +17,8 @@ may limit the lifetime of a login (KIP-368).  Then the client logs in again on t
 before that time is over.  A new connection is no alternative, because a share session ends with
 its connection, and with it every acquisition lock.  During the second login other requests are
 held back, because the broker accepts no other requests then.
+
+If the broker answers with a throttle time, later requests wait until it is over (`throttle`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 import sharegroup
 from sharegroup.client.metrics.client_metrics import ConnectionMetrics, RequestMetrics
 from sharegroup.client.net.sasl import log_in
+from sharegroup.client.net.throttle import Throttle
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import (
     NONE,
@@ -108,6 +111,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._throttle = Throttle(self.peer)
         self._correlation_id = 0
         self._writable = asyncio.Event()
         self._writable.set()
@@ -174,8 +178,12 @@ class Connection(asyncio.Protocol):
         return _as_newest(await self.request_as_is(lowered, timeout_ms=timeout_ms))
 
     async def request_as_is(self, message: Any, *, timeout_ms: int | None = None) -> Any:
-        """Send a message in a version that the broker serves; the answer has the same version."""
+        """Send a message in a version that the broker serves; the answer has the same version.
+
+        While the broker throttles this client, the message is sent later.
+        """
         limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
+        await self._throttle.over(limit_ms / 1000)
         try:
             async with asyncio.timeout(limit_ms / 1000), self._slots:
                 return await self.send(message)
@@ -230,7 +238,8 @@ class Connection(asyncio.Protocol):
         return downgrade(message, request_class(message.__api_key__, version))
 
     async def drained(self) -> None:
-        """Wait while the transport's buffer is full or a login is under way."""
+        """Wait while the buffer is full, a login is under way, or the broker throttles us."""
+        await self._throttle.over(self._config.request_timeout_ms / 1000)
         await self._writable.wait()
 
     def fail(self, error: Exception) -> None:
@@ -238,6 +247,7 @@ class Connection(asyncio.Protocol):
         if self._failure is not None:
             return
         self._failure = error
+        self._throttle.end()  # Requests that wait fail when they are sent.
         if self._transport is not None:
             self._transport.abort()
             self._metrics.closed.add()
@@ -429,6 +439,10 @@ class Connection(asyncio.Protocol):
         latency_ms = (time.monotonic() - waiting.sent_at) * 1000
         for meter in self._meters:
             meter.answered(latency_ms)
+        # Some APIs, and old versions of others, have no throttle time.
+        throttle_time = getattr(answer, "throttle_time", None)
+        if throttle_time:
+            self._throttle.begin(throttle_time.total_seconds())
         if not waiting.future.done():
             waiting.future.set_result(answer)
 
