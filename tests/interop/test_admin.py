@@ -21,6 +21,8 @@ from sharegroup.client import (
     NewTopic,
     OffsetChange,
     Producer,
+    QuotaEntity,
+    QuotaName,
     ShareConsumer,
     SharePartitionOffset,
     ShiftBy,
@@ -63,6 +65,13 @@ def administer(bootstrap: str, scenario: Callable[[AdminClient], Awaitable[T]]) 
             return await scenario(admin)
 
     return asyncio.run(run())
+
+
+async def until(ask: Callable[[], Awaitable[T]], expected: T) -> None:
+    """Ask until this is the answer: brokers apply quotas a little later than they accept them."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while await ask() != expected:
+            await asyncio.sleep(0.01)
 
 
 async def ten_records(bootstrap: str, admin: AdminClient, topic: str) -> None:
@@ -263,6 +272,31 @@ def test_consumer_group_is_described_and_moved(
         assert isinstance(gone[group], GroupIdNotFound)
 
     administer(bootstrap, moved)
+
+
+def test_quotas_are_set_listed_and_removed(bootstrap: str) -> None:
+    async def scenario(admin: AdminClient) -> None:
+        user = QuotaEntity(user="quota-user")
+        both = QuotaEntity(user="quota-user", client_id=QuotaName.DEFAULT)
+        changes = {user: {"producer_byte_rate": 1024.0}, both: {"request_percentage": 12.5}}
+        assert await admin.alter_client_quotas(changes, validate_only=True) == {
+            user: None, both: None,
+        }  # fmt: skip
+        assert await admin.alter_client_quotas(changes) == {user: None, both: None}
+        await until(lambda: admin.describe_client_quotas(user="quota-user"), changes)
+        found = await admin.describe_client_quotas(user="quota-user", strict=True)
+        assert found == {user: {"producer_byte_rate": 1024.0}}
+        found = await admin.describe_client_quotas(user="quota-user", client_id=QuotaName.DEFAULT)
+        assert found == {both: {"request_percentage": 12.5}}
+        assert await admin.describe_client_quotas(ip=QuotaName.ANY) == {}
+        wrong = await admin.alter_client_quotas({user: {"bananas": 1.0}})
+        assert isinstance(wrong[user], InvalidRequest)
+        removed = {user: {"producer_byte_rate": None}, both: {"request_percentage": None}}
+        assert await admin.alter_client_quotas(removed) == {user: None, both: None}
+        nothing: dict[QuotaEntity, dict[str, float]] = {}
+        await until(lambda: admin.describe_client_quotas(user="quota-user"), nothing)
+
+    administer(bootstrap, scenario)
 
 
 class TestOnKafka:

@@ -35,6 +35,7 @@ from sharegroup.client.admin.offset_resets import (
     ToOffset,
     new_offsets,
 )
+from sharegroup.client.admin.quota_types import QuotaEntity, QuotaName
 from sharegroup.client.admin.types import (
     AlterConfig,
     ClusterDescription,
@@ -173,6 +174,8 @@ __all__ = [
     "ProducerIdentity",
     "ProducerState",
     "QuorumReplica",
+    "QuotaEntity",
+    "QuotaName",
     "RebalanceListener",
     "Record",
     "RecordDeserializationError",

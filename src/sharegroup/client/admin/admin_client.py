@@ -22,9 +22,11 @@ from sharegroup.client.admin import consumer_groups as admin_consumer_groups
 from sharegroup.client.admin import features as admin_features
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin import offset_resets
+from sharegroup.client.admin import quotas as admin_quotas
 from sharegroup.client.admin import topics as admin_topics
 from sharegroup.client.admin import transactions as admin_transactions
 from sharegroup.client.admin.offset_resets import Plan, Scenario
+from sharegroup.client.admin.quota_types import Name, QuotaEntity
 from sharegroup.client.admin.types import (
     AlterConfig,
     ClusterDescription,
@@ -509,6 +511,42 @@ class AdminClient:
         """
         with self._cluster.call(timeout):
             await admin_transactions.abort_transaction(self._cluster, transaction)
+
+    # Quotas.
+
+    async def describe_client_quotas(
+        self,
+        *,
+        user: Name = None,
+        client_id: Name = None,
+        ip: Name = None,
+        strict: bool = False,
+        timeout: float | None = None,
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the limits of the entities that have these names, or of all.
+
+        ``QuotaName.DEFAULT`` is the default and ``QuotaName.ANY`` every name.  With ``strict``,
+        entities with further names are left out.
+        """
+        wanted = QuotaEntity(user, client_id, ip)
+        with self._cluster.call(timeout):
+            return await admin_quotas.describe_client_quotas(self._cluster, wanted, strict=strict)
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[QuotaEntity, KafkaError | None]:
+        """Set limits of users, client ids and addresses by key; None removes a limit.
+
+        The keys are those of Kafka, such as ``producer_byte_rate``.
+        """
+        with self._cluster.call(timeout):
+            return await admin_quotas.alter_client_quotas(
+                self._cluster, changes, validate_only=validate_only
+            )
 
     # Features.
 

@@ -81,4 +81,6 @@ class AdminClient(BlockingClient[admin.AdminClient]):
     abort_transaction = blocking(admin.AdminClient.abort_transaction)
 
     describe_features = blocking(admin.AdminClient.describe_features)
+    describe_client_quotas = blocking(admin.AdminClient.describe_client_quotas)
+    alter_client_quotas = blocking(admin.AdminClient.alter_client_quotas)
     update_features = blocking(admin.AdminClient.update_features)

@@ -1,0 +1,115 @@
+"""Describes and alters client quotas: limits of users, client ids and addresses (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kio.schema.alter_client_quotas.v1.request import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from kio.schema.describe_client_quotas.v1.request import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+from kio.static.primitive import f64, i8
+
+from sharegroup.client.admin.quota_types import Name, QuotaEntity, QuotaName
+from sharegroup.client.admin.topics import ask_any, by_item, outcome
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.refusals import refused
+from sharegroup.errors import NONE, KafkaError
+
+EXACT, DEFAULT_NAME, ANY_NAME = range(3)
+"""The codes of the ways to match a name in the protocol."""
+
+
+async def alter_client_quotas(
+    cluster: Cluster,
+    changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+    *,
+    validate_only: bool,
+) -> dict[QuotaEntity, KafkaError | None]:
+    """Set limits by key, or remove those that are None; the result is None or the error."""
+    for entity in changes:
+        if any(name is QuotaName.ANY for _, name in entity.named()):
+            raise ValueError(f"{entity}: QuotaName.ANY is for filters; use a name or DEFAULT")
+    request = AlterClientQuotasRequest(
+        entries=tuple(
+            EntryData(
+                entity=tuple(
+                    EntityData(entity_type=kind, entity_name=_wire_name(name))
+                    for kind, name in entity.named()
+                ),
+                ops=tuple(
+                    OpData(key=key, value=f64(limit or 0.0), remove=limit is None)
+                    for key, limit in limits.items()
+                ),
+            )
+            for entity, limits in changes.items()
+        ),
+        validate_only=validate_only,
+    )
+    response = await ask_any(cluster, request, subject="alter_client_quotas")
+    answered: dict[QuotaEntity, KafkaError | None] = {}
+    for entry in response.entries:
+        entity = _entity((named.entity_type, named.entity_name) for named in entry.entity)
+        answered[entity] = outcome(
+            cluster,
+            entry.error_code,
+            entry.error_message,
+            operation="ALTER_CONFIGS",
+            quota=str(entity),
+        )
+    return by_item(changes, answered, "quota entity")
+
+
+async def describe_client_quotas(
+    cluster: Cluster, wanted: QuotaEntity, *, strict: bool
+) -> dict[QuotaEntity, dict[str, float]]:
+    """Return the limits of all entities that have the names of ``wanted``.
+
+    With ``strict``, entities that have further names are left out.
+    """
+    request = DescribeClientQuotasRequest(
+        components=tuple(_component(kind, name) for kind, name in wanted.named()), strict=strict
+    )
+    response = await ask_any(cluster, request, subject="describe_client_quotas")
+    if response.error_code != NONE:
+        raise refused(
+            response.error_code,
+            response.error_message,
+            operation="DESCRIBE_CONFIGS",
+            principal=cluster.principal,
+            request="describe_client_quotas",
+        )
+    return {
+        _entity((named.entity_type, named.entity_name) for named in entry.entity): {
+            value.key: float(value.value) for value in entry.values
+        }
+        for entry in response.entries or ()
+    }
+
+
+def _component(kind: str, name: str | QuotaName) -> ComponentData:
+    match name:
+        case QuotaName.ANY:
+            return ComponentData(entity_type=kind, match_type=i8(ANY_NAME), match=None)
+        case QuotaName.DEFAULT:
+            return ComponentData(entity_type=kind, match_type=i8(DEFAULT_NAME), match=None)
+        case _:
+            return ComponentData(entity_type=kind, match_type=i8(EXACT), match=name)
+
+
+def _wire_name(name: str | QuotaName) -> str | None:
+    return None if isinstance(name, QuotaName) else name
+
+
+def _entity(named: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """Return the entity of an answer; a broker may know kinds of names that we do not."""
+    names: dict[str, Name] = {
+        kind: QuotaName.DEFAULT if name is None else name for kind, name in named
+    }
+    return QuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"))
