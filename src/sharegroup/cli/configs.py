@@ -25,7 +25,7 @@ from sharegroup.cli.cluster_access import (
 from sharegroup.cli.name_arguments import complete_groups, complete_topics
 from sharegroup.cli.output import Listing, Row, done
 from sharegroup.cli.properties import read_properties
-from sharegroup.cli.verbs_as_options import VerbsAsOptions
+from sharegroup.cli.quota_configs import ConfigVerbs, alter_quotas, describe_quotas
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
@@ -90,9 +90,11 @@ def resource_options(verb: Verb) -> Verb:
     return with_resource
 
 
-@click.group("configs", cls=VerbsAsOptions)
+@click.group("configs", cls=ConfigVerbs)
 def command() -> None:
     """Show and change settings of topics, groups and brokers.
+
+    Users, clients and ips have quotas instead of settings; `sharegroup quotas` shows them, too.
 
     The syntax of Kafka's tools works as well:
 
@@ -100,6 +102,10 @@ def command() -> None:
         sharegroup configs --alter --entity-type groups --entity-name billing
             --add-config share.record.lock.duration.ms=60000
     """
+
+
+command.add_command(describe_quotas)
+command.add_command(alter_quotas)
 
 
 @command.command("describe")

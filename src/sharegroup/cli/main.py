@@ -27,6 +27,7 @@ VERBS = {
     "tail": "Print records of a topic without taking them.",
     "consume": "Consume records as a member of a share group.",
     "worker": "Run the handlers of an application, and control running workers.",
+    "quotas": "List, set and remove limits of users, client ids and addresses.",
     "dlq": "List, show, export, redrive and purge dead letters.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
