@@ -1,6 +1,6 @@
-"""A Kafka whose users may only what the tables of docs/clusters.md say, for tests of those tables.
+"""A Kafka whose users may only what the tables of docs/clusters.md and docs/spark.md say.
 
-`tables` reads the rights out of the page.  A `Guarded` node has an authorizer and a hundred users
+`tables` reads the rights out of the pages.  A `Guarded` node has an authorizer and a hundred users
 without rights; `Guarded.visitor` takes one of them, grants it rights, and gives its names a prefix
 of its own, so that every try of a table begins with topics and groups that nobody touched.
 """
@@ -41,7 +41,8 @@ from sharegroup.client import (
 )
 from tests.support.kafka_peer import KafkaPeer, free_ports
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = (DOCS / "clusters.md", DOCS / "spark.md")
 HEADER = ("needs", "on", "name", "pattern")
 KINDS = {
     "topic": ResourceType.TOPIC,
@@ -102,7 +103,8 @@ class Table(NamedTuple):
 
 def tables() -> dict[str, Table]:
     """The tables of rights, by the text before them, such as ``A share consumer``."""
-    return {table.title: table for table in _tables(PAGE.read_text().splitlines())}
+    lines = [line for page in PAGES for line in page.read_text().splitlines()]
+    return {table.title: table for table in _tables(lines)}
 
 
 def _tables(lines: Sequence[str]) -> Iterator[Table]:
