@@ -63,7 +63,7 @@ class ModelRights:
     """How often each question was asked."""
     is_unlimited: bool = False
 
-    def of_request(self, api_key: int) -> ModelRights:  # noqa: ARG002
+    def of_request(self, api_key: int) -> ModelRights:
         return self
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
