@@ -153,6 +153,27 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+class ScramMechanism(IntEnum):
+    """The SASL mechanism of a stored password (AlterUserScramCredentials)."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        """The name in a SASL handshake, such as ``SCRAM-SHA-256``."""
+        return self.name.replace("_", "-")
+
+    @classmethod
+    def of(cls, number: int) -> ScramMechanism:
+        """Return the mechanism of this number, or UNKNOWN."""
+        return cls(number) if number in _SCRAM_MECHANISMS else cls.UNKNOWN
+
+
+_SCRAM_MECHANISMS = frozenset(map(int, ScramMechanism))
+
+
 class UpgradeType(IntEnum):
     """How a feature's level may change (UpdateFeatures)."""
 

@@ -27,7 +27,13 @@ ELSEWHERE = "proof"
 """The section whose statements no request can show; their tests are the ones named beside."""
 
 UNPROMISED: dict[str, str] = {
+    "core/security/bearer.py": "logins are promised in docs/security.md",
+    "core/security/certificate_names.py": "mutual TLS is promised in docs/security.md",
+    "core/security/login.py": "logins are promised in docs/security.md",
+    "core/security/plain.py": "logins are promised in docs/security.md",
     "core/security/principal.py": "a name; what it may do is promised elsewhere",
+    "core/security/principal_rules.py": "mutual TLS is promised in docs/security.md",
+    "core/security/scram.py": "logins are promised in docs/security.md",
 }
 """Modules of ``core`` that nobody sees from outside, and why."""
 

@@ -21,6 +21,7 @@ from sharegroup.broker.configuration.config import (
     LogConfig,
     ModernGroupConfig,
     QuotaConfig,
+    SaslConfig,
     ServerConfig,
     ShareGroupConfig,
     TlsConfig,
@@ -44,6 +45,7 @@ from sharegroup.broker.metrics.families import (
     SHARE_GROUPS,
     TOPICS,
 )
+from sharegroup.broker.metrics.login_families import LOGINS
 from sharegroup.broker.metrics.quota_families import QUOTAS
 from sharegroup.broker.metrics.share_partition_page import PARTITIONS_MAX, RUNS_MAX
 from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
@@ -352,6 +354,7 @@ def config() -> Iterator[str]:
         ("Broker: transactions", TransactionConfig),
         ("Broker: TLS", TlsConfig),
         ("Broker: quotas", QuotaConfig),
+        ("Broker: logins", SaslConfig),
         ("Topic", TopicConfig),
         ("Group", GroupConfig),
     ):
@@ -459,6 +462,7 @@ def metrics() -> Iterator[str]:
         ("Share sessions and waiting", SESSIONS),
         ("Coordinators", COORDINATORS),
         ("Transactions", TRANSACTIONS),
+        ("Logins", LOGINS),
         ("The process", PROCESS),
         ("Clients", CLIENTS),
         ("Access control", ACCESS),
@@ -529,6 +533,7 @@ def limit_default(limit: Limit) -> int:
             CoordinatorConfig,
             TransactionConfig,
             QuotaConfig,
+            SaslConfig,
         )
         defaults = {
             entry.metadata["name"]: entry.default for part in parts for entry in entries(part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +31,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.authorizer_settings import parse_authorizer
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
-from sharegroup.broker.configuration.listeners import parse_listeners
+from sharegroup.broker.configuration.listeners import Listener, parse_listeners
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
@@ -46,6 +46,7 @@ from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.security.handshakes import Handshakes
+from sharegroup.broker.security.login_settings import logins_of
 from sharegroup.broker.security.rights import UNLIMITED
 from sharegroup.broker.security.tls_listeners import TlsListeners
 from sharegroup.broker.server import Server, budgets_of
@@ -136,6 +137,12 @@ class _ShareParts(NamedTuple):
     sessions: ShareSessions
     dead_letters: DeadLetters
 
+    def connect(self, parts: Parts) -> None:
+        """Connect these parts with others, which were made after them."""
+        self.share_partitions.batch_checks.jobs = parts.record_jobs
+        self.dead_letters.jobs = parts.record_jobs
+        parts.waiting.on_wake(self.sessions.happened)
+
 
 class _GroupParts(NamedTuple):
     """The coordinators of groups and of transactions."""
@@ -184,7 +191,7 @@ async def start(
     server = Server(clock, admission, handshakes)
     try:
         nodes, bound = await listen(server, listeners, tls, config.server)
-        parts = await _build(config, clock, directory, nodes[0])
+        parts = await _build(config, clock, directory, nodes[0], listeners)
         tls.follow(parts.config)
         server.share(budgets_of(parts))
         metrics = await _serve_metrics(parts, server, directory, listeners[0].host)
@@ -238,7 +245,13 @@ async def run_until(
         await running.stop()
 
 
-async def _build(started: Config, clock: Clock, directory: LogDirectory, node: Node) -> Parts:
+async def _build(
+    started: Config,
+    clock: Clock,
+    directory: LogDirectory,
+    node: Node,
+    listeners: Iterable[Listener],
+) -> Parts:
     config = LiveConfig(started)
     topics = await _start_topics(config, started, directory)
     waiting = WaitingRoom(clock)
@@ -248,11 +261,8 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     share = _build_share(config, clock, topics, waiting, settings, features, pruned)
     groups = _build_groups(config, clock, topics, settings, features, share)
     audit = AuditLog(clock)
-    authorizer = None
-    if (settings_of_authorizer := parse_authorizer(started.server)) is not None:
-        authorizer = Authorizer(settings_of_authorizer, topics.catalog.acls, audit)
+    authorizer = _authorizer(started, topics, audit)
     topics.on_visible(waiting.wake)
-    waiting.on_wake(share.sessions.happened)
     parts = Parts(
         node=node,
         config=config,
@@ -275,16 +285,22 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         unserved=UnservedFeatures(clock),
         transactions=groups.transactions,
         client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics.all),
+        logins=logins_of(started, listeners, topics.catalog.scram_credentials, clock),
         rights_of=(lambda _: UNLIMITED) if authorizer is None else authorizer.rights_of,
         audit=audit,
         authorizer=authorizer,
         quotas=Quotas(topics.catalog.client_quotas, started.quotas, clock),
     )
-    share.share_partitions.batch_checks.jobs = parts.record_jobs
-    share.dead_letters.jobs = parts.record_jobs
+    share.connect(parts)
     parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
     groups.transactions.load()
+    await parts.logins.load()
     return parts
+
+
+def _authorizer(started: Config, topics: Topics, audit: AuditLog) -> Authorizer | None:
+    settings = parse_authorizer(started.server)
+    return None if settings is None else Authorizer(settings, topics.catalog.acls, audit)
 
 
 def _build_groups(
@@ -409,6 +425,7 @@ def _jobs(parts: Parts, directory: LogDirectory, tls: TlsListeners) -> dict[str,
         "dead_letters": parts.dead_letters.run,
         "state_pruning": parts.state_pruning.run,
         "transactional_ids": parts.transactions.keep_forgetting,
+        "token_keys": parts.logins.keep_keys,
         "producer_expiry": lambda: _forget_producers(parts),
         "audit": parts.audit.run,
         "preparing": lambda: prepare_for_share_groups(parts.clock, handler_of),

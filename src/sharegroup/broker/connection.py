@@ -25,6 +25,7 @@ from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
+from sharegroup.broker.sasl_login import LoginEnded, SaslLogin
 from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.turns import Turns
 from sharegroup.wire.encoder import Chunk
@@ -88,6 +89,7 @@ class Connection(asyncio.Protocol):
         self._behind = False  # Whether complete frames may be waiting to be dispatched.
         self._closing = False
         self._throttle_timer: TimerHandle | None = None  # None if the client is not throttled.
+        self._login: SaslLogin | None = None  # None on a listener without SASL.
         self._last_read_ms = self._last_write_ms = self._clock.now_ms()
         self._frame_began_ms: int | None = None  # None if no frame is incomplete.
 
@@ -119,16 +121,22 @@ class Connection(asyncio.Protocol):
             self._peer.principal = transport.get_extra_info("principal") or self._peer.principal
             self._peer.rights = self._parts.rights_of(self._peer)
         if not self._owner.opened(self):
-            self._drop()
+            self.drop()
+            return
+        accepted = self._parts.logins.of_listener(self._parts.listener)
+        if accepted is not None:
+            self._login = SaslLogin(self._parts, self._handler_of, accepted, self._peer, self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  The signature of asyncio.
         self._closing = True
         self._release()
+        if self._login is not None:
+            self._login.closed()
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
         """Take received bytes, and dispatch the requests that are complete now."""
-        if self._closing:
+        if self._closing or (self._login is not None and self._login.is_deaf):
             return  # A refused peer may still send while its last answers are sent.
         self._last_read_ms = self._clock.now_ms()
         frames = self._frames
@@ -156,16 +164,18 @@ class Connection(asyncio.Protocol):
         """Close the connection without sending the remaining answers."""
         if self._transport is not None and not self._closing:
             log.info("event=connection_closed peer=%s reason=%s", self.peer, reason)
-            self._drop()
+            self.drop()
 
     def check_progress(self, now_ms: int) -> None:
         """Close the connection if a frame does not end, or the peer does not read or is idle."""
         server = self._parts.config.server
         # The broker reads nothing from a throttled client, so its frame cannot make progress.
         began_ms = self._frame_began_ms if self._throttle_timer is None else None
+        if self._login is not None and not self._closing and self._login.overdue(now_ms):
+            self._login.close("the login was not complete in time")
         if self._closing:
             if now_ms - self._last_write_ms > server.frame_progress_ms:
-                self._drop()  # A refused peer does not read its last answers.
+                self.drop()  # A refused peer does not read its last answers.
         elif began_ms is not None and now_ms - began_ms > server.frame_progress_ms:
             self.close("an incomplete request made no progress")
         elif not self._writable and now_ms - self._last_write_ms > server.frame_progress_ms:
@@ -238,6 +248,7 @@ class Connection(asyncio.Protocol):
             self._writable
             and not self._closing
             and not self._peer.throttled_until_ms
+            and not (self._login is not None and self._login.is_busy)
             and len(self._replies) < self._requests_max
             and self._answers.may_answer()
             and (received.pending_bytes <= SMALL_BYTES or received.may_wait())
@@ -273,16 +284,21 @@ class Connection(asyncio.Protocol):
         answers.request_number += 1
         answers.is_dispatching = True
         try:
-            reply = dispatch(
-                self._parts,
-                self._handler_of,
-                frame,
-                connection_id=self.connection_id,
-                peer=self._peer,
-                answers=answers,
-            )
+            if self._login is None or self._login.admits(frame):
+                reply = dispatch(
+                    self._parts,
+                    self._handler_of,
+                    frame,
+                    connection_id=self.connection_id,
+                    peer=self._peer,
+                    answers=answers,
+                )
+            else:
+                reply = self._login.take(
+                    frame, connection_id=self.connection_id, peer=self._peer, answers=answers
+                )
         except CloseConnection as error:
-            self._refuse(str(error))
+            self._ended(error)
             return False
         finally:
             answers.is_dispatching = False
@@ -349,7 +365,7 @@ class Connection(asyncio.Protocol):
                     head = head.result()
                 except CloseConnection as error:
                     self._ready = chunks
-                    self._refuse(str(error))
+                    self._ended(error)
                     return False
                 is_ready = not self._count_answered(answers.next_number)
             replies.popleft()
@@ -406,14 +422,30 @@ class Connection(asyncio.Protocol):
         self.take_turn()
         self._adjust_reading()
 
+    def _ended(self, error: CloseConnection) -> None:
+        """End the connection, with a last reply if a login has failed or a session has expired."""
+        if isinstance(error, LoginEnded):
+            self._ready += error.reply
+            self._finish()
+        else:
+            self._refuse(str(error))
+
     def _refuse(self, reason: str) -> None:
         """End the connection because the peer broke the protocol; log one line with its address.
 
-        Replies that are ready are sent first.
+        Before a login the number of lines is limited.  Replies that are ready are sent first.
         """
         if not self._closing:
-            log.warning("event=bad_request peer=%s reason=%r", self.peer, reason)
             self._parts.requests.bad_count += 1
+            if self._login is not None and self._login.is_pending:
+                self._login.failed(reason)
+            else:
+                log.warning("event=bad_request peer=%s reason=%r", self.peer, reason)
+            self._finish()
+
+    def _finish(self) -> None:
+        """End the connection after the replies that are ready are sent."""
+        if not self._closing:
             assert self._transport is not None
             if self._ready:
                 self._transport.writelines(self._ready)
@@ -424,7 +456,11 @@ class Connection(asyncio.Protocol):
             self._frames.clear()
             self._transport.close()
 
-    def _drop(self) -> None:
+    def limit_frames(self, bytes_max: int, bytes_min: int) -> None:
+        """Change the limits on the sizes of the next frames, as a login asks for."""
+        self._frames.limit(bytes_max, bytes_min)
+
+    def drop(self) -> None:
         """End the connection now; unsent bytes are lost."""
         assert self._transport is not None
         self._closing = True

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
         AlterShareGroupOffsetsRequest,
         AlterShareGroupOffsetsResponse,
     )
+    from kio.schema.alter_user_scram_credentials.v0 import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
     from kio.schema.consumer_group_describe.v1 import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
@@ -87,6 +91,10 @@ if TYPE_CHECKING:
     from kio.schema.describe_transactions.v0 import (
         DescribeTransactionsRequest,
         DescribeTransactionsResponse,
+    )
+    from kio.schema.describe_user_scram_credentials.v0 import (
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
     )
     from kio.schema.elect_leaders.v2 import ElectLeadersRequest, ElectLeadersResponse
     from kio.schema.end_txn.v5 import EndTxnRequest, EndTxnResponse
@@ -137,6 +145,14 @@ if TYPE_CHECKING:
         ReadShareGroupStateSummaryResponse,
     )
     from kio.schema.remove_raft_voter.v0 import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+    from kio.schema.sasl_authenticate.v2 import (
+        SaslAuthenticateRequest,
+        SaslAuthenticateResponse,
+    )
+    from kio.schema.sasl_handshake.v1 import (
+        SaslHandshakeRequest,
+        SaslHandshakeResponse,
+    )
     from kio.schema.share_acknowledge.v2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
     from kio.schema.share_group_describe.v1 import (
         ShareGroupDescribeRequest,
@@ -512,6 +528,42 @@ def _delete_acls() -> ApiHandler[DeleteAclsRequest, DeleteAclsResponse]:
     from sharegroup.broker.handlers import delete_acls
 
     return ApiHandler(delete_acls.handle, delete_acls.refuse, gates=(required.ALTER_CLUSTER,))
+
+
+def _sasl_handshake() -> ApiHandler[SaslHandshakeRequest, SaslHandshakeResponse]:
+    from sharegroup.broker.handlers import sasl_handshake
+
+    return ApiHandler(sasl_handshake.handle, sasl_handshake.refuse)
+
+
+def _sasl_authenticate() -> ApiHandler[SaslAuthenticateRequest, SaslAuthenticateResponse]:
+    from sharegroup.broker.handlers import sasl_authenticate
+
+    return ApiHandler(sasl_authenticate.handle, sasl_authenticate.refuse)
+
+
+def _describe_user_scram_credentials() -> ApiHandler[
+    DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+]:
+    from sharegroup.broker.handlers import describe_user_scram_credentials
+
+    return ApiHandler(
+        describe_user_scram_credentials.handle,
+        describe_user_scram_credentials.refuse,
+        gates=(required.DESCRIBE_CLUSTER,),
+    )
+
+
+def _alter_user_scram_credentials() -> ApiHandler[
+    AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+]:
+    from sharegroup.broker.handlers import alter_user_scram_credentials
+
+    return ApiHandler(
+        alter_user_scram_credentials.handle,
+        alter_user_scram_credentials.refuse,
+        gates=(required.ALTER_CLUSTER,),
+    )
 
 
 def _elect_leaders() -> ApiHandler[ElectLeadersRequest, ElectLeadersResponse]:
@@ -907,6 +959,7 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     14: _sync_group,
     15: _describe_groups,
     16: _list_groups,
+    17: _sasl_handshake,
     18: _api_versions,
     19: _create_topics,
     20: _delete_topics,
@@ -925,6 +978,7 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     33: _alter_configs,
     34: _alter_replica_log_dirs,
     35: _describe_log_dirs,
+    36: _sasl_authenticate,
     37: _create_partitions,
     42: _delete_groups,
     43: _elect_leaders,
@@ -934,6 +988,8 @@ HANDLERS: dict[int, Callable[[], AnyHandler]] = {
     47: _offset_delete,
     48: _describe_client_quotas,
     49: _alter_client_quotas,
+    50: _describe_user_scram_credentials,
+    51: _alter_user_scram_credentials,
     55: _describe_quorum,
     57: _update_features,
     60: _describe_cluster,

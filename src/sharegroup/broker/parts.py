@@ -23,6 +23,7 @@ from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
+from sharegroup.broker.security.logins import Logins
 from sharegroup.broker.security.peer import RightsOf
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
@@ -76,6 +77,7 @@ class Parts:
     unserved: UnservedFeatures
     transactions: TransactionsOnDemand
     client_telemetry: ClientTelemetry
+    logins: Logins
     rights_of: RightsOf
     quotas: Quotas
     audit: AuditLog

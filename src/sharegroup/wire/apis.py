@@ -69,6 +69,7 @@ APIS: dict[int, Api] = {
         Api(14, "SyncGroup", 0, 5, flexible=4),
         Api(15, "DescribeGroups", 0, 6, flexible=5),
         Api(16, "ListGroups", 0, 5, flexible=3),
+        Api(17, "SaslHandshake", 0, 1, flexible=2),
         Api(18, "ApiVersions", 0, 5, flexible=3),
         Api(19, "CreateTopics", 2, 7, flexible=5),
         Api(20, "DeleteTopics", 1, 6, flexible=4),
@@ -88,6 +89,7 @@ APIS: dict[int, Api] = {
         Api(33, "AlterConfigs", 0, 2, flexible=2),
         Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2),
         Api(35, "DescribeLogDirs", 1, 5, flexible=2),
+        Api(36, "SaslAuthenticate", 0, 2, flexible=2),
         Api(37, "CreatePartitions", 0, 3, flexible=2),
         Api(42, "DeleteGroups", 0, 3, flexible=2),
         Api(43, "ElectLeaders", 0, 2, flexible=2),
@@ -97,6 +99,8 @@ APIS: dict[int, Api] = {
         Api(47, "OffsetDelete", 0, 0, flexible=1),
         Api(48, "DescribeClientQuotas", 0, 1, flexible=1),
         Api(49, "AlterClientQuotas", 0, 1, flexible=1),
+        Api(50, "DescribeUserScramCredentials", 0, 0, flexible=0),
+        Api(51, "AlterUserScramCredentials", 0, 0, flexible=0),
         Api(55, "DescribeQuorum", 0, 2, flexible=0),
         Api(57, "UpdateFeatures", 0, 2, flexible=0),
         Api(60, "DescribeCluster", 0, 2, flexible=0),
@@ -137,12 +141,10 @@ PEER_APIS: dict[int, Api] = {
         # topics have ids, which an administrator does not have.
         Api(8, "OffsetCommit", 8, 9, flexible=8),
         Api(9, "OffsetFetch", 8, 9, flexible=6),
-        Api(17, "SaslHandshake", 0, 1, flexible=2),
         # Versions from 4 on are sent by brokers, for several producers at once.
         Api(24, "AddPartitionsToTxn", 0, 3, flexible=3),
         # From version 6 on topics have ids, which a producer does not have.
         Api(28, "TxnOffsetCommit", 0, 5, flexible=3),
-        Api(36, "SaslAuthenticate", 0, 2, flexible=2),
     )
 }
 """APIs of Apache Kafka that only the client uses, or in fewer versions than are served."""

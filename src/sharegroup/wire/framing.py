@@ -67,6 +67,12 @@ class Frames:
         self._small = 0
         """Number of small chunks in a row since the last join."""
 
+    def limit(self, frame_bytes_max: int, frame_bytes_min: int = FRAME_BYTES_MIN) -> None:
+        """Change the limits for the frames whose length is not known yet."""
+        assert 0 < frame_bytes_min <= frame_bytes_max
+        self._bytes_max = frame_bytes_max
+        self._bytes_min = frame_bytes_min
+
     @property
     def partial(self) -> bool:
         """Whether the next frame has begun and is incomplete."""

@@ -12,6 +12,7 @@ from sharegroup.broker.configuration.config import (
     LogConfig,
     ModernGroupConfig,
     QuotaConfig,
+    SaslConfig,
     ServerConfig,
     ShareGroupConfig,
     TransactionConfig,
@@ -33,6 +34,7 @@ KEYS = {
         CoordinatorConfig,
         TransactionConfig,
         QuotaConfig,
+        SaslConfig,
     )
     for entry in entries(part)
     if entry.metadata["effect"]

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog_part import CatalogPart, ClientMetricsSettings, Event
+from sharegroup.broker.cluster.scram_credentials import ScramCredentials
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import parse_part
 from sharegroup.broker.configuration.topic_config import check_topic_config
@@ -76,6 +77,7 @@ class Catalog:
         "features_epoch",
         "group_settings_bytes",
         "producer_ids_end",
+        "scram_credentials",
         "topics_version",
     )
 
@@ -95,7 +97,13 @@ class Catalog:
         self.client_metrics = ClientMetricsSettings()
         self.acls = AclEntries()
         self.client_quotas = ClientQuotas()
-        parts: list[CatalogPart] = [self.client_metrics, self.acls, self.client_quotas]
+        self.scram_credentials = ScramCredentials()
+        parts: list[CatalogPart] = [
+            self.client_metrics,
+            self.acls,
+            self.client_quotas,
+            self.scram_credentials,
+        ]
         self._parts = {kind: part for part in parts for kind in part.kinds}
         self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # True: for all brokers.
 

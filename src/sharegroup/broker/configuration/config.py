@@ -35,6 +35,7 @@ from sharegroup.broker.configuration.modern_group_config import (
 )
 from sharegroup.broker.configuration.own_group_config import GroupConfig
 from sharegroup.broker.configuration.quota_config import QuotaConfig
+from sharegroup.broker.configuration.sasl_config import SaslConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.configuration.tls_config import TlsConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
@@ -49,6 +50,7 @@ __all__ = [
     "LogConfig",
     "ModernGroupConfig",
     "QuotaConfig",
+    "SaslConfig",
     "ServerConfig",
     "ShareGroupConfig",
     "TlsConfig",
@@ -70,6 +72,7 @@ class Config:
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     quotas: QuotaConfig = field(default_factory=QuotaConfig)
+    sasl: SaslConfig = field(default_factory=SaslConfig)
     given: Mapping[str, str] = field(default_factory=dict)
     """The text of every key that was given, also of keys that are not in the parts."""
 
@@ -216,6 +219,7 @@ _PARTS = tuple(
             TransactionConfig,
             TlsConfig,
             QuotaConfig,
+            SaslConfig,
         ),
         strict=True,
     )

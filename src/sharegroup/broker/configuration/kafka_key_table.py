@@ -148,17 +148,12 @@ NO_EFFECT = {
     follower.replication.throttled.rate LONG 9223372036854775807 0.. cluster internal
     replica.alter.log.dirs.io.max.bytes.per.second LONG 9223372036854775807 0.. cluster internal
     """,
-    "There is no authentication by SASL.": """
-    connection.failed.authentication.delay.ms INT 100 0.. fixed
-    connections.max.reauth.ms LONG 0 - fixed
+    "The broker is no client of other brokers, and has neither Kerberos nor delegation tokens.": """
     delegation.token.expiry.check.interval.ms LONG 3600000 1.. fixed
     delegation.token.expiry.time.ms LONG 86400000 1.. fixed
     delegation.token.max.lifetime.ms LONG 604800000 1.. fixed
     delegation.token.secret.key PASSWORD - - fixed
-    principal.builder.class CLASS $common.security.authenticator.DefaultKafkaPrincipalBuilder - broker
     sasl.client.callback.handler.class CLASS - - fixed
-    sasl.enabled.mechanisms LIST GSSAPI - broker
-    sasl.jaas.config PASSWORD - - broker
     sasl.kerberos.kinit.cmd STRING /usr/bin/kinit - broker
     sasl.kerberos.min.time.before.relogin LONG 60000 - broker
     sasl.kerberos.principal.to.local.rules LIST DEFAULT - broker
@@ -177,8 +172,6 @@ NO_EFFECT = {
     sasl.login.retry.backoff.ms LONG 100 - fixed
     sasl.mechanism.controller.protocol STRING GSSAPI - fixed
     sasl.mechanism.inter.broker.protocol STRING GSSAPI - broker
-    sasl.oauthbearer.allow.unverified.audience BOOLEAN false - fixed
-    sasl.oauthbearer.allow.unverified.issuer BOOLEAN false - fixed
     sasl.oauthbearer.assertion.algorithm STRING RS256 - fixed
     sasl.oauthbearer.assertion.claim.aud STRING - - fixed
     sasl.oauthbearer.assertion.claim.exp.seconds INT 300 0..86400 fixed
@@ -192,21 +185,9 @@ NO_EFFECT = {
     sasl.oauthbearer.assertion.template.file STRING - - fixed
     sasl.oauthbearer.client.credentials.client.id STRING - - fixed
     sasl.oauthbearer.client.credentials.client.secret PASSWORD - - fixed
-    sasl.oauthbearer.clock.skew.seconds INT 30 - fixed
-    sasl.oauthbearer.expected.audience LIST "" - fixed
-    sasl.oauthbearer.expected.issuer STRING - - fixed
-    sasl.oauthbearer.jwks.endpoint.refresh.ms LONG 3600000 - fixed
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG 10000 - fixed
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG 100 - fixed
-    sasl.oauthbearer.jwks.endpoint.url STRING - - fixed
     sasl.oauthbearer.jwt.retriever.class CLASS $common.security.oauthbearer.DefaultJwtRetriever - fixed
-    sasl.oauthbearer.jwt.validator.class CLASS $common.security.oauthbearer.DefaultJwtValidator - fixed
     sasl.oauthbearer.scope STRING - - fixed
-    sasl.oauthbearer.scope.claim.name STRING scope - fixed
-    sasl.oauthbearer.sub.claim.name STRING sub - fixed
     sasl.oauthbearer.token.endpoint.url STRING - - fixed
-    sasl.server.callback.handler.class CLASS - - fixed
-    sasl.server.max.receive.size INT 524288 - fixed
     """,
     "TLS is that of OpenSSL, not of Java.": """
     security.providers STRING - - fixed
@@ -303,6 +284,9 @@ REFUSED = {
     create.topic.policy.class.name CLASS - - fixed
     client.quota.callback.class CLASS - - fixed
     ssl.engine.factory.class CLASS - - broker
+    sasl.server.callback.handler.class CLASS - - fixed
+    sasl.oauthbearer.jwt.validator.class CLASS $common.security.oauthbearer.DefaultJwtValidator - fixed
+    principal.builder.class CLASS $common.security.authenticator.DefaultKafkaPrincipalBuilder - broker
     """,
     "References to other files and to secrets are not resolved in values.": """
     config.providers LIST "" - cluster
@@ -324,5 +308,11 @@ REFUSED = {
 
 ACCEPTED = {
     "process.roles": ("broker,controller", "controller,broker"),
+    "sasl.server.callback.handler.class": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    ),
+    "sasl.oauthbearer.jwt.validator.class": (
+        "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
+    ),
 }
 """Values of refused keys that are accepted beside the default."""

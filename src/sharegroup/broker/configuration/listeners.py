@@ -31,8 +31,6 @@ NO_HOST_CHARACTERS = frozenset(":/[]@ ")
 PORT_MAX = 65_535
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = frozenset({"PLAINTEXT", "SSL"})
-"""The protocols that this version serves."""
 
 AUTHORIZER = "authorizer.class.name"
 
@@ -232,10 +230,5 @@ def _protocols(server: ServerConfig, found: dict[str, tuple[str, int]]) -> dict[
                 f"listeners={server.listeners!r}: listener.security.protocol.map must say which "
                 f"protocol the listener {name} has, one of {', '.join(PROTOCOLS)}; expected for "
                 f"example {name}:SASL_SSL, found {server.security_protocols[:200]!r}"
-            )
-        if protocol not in SERVED_PROTOCOLS:
-            raise InvalidConfig(
-                f"listeners={server.listeners!r}: listener {name} has the protocol {protocol}, but "
-                f"this broker serves only {', '.join(sorted(SERVED_PROTOCOLS))}"
             )
     return chosen

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sharegroup.broker.metrics.access_families import ACCESS
 from sharegroup.broker.metrics.family import Family, MetricType
+from sharegroup.broker.metrics.login_families import LOGINS
 from sharegroup.broker.metrics.quota_families import QUOTAS
 from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 
@@ -508,7 +509,7 @@ CLIENTS: tuple[Family, ...] = (
 
 FAMILIES = (
     *REQUESTS, *TOPICS, *SHARE_GROUPS, *EACH_SHARE_PARTITION, *SESSIONS, *COORDINATORS,
-    *TRANSACTIONS, *PROCESS, *CLIENTS, *ACCESS, *QUOTAS,
+    *TRANSACTIONS, *LOGINS, *PROCESS, *CLIENTS, *ACCESS, *QUOTAS,
 )  # fmt: skip
 """All metrics, in the order of the output."""
 

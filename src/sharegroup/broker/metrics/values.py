@@ -30,6 +30,7 @@ from sharegroup.broker.metrics import quota_families as quota_names
 from sharegroup.broker.metrics import transaction_families as transaction_names
 from sharegroup.broker.metrics.client_values import ClientValuesPage, info_labels
 from sharegroup.broker.metrics.family import Family
+from sharegroup.broker.metrics.login_families import login_samples
 from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.text import Value, head, label_pairs, lines
 from sharegroup.broker.parts import Parts
@@ -211,6 +212,7 @@ class Metrics:
         yield from self._share_groups(totals)
         yield from self._sessions()
         yield from self._coordinators()
+        yield from login_samples(self._parts)
         yield from self._process(totals)
         yield from self._clients()
         yield from self._access()
