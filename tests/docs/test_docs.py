@@ -35,6 +35,8 @@ PLAIN = {
             *("PartitionDescription", "RecordMetadata", "ResourceType", "ShareGroupDescription"),
             *("ShareMemberDescription", "SharePartitionOffset", "TopicDescription"),
             "UpgradeType",
+            *("ScramCredentialInfo", "ScramMechanism"),
+            *("UserScramCredentialDeletion", "UserScramCredentialUpsertion"),
             *("AclOperation", "LogDirDescription", "MetadataQuorum", "OpenTransaction"),
             *("ProducerIdentity", "ProducerState", "QuorumReplica", "ReplicaLog"),
             *("TransactionDescription", "TransactionListing", "TransactionState"),

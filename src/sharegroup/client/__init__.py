@@ -59,6 +59,7 @@ from sharegroup.client.admin.types import (
     ProducerState,
     QuorumReplica,
     ReplicaLog,
+    ScramCredentialInfo,
     ShareGroupDescription,
     ShareMemberDescription,
     SharePartitionOffset,
@@ -66,6 +67,8 @@ from sharegroup.client.admin.types import (
     TransactionDescription,
     TransactionListing,
     TransactionState,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 from sharegroup.client.consume.consumer_record import (
     ConsumerRecord,
@@ -109,6 +112,7 @@ from sharegroup.protocol_enums import (
     ConfigSource,
     GroupType,
     ResourceType,
+    ScramMechanism,
     UpgradeType,
 )
 
@@ -183,6 +187,8 @@ __all__ = [
     "ReplicaLog",
     "ResourceType",
     "SaslMechanism",
+    "ScramCredentialInfo",
+    "ScramMechanism",
     "SecurityProtocol",
     "SendFuture",
     "ShareConsumer",
@@ -205,6 +211,8 @@ __all__ = [
     "UnreadableConsumerRecord",
     "UnreadableRecord",
     "UpgradeType",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
     "WakeupError",
     "new_offsets",
     "records_by_partition",

@@ -25,6 +25,7 @@ from sharegroup.client.admin import offset_resets
 from sharegroup.client.admin import quotas as admin_quotas
 from sharegroup.client.admin import topics as admin_topics
 from sharegroup.client.admin import transactions as admin_transactions
+from sharegroup.client.admin import users as admin_users
 from sharegroup.client.admin.offset_resets import Plan, Scenario
 from sharegroup.client.admin.quota_types import Name, QuotaEntity
 from sharegroup.client.admin.types import (
@@ -44,6 +45,8 @@ from sharegroup.client.admin.types import (
     OpenTransaction,
     ProducerIdentity,
     ProducerState,
+    ScramCredentialAlteration,
+    ScramCredentialInfo,
     ShareGroupDescription,
     SharePartitionOffset,
     TopicDescription,
@@ -547,6 +550,22 @@ class AdminClient:
             return await admin_quotas.alter_client_quotas(
                 self._cluster, changes, validate_only=validate_only
             )
+
+    # Users.
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> dict[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
+        """Return the SCRAM credentials of these users, or of all users: mechanisms, no keys."""
+        with self._cluster.call(timeout):
+            return await admin_users.describe_user_scram_credentials(self._cluster, users)
+
+    async def alter_user_scram_credentials(
+        self, alterations: Iterable[ScramCredentialAlteration], *, timeout: float | None = None
+    ) -> dict[str, KafkaError | None]:
+        """Set and remove passwords of users for SCRAM; a user may be named once."""
+        with self._cluster.call(timeout):
+            return await admin_users.alter_user_scram_credentials(self._cluster, alterations)
 
     # Features.
 

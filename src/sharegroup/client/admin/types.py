@@ -15,6 +15,7 @@ from sharegroup.protocol_enums import (
     ConfigSource,
     GroupType,
     ResourceType,
+    ScramMechanism,
     UpgradeType,
 )
 
@@ -251,6 +252,39 @@ class FeatureUpdate:
 
     max_version_level: int
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialUpsertion:
+    """A password of a user, to be set for one mechanism; the user is created if it is new."""
+
+    user: str
+    password: str = field(repr=False)
+    mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512
+    iterations: int = 4_096
+    """How often the password is hashed; brokers accept 4,096 to 16,384."""
+    salt: bytes | None = field(default=None, repr=False)
+    """None means a random one."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialDeletion:
+    """A credential of a user for one mechanism, to be removed."""
+
+    user: str
+    mechanism: ScramMechanism
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredentialInfo:
+    """What a broker tells of a credential: its mechanism and its number of iterations."""
+
+    mechanism: ScramMechanism
+    iterations: int
+
+
+ScramCredentialAlteration = UserScramCredentialUpsertion | UserScramCredentialDeletion
+"""A change of the SCRAM credentials of a user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,9 @@ class AdminClient(BlockingClient[admin.AdminClient]):
     fence_producers = blocking(admin.AdminClient.fence_producers)
     abort_transaction = blocking(admin.AdminClient.abort_transaction)
 
+    describe_user_scram_credentials = blocking(admin.AdminClient.describe_user_scram_credentials)
+    alter_user_scram_credentials = blocking(admin.AdminClient.alter_user_scram_credentials)
+
     describe_features = blocking(admin.AdminClient.describe_features)
     describe_client_quotas = blocking(admin.AdminClient.describe_client_quotas)
     alter_client_quotas = blocking(admin.AdminClient.alter_client_quotas)

@@ -1,0 +1,114 @@
+"""Requests about the SCRAM credentials of users (KIP-554).
+
+A broker gets the salted password and never the password itself.  Computing it is slow on purpose,
+so it is done in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+
+from kio.schema.alter_user_scram_credentials.v0.request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kio.schema.describe_user_scram_credentials.v0.request import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from kio.static.primitive import i8, i32
+
+from sharegroup.client.admin.topics import ask_any, by_item, outcome, several
+from sharegroup.client.admin.types import (
+    ScramCredentialAlteration,
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.refusals import refused
+from sharegroup.core.security.scram import salted_password
+from sharegroup.errors import NONE, InvalidRequest, KafkaError
+from sharegroup.protocol_enums import ScramMechanism
+
+SALT_BYTES = 24
+
+
+async def describe_user_scram_credentials(
+    cluster: Cluster, users: Iterable[str] | None
+) -> dict[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
+    """Return the credentials of these users, or of all users with None."""
+    asked = None if users is None else several(users)
+    if asked == ():
+        return {}  # For a broker, an empty list means all users.
+    request = DescribeUserScramCredentialsRequest(
+        users=None if asked is None else tuple(UserName(name=user) for user in asked)
+    )
+    answer = await ask_any(cluster, request, subject="describe_user_scram_credentials")
+    if answer.error_code != NONE:
+        raise refused(
+            answer.error_code,
+            answer.error_message,
+            operation="DESCRIBE",
+            principal=cluster.principal,
+        )
+    described: dict[str, tuple[ScramCredentialInfo, ...] | KafkaError] = {}
+    for result in answer.results:
+        error = outcome(cluster, result.error_code, result.error_message, user=result.user)
+        described[result.user] = error or tuple(
+            ScramCredentialInfo(ScramMechanism.of(int(info.mechanism)), int(info.iterations))
+            for info in result.credential_infos
+        )
+    if asked is None:
+        return dict(sorted(described.items()))
+    return by_item(asked, described, "user")
+
+
+async def alter_user_scram_credentials(
+    cluster: Cluster, alterations: Iterable[ScramCredentialAlteration]
+) -> dict[str, KafkaError | None]:
+    """Set and remove credentials; the result of a user is None or its error."""
+    listed = tuple(alterations)
+    deletions = [change for change in listed if isinstance(change, UserScramCredentialDeletion)]
+    upsertions = [change for change in listed if isinstance(change, UserScramCredentialUpsertion)]
+    if len(deletions) + len(upsertions) < len(listed):
+        raise TypeError(
+            "expected UserScramCredentialUpsertion and UserScramCredentialDeletion objects"
+        )
+    if not listed:
+        return {}
+    request = AlterUserScramCredentialsRequest(
+        deletions=tuple(
+            ScramCredentialDeletion(name=change.user, mechanism=i8(change.mechanism))
+            for change in deletions
+        ),
+        upsertions=await asyncio.to_thread(lambda: tuple(map(_upsertion, upsertions))),
+    )
+    answer = await ask_any(cluster, request, subject="alter_user_scram_credentials")
+    results: dict[str, KafkaError | None] = {
+        result.user: outcome(
+            cluster, result.error_code, result.error_message, operation="ALTER", user=result.user
+        )
+        for result in answer.results
+    }
+    return by_item(dict.fromkeys(change.user for change in listed), results, "user")
+
+
+def _upsertion(change: UserScramCredentialUpsertion) -> ScramCredentialUpsertion:
+    if change.mechanism is ScramMechanism.UNKNOWN or not change.password:
+        raise InvalidRequest(
+            f"user {change.user!r}: expected a mechanism and a password that is not empty"
+        )
+    salt = change.salt or secrets.token_bytes(SALT_BYTES)
+    return ScramCredentialUpsertion(
+        name=change.user,
+        mechanism=i8(change.mechanism),
+        iterations=i32(change.iterations),
+        salt=salt,
+        salted_password=salted_password(
+            change.mechanism, change.password, salt=salt, iterations=max(1, change.iterations)
+        ),
+    )
