@@ -262,7 +262,6 @@ async def _build(
     groups = _build_groups(config, clock, topics, settings, features, share)
     audit = AuditLog(clock)
     authorizer = _authorizer(started, topics, audit)
-    topics.on_visible(waiting.wake)
     parts = Parts(
         node=node,
         config=config,
@@ -366,6 +365,7 @@ def _build_share(
     coordinator = ShareCoordinator(
         CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
     )
+    topics.on_visible(waiting.wake)
     persister: Persister = coordinator
     if config.share_group.persister != DEFAULT_PERSISTER:
         persister = NoPersister()

@@ -25,6 +25,7 @@ from sharegroup.broker.byte_budgets import ByteBudget
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.descriptors import limit, open_count
 from sharegroup.broker.metrics import access_families
+from sharegroup.broker.metrics import client_families as client_names
 from sharegroup.broker.metrics import families as names
 from sharegroup.broker.metrics import quota_families as quota_names
 from sharegroup.broker.metrics import transaction_families as transaction_names
@@ -331,13 +332,13 @@ class Metrics:
     def _clients(self) -> Iterator[Sample]:
         telemetry = self._parts.client_telemetry
         for labels in info_labels(telemetry.values):
-            yield names.CLIENT_INFO, labels, 1
-        yield names.CLIENT_INSTANCES, (), len(telemetry.instances)
-        yield names.CLIENT_THROTTLED, (), telemetry.instances.throttled_count
-        yield names.CLIENT_UNKNOWN, (), telemetry.instances.unknown_count
-        yield names.CLIENT_VALUES, (), telemetry.values.values_count
-        yield names.CLIENT_VALUES_DROPPED, (), telemetry.values.dropped_count
-        yield names.CLIENT_BYTES, (), telemetry.values.size_bytes
+            yield client_names.CLIENT_INFO, labels, 1
+        yield client_names.CLIENT_INSTANCES, (), len(telemetry.instances)
+        yield client_names.CLIENT_THROTTLED, (), telemetry.instances.throttled_count
+        yield client_names.CLIENT_UNKNOWN, (), telemetry.instances.unknown_count
+        yield client_names.CLIENT_VALUES, (), telemetry.values.values_count
+        yield client_names.CLIENT_VALUES_DROPPED, (), telemetry.values.dropped_count
+        yield client_names.CLIENT_BYTES, (), telemetry.values.size_bytes
 
     def _access(self) -> Iterator[Sample]:
         audit = self._parts.audit
