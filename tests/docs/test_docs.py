@@ -37,6 +37,8 @@ PLAIN = {
             "UpgradeType",
             *("ScramCredentialInfo", "ScramMechanism"),
             *("UserScramCredentialDeletion", "UserScramCredentialUpsertion"),
+            *("AclBinding", "AclBindingFilter", "AclPatternType", "AclPermission"),
+            "AclResourceType",
             *("AclOperation", "LogDirDescription", "MetadataQuorum", "OpenTransaction"),
             *("ProducerIdentity", "ProducerState", "QuorumReplica", "ReplicaLog"),
             *("TransactionDescription", "TransactionListing", "TransactionState"),

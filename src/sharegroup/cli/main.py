@@ -24,6 +24,7 @@ VERBS = {
     "groups": "List, describe, reset and delete share groups.",
     "configs": "Show and change settings of topics, groups and brokers.",
     "users": "List, add and remove the users of SCRAM.",
+    "acls": "List, add and remove access control lists.",
     "produce": "Send records from files and pipes.",
     "tail": "Print records of a topic without taking them.",
     "consume": "Consume records as a member of a share group.",

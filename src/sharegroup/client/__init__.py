@@ -37,6 +37,8 @@ from sharegroup.client.admin.offset_resets import (
 )
 from sharegroup.client.admin.quota_types import QuotaEntity, QuotaName
 from sharegroup.client.admin.types import (
+    AclBinding,
+    AclBindingFilter,
     AlterConfig,
     ClusterDescription,
     CommittedOffset,
@@ -107,6 +109,9 @@ from sharegroup.client.share.record import DeserializationError, Record, Unreada
 from sharegroup.protocol_enums import (
     AcknowledgeType,
     AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
     AcquireMode,
     ConfigOperation,
     ConfigSource,
@@ -128,7 +133,12 @@ __all__ = [
     "AcknowledgeType",
     "AcknowledgementMode",
     "AcknowledgementResult",
+    "AclBinding",
+    "AclBindingFilter",
     "AclOperation",
+    "AclPatternType",
+    "AclPermission",
+    "AclResourceType",
     "AcquireMode",
     "AdminClient",
     "AlterConfig",

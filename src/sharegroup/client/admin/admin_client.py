@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self, Unpack
 from uuid import UUID
 
+from sharegroup.client.admin import acls as admin_acls
 from sharegroup.client.admin import brokers as admin_brokers
 from sharegroup.client.admin import configs as admin_configs
 from sharegroup.client.admin import consumer_groups as admin_consumer_groups
@@ -29,6 +30,8 @@ from sharegroup.client.admin import users as admin_users
 from sharegroup.client.admin.offset_resets import Plan, Scenario
 from sharegroup.client.admin.quota_types import Name, QuotaEntity
 from sharegroup.client.admin.types import (
+    AclBinding,
+    AclBindingFilter,
     AlterConfig,
     ClusterDescription,
     CommittedOffset,
@@ -566,6 +569,29 @@ class AdminClient:
         """Set and remove passwords of users for SCRAM; a user may be named once."""
         with self._cluster.call(timeout):
             return await admin_users.alter_user_scram_credentials(self._cluster, alterations)
+
+    # Access control lists.
+
+    async def create_acls(
+        self, bindings: Iterable[AclBinding], *, timeout: float | None = None
+    ) -> dict[AclBinding, KafkaError | None]:
+        """Create ACLs; one that exists already is no error."""
+        with self._cluster.call(timeout):
+            return await admin_acls.create_acls(self._cluster, bindings)
+
+    async def describe_acls(
+        self, filter_: AclBindingFilter | None = None, *, timeout: float | None = None
+    ) -> tuple[AclBinding, ...]:
+        """Return the ACLs that match a filter, or all, in the order of resources and users."""
+        with self._cluster.call(timeout):
+            return await admin_acls.describe_acls(self._cluster, filter_ or AclBindingFilter())
+
+    async def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
+    ) -> dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError]:
+        """Delete the ACLs that match filters, and return what each filter deleted."""
+        with self._cluster.call(timeout):
+            return await admin_acls.delete_acls(self._cluster, filters)
 
     # Features.
 

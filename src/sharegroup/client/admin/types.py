@@ -11,6 +11,9 @@ from uuid import UUID
 from sharegroup.client.records import TopicPartition
 from sharegroup.protocol_enums import (
     AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
     ConfigOperation,
     ConfigSource,
     GroupType,
@@ -252,6 +255,44 @@ class FeatureUpdate:
 
     max_version_level: int
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AclBinding:
+    """An entry of the access control lists: who may do what, or may not, on which resources."""
+
+    resource_type: AclResourceType
+    name: str
+    """The name of the resource, or the beginning of names with ``PREFIXED``; ``*`` means all."""
+    principal: str
+    """The user, for example ``User:alice``; ``User:*`` means everyone."""
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    pattern_type: AclPatternType = AclPatternType.LITERAL
+    host: str = "*"
+    """The address of the user, or a network such as ``10.0.0.0/8``; ``*`` means any."""
+
+    def __str__(self) -> str:
+        """Return the ACL in a line, for messages."""
+        verb = "may" if self.permission is AclPermission.ALLOW else "may not"
+        return (
+            f"{self.principal} from {self.host} {verb} {self.operation.name} "
+            f"{self.resource_type.name} {self.name!r} ({self.pattern_type.name})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AclBindingFilter:
+    """The conditions that ACLs must meet to be described or deleted; without any, all match."""
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    pattern_type: AclPatternType = AclPatternType.ANY
+    """``MATCH`` stands for every pattern that applies to the resource ``name``."""
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

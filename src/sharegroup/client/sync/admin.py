@@ -82,6 +82,9 @@ class AdminClient(BlockingClient[admin.AdminClient]):
 
     describe_user_scram_credentials = blocking(admin.AdminClient.describe_user_scram_credentials)
     alter_user_scram_credentials = blocking(admin.AdminClient.alter_user_scram_credentials)
+    create_acls = blocking(admin.AdminClient.create_acls)
+    describe_acls = blocking(admin.AdminClient.describe_acls)
+    delete_acls = blocking(admin.AdminClient.delete_acls)
 
     describe_features = blocking(admin.AdminClient.describe_features)
     describe_client_quotas = blocking(admin.AdminClient.describe_client_quotas)

@@ -1,0 +1,139 @@
+"""Requests about access control lists (ACLs): which user may do what from where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
+from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsRequest
+from kio.schema.describe_acls.v3.request import DescribeAclsRequest
+from kio.static.primitive import i8
+
+from sharegroup.client.admin.topics import ask_any, outcome
+from sharegroup.client.admin.types import AclBinding, AclBindingFilter
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.refusals import refused
+from sharegroup.errors import NONE, KafkaError, UnsupportedVersion
+from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+
+Code = TypeVar("Code", bound=IntEnum)
+
+
+async def create_acls(
+    cluster: Cluster, bindings: Iterable[AclBinding]
+) -> dict[AclBinding, KafkaError | None]:
+    """Create ACLs; the result of a binding is None, also if it exists, or its error."""
+    wanted = tuple(dict.fromkeys(bindings))
+    if not wanted:
+        return {}
+    answer = await ask_any(
+        cluster,
+        CreateAclsRequest(creations=tuple(map(_creation, wanted))),
+        subject="create_acls",
+    )
+    return {
+        binding: outcome(
+            cluster, result.error_code, result.error_message, operation="ALTER", acl=str(binding)
+        )
+        for binding, result in zip(wanted, answer.results, strict=True)
+    }
+
+
+async def describe_acls(cluster: Cluster, filter_: AclBindingFilter) -> tuple[AclBinding, ...]:
+    """Return the ACLs that match a filter, in order; raise the error of the request."""
+    answer = await ask_any(
+        cluster,
+        DescribeAclsRequest(**_fields_of(filter_)),
+        subject="describe_acls",
+    )
+    if answer.error_code != NONE:
+        raise refused(
+            answer.error_code,
+            answer.error_message,
+            operation="DESCRIBE",
+            principal=cluster.principal,
+        )
+    return tuple(
+        sorted(_binding(resource, acl) for resource in answer.resources for acl in resource.acls)
+    )
+
+
+async def delete_acls(
+    cluster: Cluster, filters: Iterable[AclBindingFilter]
+) -> dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError]:
+    """Delete the ACLs that match filters; return by filter what it deleted, or its error."""
+    wanted = tuple(dict.fromkeys(filters))
+    if not wanted:
+        return {}
+    request = DeleteAclsRequest(
+        filters=tuple(DeleteAclsFilter(**_fields_of(filter_)) for filter_ in wanted)
+    )
+    answer = await ask_any(cluster, request, subject="delete_acls")
+    results: dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError] = {}
+    for filter_, result in zip(wanted, answer.filter_results, strict=True):
+        failed = [result, *(acl for acl in result.matching_acls if acl.error_code != NONE)]
+        errors = (
+            outcome(
+                cluster,
+                entry.error_code,
+                entry.error_message,
+                operation="ALTER",
+                filter=str(filter_),
+            )
+            for entry in failed
+        )
+        error = next((found for found in errors if found is not None), None)
+        results[filter_] = error or tuple(
+            sorted(_binding(acl, acl) for acl in result.matching_acls)
+        )
+    return results
+
+
+def _creation(binding: AclBinding) -> AclCreation:
+    return AclCreation(
+        resource_type=i8(binding.resource_type),
+        resource_name=binding.name,
+        resource_pattern_type=i8(binding.pattern_type),
+        principal=binding.principal,
+        host=binding.host,
+        operation=i8(binding.operation),
+        permission_type=i8(binding.permission),
+    )
+
+
+def _fields_of(filter_: AclBindingFilter) -> dict[str, Any]:
+    """Return the fields of a filter, as the requests name them."""
+    return {
+        "resource_type_filter": i8(filter_.resource_type),
+        "resource_name_filter": filter_.name,
+        "pattern_type_filter": i8(filter_.pattern_type),
+        "principal_filter": filter_.principal,
+        "host_filter": filter_.host,
+        "operation": i8(filter_.operation),
+        "permission_type": i8(filter_.permission),
+    }
+
+
+def _binding(resource: Any, entry: Any) -> AclBinding:
+    """Return the ACL of a resource pattern and an entry of an answer."""
+    return AclBinding(
+        _known(AclResourceType, resource.resource_type),
+        resource.resource_name,
+        entry.principal,
+        _known(AclOperation, entry.operation),
+        permission=_known(AclPermission, entry.permission_type),
+        pattern_type=_known(AclPatternType, resource.pattern_type),
+        host=entry.host,
+    )
+
+
+def _known(codes: type[Code], number: int) -> Code:
+    try:
+        return codes(number)
+    except ValueError:
+        raise UnsupportedVersion(
+            f"the broker has an ACL with {codes.__name__} {number}, which this version of "
+            "sharegroup does not know; use a newer one"
+        ) from None
