@@ -26,6 +26,7 @@ ON_BOTH = [
     *("tests/interop/test_transaction_tools.py", "tests/interop/test_foreign_transactions.py"),
     *("tests/interop/test_streams.py", "tests/interop/test_connect.py"),
     *("tests/interop/test_mirror_maker.py", "tests/interop/test_kip_848_clients.py"),
+    "tests/interop/test_quotas.py",
 ]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
