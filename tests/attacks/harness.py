@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.attacks.attack import Attack
+from tests.attacks.entrance import Entrance
 from tests.attacks.honest import round_trip
 from tests.attacks.probe import Probe
 from tests.attacks.target import MIB, Target
@@ -72,10 +73,16 @@ class Report:
         return "\n    ".join([text, *self.problems])
 
 
-def run(attack: Attack, folder: Path, source: Path | None = None) -> Report:
-    """Run ``attack`` on a broker of its own; ``source`` holds another version of the broker."""
+def run(
+    attack: Attack, folder: Path, source: Path | None = None, entrance: Entrance | None = None
+) -> Report:
+    """Run ``attack`` on a broker of its own; ``source`` holds another version of the broker.
+
+    With an ``entrance`` everybody comes in through TLS and SASL, and the attacker has few rights.
+    """
     report = Report(attack.name)
     settings = dict(attack.settings) if source is None else _known(attack.settings, source)
+    settings |= {} if entrance is None else entrance.settings
     metrics_port = -1
     if "sharegroup.metrics.port" in settings:
         (metrics_port,) = free_ports(1)
@@ -94,10 +101,15 @@ def run(attack: Attack, folder: Path, source: Path | None = None) -> Report:
         report.problems.append(f"the broker does not start: {str(error)[-300:]}")
         return report
     report.start_seconds = time.monotonic() - began
-    target = Target(broker.port, data=str(broker.data), metrics_port=metrics_port)
+    honest = None if entrance is None else entrance.honest
+    target = Target(broker.port, data=str(broker.data), metrics_port=metrics_port, login=honest)
+    attacker = target
+    if entrance is not None:
+        entrance.let_in()
+        attacker = target.seen_by(entrance.attacker)
     report.seen = target.seen
     try:
-        _attack(attack, broker, target, report)
+        _attack(attack, broker, target, attacker, report)
         if broker.running:
             broker.kill9()
         _restart(attack, broker, target, report)
@@ -121,16 +133,18 @@ def _known(settings: Mapping[str, str], source: Path) -> dict[str, str]:
     return {key: value for key, value in settings.items() if f'"{key}"' in text}
 
 
-def _attack(attack: Attack, broker: ServeProcess, target: Target, report: Report) -> None:
+def _attack(
+    attack: Attack, broker: ServeProcess, target: Target, attacker: Target, report: Report
+) -> None:
     _honest(target, report, "before the attack")
     attack.prepare(target)
     report.idle_mib = rss_bytes(broker.pid) // MIB
     reset_peak_rss(broker.pid)
-    probe = Probe(broker.port)
+    probe = Probe(broker.port, target.login)
     try:
         with probe:
             began = time.monotonic()
-            with _held(attack, target, report):
+            with _held(attack, attacker, report):
                 report.problems += attack.during(target)
             report.seconds = time.monotonic() - began
             time.sleep(AFTERMATH_SECONDS)  # The probe meets what the attack left behind.

@@ -188,7 +188,8 @@ class ServeProcess:
         return [
             *limited,
             *(sys.executable, "-m", "sharegroup", "serve"),
-            *("--port", str(self.port), "--data", str(self.data)),
+            *(() if "listeners" in self.settings else ("--port", str(self.port))),
+            *("--data", str(self.data)),
             *("--durability", self.durability, "--log-level", self.log_level),
             *pairs,
         ]
