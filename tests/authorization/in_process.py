@@ -1,7 +1,7 @@
-"""Our broker with the rights of a simple model, asked without sockets.
+"""Our broker, asked without sockets, with the rights of its authorizer or of a simple model.
 
 `ModelRights` reads all ACLs for every question.  It is the specification of an authorizer in
-twenty lines, and it shows what the handlers do with the answers.
+twenty lines, and it counts the questions of the handlers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sharegroup.wire.decoder import decode
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.headers import decode_response_header
 from tests.authorization.matrix import Acl
-from tests.authorization.run import Ask
+from tests.authorization.run import Ask, create_acls
 
 HOST = "127.0.0.1"
 IMPLIED_BY = {
@@ -43,9 +43,14 @@ IMPLIED_BY = {
     AclOperation.DESCRIBE_CONFIGS: {AclOperation.ALTER_CONFIGS},
 }
 LONG_MS = "600000"
+MODEL = {"sharegroup_share_state_apis_enable": "true"}
+"""The setting of a broker without an authorizer of its own."""
+AUTHORIZER = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:ANONYMOUS",
+}
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
-    "sharegroup.share.state.apis.enable": "true",
     "group.consumer.max.session.timeout.ms": LONG_MS,
     "group.consumer.session.timeout.ms": LONG_MS,
     "group.share.max.session.timeout.ms": LONG_MS,
@@ -127,6 +132,8 @@ class InProcess:
         if user is not None:
             peer.principal = Principal(USER, user)
             peer.rights = ModelRights(self._acls, user, self.questions)
+        if self._running.parts.authorizer is not None:
+            peer.rights = self._running.parts.rights_of(peer)
 
         async def ask(message: Any) -> Any:
             request = b"".join(encode_request(1, "matrix", message))[4:]
@@ -147,13 +154,18 @@ class InProcess:
 
     async def create_acls(self, acls: Sequence[Acl]) -> None:
         """Apply these ACLs."""
-        self._acls.extend(acls)
+        if self._running.parts.authorizer is None:
+            self._acls.extend(acls)
+            return
+        async with self.connect(None) as ask:
+            await create_acls(ask, acls)
 
 
 @asynccontextmanager
-async def in_process(folder: Path) -> AsyncIterator[InProcess]:
-    """Run a broker of ours in a folder."""
-    running = await app.start(Config.parse({**SETTINGS, "log.dirs": str(folder)}))
+async def in_process(folder: Path, **settings: str) -> AsyncIterator[InProcess]:
+    """Run a broker of ours in a folder; settings have underscores for dots."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    running = await app.start(Config.parse({**SETTINGS, **given, "log.dirs": str(folder)}))
     try:
         yield InProcess(running)
     finally:

@@ -87,7 +87,7 @@ class Sockets:
     async def create_acls(self, acls: Sequence[Acl]) -> None:
         """Create ACLs, and return when the broker applies them."""
         async with self.connect(None) as ask:
-            await _create_acls(ask, acls)
+            await create_acls(ask, acls)
 
 
 async def run(door: Door, cases: Sequence[Case]) -> dict[str, list[str]]:
@@ -189,7 +189,7 @@ async def _until(ask: Ask, request: Callable[[], Any], is_good: Callable[[Any], 
     return response
 
 
-async def _create_acls(ask: Ask, acls: Sequence[Acl]) -> None:
+async def create_acls(ask: Ask, acls: Sequence[Acl]) -> None:
     """Create ACLs, and wait until the broker applies them."""
     for few in _portions(acls):
         creations = [

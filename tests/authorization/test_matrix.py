@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.authorization.in_process import in_process
+from tests.authorization.in_process import AUTHORIZER, MODEL, in_process
 from tests.authorization.kafka_broker import AuthorizingKafka
 from tests.authorization.matrix import cases
 from tests.authorization.run import Sockets, run
@@ -40,7 +40,15 @@ def test_our_handlers(tmp_path: Path) -> None:
     async def scenario() -> dict[str, list[str]]:
         # The requests about ACLs themselves need the authorizer.
         asked = [case for case in cases() if not case.probe.title.endswith("Acls")]
-        async with in_process(tmp_path / "data") as door:
+        async with in_process(tmp_path / "data", **MODEL) as door:
             return await run(door, asked)
+
+    assert asyncio.run(scenario()) == {}
+
+
+def test_our_authorizer(tmp_path: Path) -> None:
+    async def scenario() -> dict[str, list[str]]:
+        async with in_process(tmp_path / "data", **AUTHORIZER) as door:
+            return await run(door, cases())
 
     assert asyncio.run(scenario()) == {}

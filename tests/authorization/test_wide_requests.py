@@ -15,7 +15,7 @@ from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermissio
 from sharegroup.wire.encoder import encode_request
 from tests.authorization.data_probes import produce
 from tests.authorization.group_probes import COMMITTED_OFFSET, FIRST_RECORD
-from tests.authorization.in_process import in_process
+from tests.authorization.in_process import MODEL, in_process
 from tests.authorization.matrix import Acl
 from tests.authorization.messages import message, outcome_of
 from tests.authorization.probe import CLUSTER_FAILED, GROUP_FAILED, TOPIC_FAILED, errors
@@ -144,7 +144,7 @@ def test_each_partition_is_refused_and_each_topic_checked_once(
     asked: tuple[AclOperation, AclResourceType, str] | None,
 ) -> None:
     async def scenario() -> None:
-        async with in_process(tmp_path / "data") as door:
+        async with in_process(tmp_path / "data", **MODEL) as door:
             await door.create_acls(given)
             async with door.connect(None) as ask:
                 [topic_id] = (await create(ask, TOPIC)).values()

@@ -440,7 +440,8 @@ def protocol() -> Iterator[str]:
     yield "# Protocol"
     yield f"\n{MADE}\n"
     yield "The requests that are served. What is not here is not advertised."
-    yield f"Those marked with * only with `{STATE_APIS}` ([ADR 0010](adr/0010-state-apis.md)).\n"
+    yield f"Those marked with * only with an authorizer or with `{STATE_APIS}`"
+    yield "([ADR 0010](adr/0010-state-apis.md)).\n"
     yield "| key | request | versions | handler |"
     yield "|---|---|---|---|"
     for api in APIS.values():

@@ -153,7 +153,7 @@ def _take(
         raise CloseConnection(f"request header: {error}") from error
     api_key, version, correlation_id, client_id, position = header
     api = APIS.get(api_key)
-    if api is None or (api.between_brokers and not parts.config.server.share_state_apis):
+    if api is None or (api.between_brokers and not parts.serves_share_state):
         raise CloseConnection(f"api key {api_key} is not served")
     if not api.oldest <= version <= api.newest:
         if api_key == API_VERSIONS:

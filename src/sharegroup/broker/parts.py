@@ -105,6 +105,14 @@ class Parts:
         return view
 
     @property
+    def serves_share_state(self) -> bool:
+        """Whether the requests of the share coordinator are served (ADR 0010).
+
+        With an authorizer they are served to principals with CLUSTER_ACTION.
+        """
+        return self.config.server.share_state_apis or self.authorizer is not None
+
+    @property
     def consumer_group_coordinator(self) -> ConsumerGroupCoordinator:
         """The consumer group coordinator; made on first use."""
         return self.consumer_groups.coordinator()

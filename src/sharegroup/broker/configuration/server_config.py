@@ -243,8 +243,8 @@ class ServerConfig:
     share_state_apis: bool = key(
         "sharegroup.share.state.apis.enable",
         False,
-        "Serve the requests of the share coordinator (API keys 83 to 87) to every client that can "
-        "connect; they read and change the delivery state of every group.",
+        "Without an authorizer: serve the requests of the share coordinator (API keys 83 to 87) to "
+        "every client that can connect; they read and change the delivery state of every group.",
     )
     authorizer_class: str = key(
         "authorizer.class.name",

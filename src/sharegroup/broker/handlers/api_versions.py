@@ -81,13 +81,14 @@ def refuse(request: ApiVersionsRequest | None, error: KafkaError) -> ApiVersions
 def _is_advertised(parts: Parts, api: Api) -> bool:
     """Return whether clients may use an API here.
 
-    The APIs between brokers need a setting (ADR 0010).  Telemetry needs a metrics endpoint, or a
-    resource that asks for it.  Without both, librdkafka would log a line for each client in vain.
+    The APIs between brokers need an authorizer or a setting (ADR 0010).  Telemetry needs a metrics
+    endpoint, or a resource that asks for it.  Without both, librdkafka would log a line for each
+    client in vain.
     """
     if api.key in TELEMETRY_APIS:
         is_shown = parts.config.server.metrics_port >= 0
         return is_shown or parts.client_telemetry.has_subscriptions
-    return not api.between_brokers or parts.config.server.share_state_apis
+    return not api.between_brokers or parts.serves_share_state
 
 
 def _check_software(request: ApiVersionsRequest) -> None:

@@ -93,7 +93,7 @@ def to_older(response: FindCoordinatorResponse, wanted: type[Any]) -> Any:
 
 def _coordinator(parts: Parts, context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        if key_type == SHARE and _serves_state(parts, context):
+        if key_type == SHARE and parts.serves_share_state:
             _check_share(context, key)
         else:
             _check(key_type, key)
@@ -108,11 +108,6 @@ def _coordinator(parts: Parts, context: RequestContext, key_type: int, key: str)
         error_code=ErrorCode.none,
         error_message=None,
     )
-
-
-def _serves_state(parts: Parts, context: RequestContext) -> bool:
-    """Return whether the share coordinator is served to the principal (ADR 0010)."""
-    return parts.config.server.share_state_apis or not context.rights.is_unlimited
 
 
 def _check(key_type: int, key: str) -> None:
