@@ -22,6 +22,10 @@ INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC = 40, 42, 3
 BROKER_ID_NOT_REGISTERED, CONTROLLER_ID_NOT_REGISTERED = 102, 136
 
 
+NOBODY = {"entity_type": "user", "match_type": 0, "match": "nobody"}
+"""A component of a filter that no quota matches."""
+
+
 def _acl_filter(**more: Any) -> dict[str, Any]:
     """Return a filter that no ACL matches."""
     return {
@@ -126,6 +130,28 @@ ACLS = (
     Probe("DescribeAcls", lambda _: message(29, **_acl_filter()), (need(DESCRIBE, CLUSTER),)),
     Probe("CreateAcls", _create_acl, (need(ALTER, CLUSTER),), errors(INVALID_REQUEST)),
     Probe("DeleteAcls", lambda _: message(31, filters=[_acl_filter()]), (need(ALTER, CLUSTER),)),
+)
+
+QUOTAS = (
+    Probe(
+        "DescribeClientQuotas",
+        lambda _: message(48, components=[NOBODY]),
+        (need(DESCRIBE_CONFIGS, CLUSTER),),
+    ),
+    Probe(
+        "AlterClientQuotas",
+        lambda _: message(
+            49,
+            entries=[
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "nobody"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}],
+                }
+            ],
+            validate_only=True,
+        ),
+        (need(ALTER_CONFIGS, CLUSTER),),
+    ),
 )
 
 NODES = (
@@ -236,4 +262,4 @@ NODES = (
     ),
 )
 
-PROBES = (*SETTINGS, *ACLS, *NODES)
+PROBES = (*SETTINGS, *ACLS, *QUOTAS, *NODES)
