@@ -19,6 +19,7 @@ CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 OF_TOPIC, OF_BROKER, OF_LOGGER, OF_CLIENT_METRICS, OF_GROUP = 2, 4, 8, 16, 32
 SOME_ID = UUID(int=(7 << 64) + 7)
 INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC = 40, 42, 3
+RESOURCE_NOT_FOUND = 91
 BROKER_ID_NOT_REGISTERED, CONTROLLER_ID_NOT_REGISTERED = 102, 136
 
 
@@ -154,6 +155,21 @@ QUOTAS = (
     ),
 )
 
+CREDENTIALS = (
+    Probe(
+        "DescribeUserScramCredentials",
+        lambda _: message(50, users=[{"name": "nobody"}]),
+        (need(DESCRIBE, CLUSTER),),
+        errors(RESOURCE_NOT_FOUND),
+    ),
+    Probe(
+        "AlterUserScramCredentials",
+        lambda _: message(51, deletions=[{"name": "nobody", "mechanism": 1}]),
+        (need(ALTER, CLUSTER),),
+        errors(RESOURCE_NOT_FOUND),
+    ),
+)
+
 NODES = (
     Probe(
         "AlterReplicaLogDirs",
@@ -262,4 +278,4 @@ NODES = (
     ),
 )
 
-PROBES = (*SETTINGS, *ACLS, *QUOTAS, *NODES)
+PROBES = (*SETTINGS, *ACLS, *QUOTAS, *CREDENTIALS, *NODES)

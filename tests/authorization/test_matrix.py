@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.authorization.in_process import AUTHORIZER, MODEL, in_process
+from tests.authorization.in_process import MODEL, in_process
 from tests.authorization.kafka_broker import AuthorizingKafka
 from tests.authorization.matrix import cases
+from tests.authorization.our_broker import authorizing_broker
 from tests.authorization.run import Sockets, run
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import why_missing
 
 CASES_MIN = 400
@@ -24,6 +26,7 @@ def test_the_matrix_is_large() -> None:
     assert len(cases()) >= CASES_MIN
 
 
+@LONG_WITH_A_JVM
 @pytest.mark.kafka
 @pytest.mark.skipif(missing is not None, reason=missing or "")
 def test_kafka(tmp_path: Path) -> None:
@@ -46,9 +49,13 @@ def test_our_handlers(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) == {}
 
 
-def test_our_authorizer(tmp_path: Path) -> None:
+def test_our_broker(tmp_path: Path) -> None:
+    """Users log in through sockets, as on Apache Kafka."""
+
     async def scenario() -> dict[str, list[str]]:
-        async with in_process(tmp_path / "data", **AUTHORIZER) as door:
-            return await run(door, cases())
+        every = cases()
+        passwords = {case.user: f"password-{case.number}" for case in every}
+        async with authorizing_broker(tmp_path / "data", passwords) as door:
+            return await run(door, every)
 
     assert asyncio.run(scenario()) == {}

@@ -30,7 +30,10 @@ ON_BOTH = [
 ]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
-LONG = ["tests/integration/spark/test_local_cluster.py", "tests/docs/test_testing_examples.py"]
+LONG = [
+    *("tests/integration/spark/test_local_cluster.py", "tests/docs/test_testing_examples.py"),
+    *("tests/authorization/test_matrix.py", "tests/integration/spark/test_rights.py"),
+]
 """What `make test` leaves out because it takes long."""
 
 

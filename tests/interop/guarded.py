@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,9 @@ from sharegroup.client import (
 from sharegroup.client import (
     ResourceType as OurType,
 )
+from sharegroup.testing import run_broker
+from tests.authorization.kafka_broker import guarded_settings
+from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.kafka_peer import KafkaPeer, free_ports
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -167,23 +171,12 @@ class Visitor:
         return file
 
 
-class Guarded(KafkaPeer):
-    """One node: an open door for the test itself, and a guarded one for its visitors."""
+class Guarded:
+    """A broker with an open door for the test itself, and a guarded one for its visitors."""
 
-    def __init__(self, folder: Path, properties: Mapping[str, str]) -> None:
-        super().__init__(folder, properties, heap="384m")
-        (self.guarded_port,) = free_ports(1)
-        listener = f",SASL_PLAINTEXT://127.0.0.1:{self.guarded_port}"
-        self.properties["listeners"] += listener
-        self.properties["advertised.listeners"] += listener
-        self.properties["listener.security.protocol.map"] += ",SASL_PLAINTEXT:SASL_PLAINTEXT"
-        users = " ".join(f'user_{_name(number)}="{_password(number)}"' for number in range(USERS))
-        self.properties |= {
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{JAAS} {users};",
-        }
+    def __init__(self, open_door: str, guarded_door: str) -> None:
+        self.bootstrap_servers = open_door
+        self._guarded_door = guarded_door
         self._visitors = iter(range(USERS))
         self._admin: AdminClient | None = None
 
@@ -193,7 +186,7 @@ class Guarded(KafkaPeer):
         visitor = Visitor(
             _name(number),
             _password(number),
-            f"127.0.0.1:{self.guarded_port}",
+            self._guarded_door,
             self.bootstrap_servers,
         )
         self._grant(visitor, set(rights))
@@ -226,6 +219,25 @@ class Guarded(KafkaPeer):
         limit = time.monotonic() + WAIT_SECONDS
         while len(self._admin.describe_acls(everything).result(WAIT_SECONDS)) < len(bindings):
             assert time.monotonic() < limit, f"{principal}: rights do not arrive"
+
+
+@contextmanager
+def guarded(folder: Path) -> Iterator[Guarded]:
+    """Run the chosen broker with an authorizer, and with users who have no rights."""
+    open_port, guarded_port = free_ports(2)
+    settings = guarded_settings({_name(number): _password(number) for number in range(USERS)})
+    listener = f",SASL_PLAINTEXT://127.0.0.1:{guarded_port}"
+    if chosen() != KAFKA:
+        settings["listeners"] = f"PLAINTEXT://127.0.0.1:{open_port}{listener}"
+        with run_broker(settings):
+            yield Guarded(f"127.0.0.1:{open_port}", f"127.0.0.1:{guarded_port}")
+        return
+    node = KafkaPeer(folder, SOONER | settings, heap="384m")
+    node.properties["listeners"] += listener
+    node.properties["advertised.listeners"] += listener
+    node.properties["listener.security.protocol.map"] += ",SASL_PLAINTEXT:SASL_PLAINTEXT"
+    with node:
+        yield Guarded(node.bootstrap_servers, f"127.0.0.1:{guarded_port}")
 
 
 def _name(number: int) -> str:

@@ -27,12 +27,10 @@ from sharegroup.client import (
 from sharegroup.client.sync import ShareConsumer as SyncShareConsumer
 from sharegroup.errors import KafkaError
 from tests.integration.cli.piping import sharegroup
-from tests.interop.guarded import SOONER, Guarded, Right, Visitor, each_missing, furnish, tables
-from tests.support.chosen_broker import KAFKA, chosen
-from tests.support.kafka_peer import why_missing
+from tests.interop.guarded import Guarded, Right, Visitor, each_missing, furnish, guarded, tables
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, ON_KAFKA, chosen
 
-missing = why_missing()
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]
+pytestmark = ON_KAFKA if chosen() == KAFKA else []
 
 TABLES = tables()
 COMMANDS = TABLES["Commands, and calls of `AdminClient`"].rows
@@ -81,7 +79,7 @@ NAMES = re.compile(r"\b(orders|parcels|billing)\b")
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with Guarded(tmp_path_factory.mktemp("guarded"), SOONER) as node:
+    with guarded(tmp_path_factory.mktemp("guarded")) as node:
         yield node
 
 
@@ -221,7 +219,7 @@ def ways(row: tuple[str, ...], folder: Path) -> Iterator[Way]:
             yield call(name, words)
 
 
-@pytest.mark.skipif(chosen() != KAFKA, reason="make interop-kafka runs it")
+@LONG_WITH_A_JVM
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row[0].strip("`"))
 def test_command(kafka: Guarded, row: tuple[str, ...], tmp_path: Path) -> None:
     rights = COMMANDS[row]

@@ -1,7 +1,7 @@
 """A worker that has the rights of docs/clusters.md works; without one of them it says which.
 
 The commands for dead letters are here, too.  Each attempt is a worker of its own that handles two
-orders, so all of this is for ``make interop-kafka``.
+orders, so all of this is for ``make interop`` and ``make interop-kafka``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from sharegroup.errors import KafkaError
 from sharegroup.worker import App, DeadLetter, Holding, Retry
 from sharegroup.worker.infrastructure.applying import prepare
 from tests.integration.cli.piping import sharegroup
-from tests.interop.guarded import SOONER, Guarded, Right, Visitor, each_missing, furnish, tables
-from tests.support.chosen_broker import KAFKA, chosen
-from tests.support.kafka_peer import why_missing
+from tests.interop.guarded import Guarded, Right, Visitor, each_missing, furnish, guarded, tables
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, ON_KAFKA, chosen
 
-missing = why_missing() if chosen() == KAFKA else "make interop-kafka runs it"
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]
+pytestmark = [LONG_WITH_A_JVM, *(ON_KAFKA if chosen() == KAFKA else [])]
 
 TABLES = tables()
 BARE = TABLES["A worker with `--no-prepare`, without retries and dead letters"].rights
@@ -40,7 +38,7 @@ WORK_SECONDS = 40.0
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with Guarded(tmp_path_factory.mktemp("guarded"), SOONER) as node:
+    with guarded(tmp_path_factory.mktemp("guarded")) as node:
         yield node
 
 

@@ -23,12 +23,10 @@ from sharegroup.client import (
 from sharegroup.client.sync import ShareConsumer as SyncShareConsumer
 from sharegroup.errors import GroupAuthorizationFailed
 from tests.integration.cli.piping import at, sharegroup
-from tests.interop.guarded import SOONER, Guarded, Right
+from tests.interop.guarded import Guarded, Right
+from tests.interop.guarded import guarded as guarded_broker
 from tests.support.chosen_broker import BOTH_IN_INTEROP, SHORT_TIMES, RunningBroker, running
-from tests.support.kafka_peer import why_missing
 
-missing = why_missing()
-on_kafka = pytest.mark.skipif(missing is not None, reason=missing or "")
 POLL_SECONDS = 20.0
 NOTHING_SECONDS = 1.0
 """Time in which a consumer that has joined would have received a record."""
@@ -163,8 +161,6 @@ def test_perf_consume_gets_the_records_that_perf_produce_left(there: RunningBrok
     assert "group 'perf-end' is new and starts at the end of perf-first" in told.err
 
 
-@pytest.mark.kafka
-@on_kafka
 @pytest.mark.parametrize("may_read", [True, False], ids=["may read settings", "may not read them"])
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "with offsets"])
 def test_missing_right_fails_a_new_group_only(
@@ -200,5 +196,5 @@ def test_missing_right_fails_a_new_group_only(
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with Guarded(tmp_path_factory.mktemp("guarded"), SOONER) as kafka:
-        yield kafka
+    with guarded_broker(tmp_path_factory.mktemp("guarded")) as broker:
+        yield broker

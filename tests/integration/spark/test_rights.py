@@ -1,6 +1,6 @@
-"""Queries with the rights that docs/clusters.md names run, and without one of them say which.
+"""Queries with the rights that docs/spark.md names run, and without one of them say which.
 
-A node with an authorizer is started for this alone, so it belongs to ``make interop-kafka``.
+It takes a minute or two, so it belongs to ``make interop`` and ``make interop-kafka``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.interop.guarded import SOONER, Guarded, Visitor, each_missing, furnish, tables
-from tests.support.chosen_broker import KAFKA, chosen
-from tests.support.kafka_peer import why_missing
+from tests.interop.guarded import Guarded, Visitor, each_missing, furnish, guarded, tables
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, ON_KAFKA, chosen
 
-missing = why_missing() if chosen() == KAFKA else "make interop-kafka runs it"
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]
+pytestmark = [LONG_WITH_A_JVM, *(ON_KAFKA if chosen() == KAFKA else [])]
 
 TABLES = tables()
 Job = Callable[[SparkSession, Visitor, Path], None]
@@ -26,7 +24,7 @@ Job = Callable[[SparkSession, Visitor, Path], None]
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with Guarded(tmp_path_factory.mktemp("guarded"), SOONER) as node:
+    with guarded(tmp_path_factory.mktemp("guarded")) as node:
         yield node
 
 
