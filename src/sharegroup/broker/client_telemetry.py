@@ -15,6 +15,7 @@ import crc32c
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.configuration.client_metrics_config import parse_client_metrics
+from sharegroup.broker.security.peer import Peer
 from sharegroup.core.client_telemetry.client_instances import ClientInstances, Push
 from sharegroup.core.client_telemetry.pushed_values import PushedValues
 from sharegroup.core.client_telemetry.subscriptions import (
@@ -41,7 +42,7 @@ class Sender(NamedTuple):
     """The connection that a telemetry request came from, and the client as it names itself."""
 
     connection_id: int
-    peer_host: str
+    peer: Peer
     client_id: str
 
 
@@ -170,7 +171,8 @@ class ClientTelemetry:
             client_id=sender.client_id,
             client_software_name=name,
             client_software_version=version,
-            client_source_address=sender.peer_host,
+            client_source_address=sender.peer.host,
+            client_source_port=str(sender.peer.port),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ from sharegroup.broker.app import _connection_closed
 from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.values import Metrics
 from sharegroup.ids import uuid_text
+from sharegroup.wire.apis import response_class, response_header_version
 from sharegroup.wire.compression import compress
+from sharegroup.wire.decoder import decode
+from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.headers import decode_response_header
 from tests.faults.in_process import Broker
 from tests.support.otlp import attribute, gauge, metrics_of, point, sum_of
 
@@ -65,6 +70,17 @@ async def subscribe(broker: Broker, instance: UUID | None = None, connection: in
     return await broker.ask(
         GetTelemetrySubscriptionsRequest(client_instance_id=instance), connection
     )
+
+
+async def subscribe_over(reader: StreamReader, writer: StreamWriter) -> tuple[str, ...]:
+    """The requested metrics of a client behind a socket of its own."""
+    request = GetTelemetrySubscriptionsRequest(client_instance_id=None)
+    writer.write(b"".join(encode_request(1, "socket", request)))
+    frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    key, version = request.__api_key__, request.__version__
+    _, position = decode_response_header(frame, response_header_version(key, version))
+    answer, _ = decode(response_class(key, version), frame, position)
+    return tuple(answer.requested_metrics)
 
 
 async def push(
@@ -269,6 +285,23 @@ def test_selected_clients_alone_push(tmp_path: Path) -> None:
         await set_resource(broker, "java", metrics="*", match=match)
         assert (await subscribe(broker, connection=1)).requested_metrics == ("*",)
         assert (await subscribe(broker, connection=2)).requested_metrics == ()
+
+    run(scenario, tmp_path)
+
+
+def test_client_is_selected_by_address_and_port(tmp_path: Path) -> None:
+    """Of two connections over a socket from one address, that of the port alone pushes."""
+
+    async def scenario(broker: Broker) -> None:
+        port = broker.running.parts.node.port
+        connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        own_port = connections[0][1].get_extra_info("sockname")[1]
+        match = f"client_source_address=127.0.0.1,client_source_port={own_port}"
+        assert await set_resource(broker, "port", metrics="*", match=match) == (0, None)
+        found = [await subscribe_over(*connection) for connection in connections]
+        assert found == [("*",), ()]
+        for _, writer in connections:
+            writer.close()
 
     run(scenario, tmp_path)
 

@@ -21,6 +21,7 @@ ATTRIBUTES = (
     "client_software_name",
     "client_software_version",
     "client_source_address",
+    "client_source_port",
 )
 """The attributes of a client that ``match`` may name."""
 
@@ -36,6 +37,7 @@ class ClientIdentity:
     client_software_name: str
     client_software_version: str
     client_source_address: str
+    client_source_port: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def test_instance_that_was_silent_for_longest_is_forgotten() -> None:
     assert not known.knows(ID, 2), "the settings have another version"
 
 
-CLIENT = ClientIdentity("id", "orders-1", "apache-kafka-java", "4.4.0", "10.0.0.7")
+CLIENT = ClientIdentity("id", "orders-1", "apache-kafka-java", "4.4.0", "10.0.0.7", "50123")
 
 
 def subscription(metrics: str, interval_ms: int, *match: str) -> Subscription:

@@ -16,7 +16,7 @@ from sharegroup.errors import InvalidConfig
 
 def selects(pattern: str, client_id: str) -> bool:
     subscription = Subscription("s", ("*",), 1_000, parse_match([f"client_id={pattern}"]))
-    return subscription.selects(ClientIdentity("", client_id, "", "", ""))
+    return subscription.selects(ClientIdentity("", client_id, "", "", "", ""))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sharegroup.core.client_telemetry.pushed_values import (
 )
 from sharegroup.core.client_telemetry.subscriptions import ClientIdentity
 
-CLIENT = ClientIdentity("id", "orders-1", "java", "4.4.0", "10.0.0.7")
+CLIENT = ClientIdentity("id", "orders-1", "java", "4.4.0", "10.0.0.7", "50123")
 
 
 class Value(NamedTuple):
