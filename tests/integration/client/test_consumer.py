@@ -294,6 +294,29 @@ def test_static_member_gets_its_partitions_back(broker: RunningBroker, protocol:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_subscribed_topic_that_does_not_exist_is_created(
+    broker: RunningBroker, protocol: str
+) -> None:
+    """Both brokers have ``auto.create.topics.enable`` by default."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.member(f"{stage.topic}-new", group_protocol=protocol) as member:
+            await poll_until(lambda: len(member.assignment) == 1, member)
+
+    play(broker, scenario, partitions=1)
+
+
+def test_assigned_topic_that_does_not_exist_is_created(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        new = TopicPartition(f"{stage.topic}-new", 0)
+        async with stage.member(group_id=None) as member:
+            member.assign([new])
+            await poll_until(lambda: new in member.positions(), member)
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_pattern_of_the_client_finds_topics_that_are_made_later(
     broker: RunningBroker, protocol: str
 ) -> None:

@@ -253,7 +253,7 @@ class ClassicMember:
             for member in joined.members
         }
         topics = frozenset().union(*(member.topics for member in members.values()))
-        await self._cluster.refresh(topics)
+        await self._topics.refresh(topics)
         self._group_topics = topics
         self._topics.watch_group(topics)
         counts = self._group_counts = self._topics.counts(topics)

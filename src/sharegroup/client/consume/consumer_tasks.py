@@ -55,7 +55,7 @@ class ConsumerTasks:
         self.identity = _identity(config)
         self._changed = changed
         self.handover = Handover(changed)
-        self.topics = TopicWatch(self.cluster, changed=self._topics_changed)
+        self.topics = TopicWatch(self.cluster, config, changed=self._topics_changed)
         self.commits: OffsetCommits | None = None
         self.member: ClassicMember | ConsumerProtocolMember | None = None
         self.fetcher = Fetcher(

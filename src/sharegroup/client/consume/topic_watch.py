@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from sharegroup.client.consume.topic_subscription import TopicSubscription
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, Topic
 from sharegroup.client.net.refusals import may_pass
+from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,11 @@ log = logging.getLogger(__name__)
 class TopicWatch:
     """The topics that a consumer subscribes to, is assigned, or assigns as the group's leader."""
 
-    def __init__(self, cluster: Cluster, *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, *, changed: Callable[[], None]
+    ) -> None:
         self._cluster = cluster
+        self._creates = config.allow_auto_create_topics
         self._changed = changed
         self._subscription = TopicSubscription()
         self._assigned: frozenset[str] = frozenset()
@@ -71,6 +75,10 @@ class TopicWatch:
             if (topic := self._cluster.last_known_topic(name)) is not None
         }
 
+    async def refresh(self, topics: Iterable[str]) -> dict[str, Topic | KafkaError]:
+        """Ask for the metadata of these topics now; a topic that does not exist may be created."""
+        return await self._cluster.refresh(topics, create=self._creates)
+
     def wake(self) -> None:
         """Look at once for metadata that is missing or outdated."""
         self._wake.set()
@@ -106,7 +114,7 @@ class TopicWatch:
             )
         names = self.subscribed | self._assigned | self._of_group
         missing = {name for name in names if self._is_due(name)}
-        answered = await self._cluster.refresh(missing) if missing else {}
+        answered = await self.refresh(missing) if missing else {}
         for name, topic in answered.items():
             if isinstance(topic, KafkaError) and not isinstance(topic, UnknownTopicOrPartition):
                 log.info("event=metadata.failed topic=%s error=%s", name, topic)

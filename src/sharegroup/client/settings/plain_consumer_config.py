@@ -55,6 +55,7 @@ class ConsumerOptions(ClientOptions, total=False):
     fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
     client_rack: str | None
+    allow_auto_create_topics: bool
     decompressed_bytes_max: int
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
@@ -130,6 +131,11 @@ class ConsumerConfig(ReadingConfig):
     """Size of the records of one partition in an answer; one batch may exceed it."""
     client_rack: str | None = None
     """Rack of this client; brokers may name a replica in the same rack to read from."""
+    allow_auto_create_topics: bool = True
+    """Whether a broker with ``auto.create.topics.enable`` creates a topic that does not exist.
+
+    It does so when the consumer subscribes to the topic or is assigned a partition of it.
+    """
     decompressed_bytes_max: int = 128 * 1024 * 1024
     """Maximum decompressed size of a record batch; a larger batch is treated as corrupt."""
     key_deserializer: Deserializer | None = None

@@ -98,6 +98,8 @@ class KafkaTierLog:
             fetch_max_wait_ms=FETCH_WAIT_MS,
             fetch_max_bytes=FETCH_BYTES,
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
+            # The worker creates its topics with its own settings.
+            allow_auto_create_topics=False,
         )
         self._silent_at = None
         consumer.subscribe(topics, listener=_Listener(consumer, owner))

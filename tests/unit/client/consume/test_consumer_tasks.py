@@ -63,11 +63,15 @@ class Reading:
             await self._changed.wait()
 
 
-def run(brokers: Brokers, scene: Callable[[Reading], Awaitable[None]], reset: str) -> None:
+def run(
+    brokers: Brokers, scene: Callable[[Reading], Awaitable[None]], reset: str, **options: bool
+) -> None:
     """Run a scene with a consumer that is assigned the topic's first partition."""
 
     async def scenario(cluster: Cluster) -> None:
-        config = ConsumerConfig(auto_offset_reset=reset, retry_backoff_ms=1, retry_backoff_max_ms=5)
+        config = ConsumerConfig(
+            auto_offset_reset=reset, retry_backoff_ms=1, retry_backoff_max_ms=5, **options
+        )
         changed = asyncio.Event()
         tasks = ConsumerTasks(config, changed.set, cluster=cluster)
         await tasks.start()
@@ -111,6 +115,24 @@ def test_errors_that_may_pass_are_retried(refusal: NetworkException) -> None:
         assert await reading.read(1) == [b"a"]
 
     run(brokers, scene, "earliest")
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_broker_is_asked_to_create_topics_if_allowed(allowed: bool) -> None:
+    brokers = Brokers()
+    brokers.logs[0].add(0, b"a")
+
+    async def scene(reading: Reading) -> None:
+        assert await reading.read(1) == [b"a"]
+        asked = [
+            request.allow_auto_topic_creation
+            for _, request in brokers.asked("Metadata")
+            if request.topics
+        ]
+        assert asked
+        assert any(asked) == allowed
+
+    run(brokers, scene, "earliest", allow_auto_create_topics=allowed)
 
 
 def test_missing_right_is_the_applications_to_know() -> None:
