@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
+from kio.schema.consumer_group_heartbeat.v1 import request as heartbeat
+from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.fetch.v12.response import FetchResponse
 from kio.schema.offset_commit.v9 import request as offset_commit
@@ -90,6 +92,52 @@ def commit_request(*partitions: int, offset: int, generation: int = -1) -> Any:
             ),
         ),
     )
+
+
+def group_heartbeat(member_id: str, epoch: int, owned: Any = None) -> Any:
+    fields = {} if epoch else {"rebalance_timeout": SECOND, "subscribed_topic_names": ("wide",)}
+    return heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=epoch,
+        topic_partitions=owned if epoch else (),
+        **fields,
+    )
+
+
+def _heartbeat_answer(answer: bytes) -> tuple[int, int, set[int]]:
+    """Error code, member epoch and partitions."""
+    found = decode(ConsumerGroupHeartbeatResponse, answer, 9)[0]
+    topics = () if found.assignment is None else found.assignment.topic_partitions
+    numbers = {int(number) for topic in topics for number in topic.partitions}
+    return int(found.error_code), int(found.member_epoch), numbers
+
+
+def test_heartbeat_of_a_large_group_is_worked_out_in_slices(tmp_path: Path) -> None:
+    """A small request behind it is answered first. Members that join meanwhile share."""
+
+    async def scenario(broker: Broker) -> None:
+        slices = broker.running.parts.slices
+        before = slices.slice_count
+        first = send(broker, group_heartbeat("a", 0), 1)
+        second = send(broker, group_heartbeat("b", 0), 2)
+        assert isinstance(first, asyncio.Future)
+        assert isinstance(second, asyncio.Future)
+        small = send(
+            broker, ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
+        )
+        assert isinstance(small, list), "it is answered at once"
+        answers = [
+            _heartbeat_answer(b"".join(reply)) for reply in await asyncio.gather(first, second)
+        ]
+        assert slices.slice_count > before + 2
+        assert answers[0] == (0, 2, set(range(PARTITIONS)))
+        assert answers[1] == (0, 3, set()), "the first member has not given up its partitions"
+        group = broker.running.parts.modern_groups.find(GroupId("g"))
+        assert group is not None
+        assert sorted(map(len, group.target.values())) == [PARTITIONS // 2] * 2
+
+    run(scenario, tmp_path)
 
 
 def test_wide_produce_is_appended_in_slices_and_in_order(tmp_path: Path) -> None:

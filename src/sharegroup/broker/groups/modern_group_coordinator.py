@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.coordinator_log import KeyAndValue
@@ -60,10 +62,12 @@ from sharegroup.core.modern_group.migration import (
     upgraded,
 )
 from sharegroup.core.modern_group.modern_groups import ModernGroups
+from sharegroup.core.modern_group.planned_heartbeat import HeartbeatPlan
 from sharegroup.core.modern_group.records import ClassicMember, ModernGroupMetadata, Records
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
+from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire import consumer_protocol
 
@@ -74,6 +78,17 @@ RETRY_MS = 1_000
 
 MATCHES_MAX = 3
 """Times that a heartbeat waits for its patterns, if topics change meanwhile."""
+
+
+PLANS_MAX = 3
+"""Times that a long heartbeat is planned anew because its group was changed meanwhile."""
+
+
+class _Planned(NamedTuple):
+    """A long heartbeat and its encoded records, by their `id`; the plan keeps these alive."""
+
+    plan: HeartbeatPlan
+    encoded: dict[int, KeyAndValue]
 
 
 def _subscription(metadata: bytes) -> ClassicSubscription | None:
@@ -171,6 +186,8 @@ class ModernGroupCoordinator:
             matching = slices.run(lambda: self._patterns.match(needed, describe), connection_id)
             if matching is not None:
                 return self._heartbeat_matched(matching, request, slices, connection_id, describe)
+        if self._is_long(request, describe):
+            return self._heartbeat_planned(request, slices, connection_id, describe)
         return self._decide(request, limits, describe)
 
     async def _heartbeat_matched(
@@ -188,11 +205,51 @@ class ModernGroupCoordinator:
                 break
             patterns = missing
             matching = slices.later(lambda: self._patterns.match(patterns, describe), connection_id)  # noqa: B023  Awaited before the next round.
+        if self._is_long(request, describe):
+            return await self._heartbeat_planned(request, slices, connection_id, describe)
+        return await self._decide(request, self._checked_limits(request), describe)
+
+    async def _heartbeat_planned(
+        self, request: HeartbeatRequest, slices: Slices, connection_id: int, describe: Permission
+    ) -> HeartbeatReply:
+        """Work out in slices which partitions move, then decide at once."""
+        planned = None
+        for _ in range(PLANS_MAX):
+            planned = await slices.later(lambda: self._plan(request, describe), connection_id)
+            if planned is not None:
+                break
+        return await self._decide(request, self._checked_limits(request), describe, planned)
+
+    def _plan(self, request: HeartbeatRequest, describe: Permission) -> Steps[_Planned | None]:
+        """Plan a heartbeat and encode its records; return None if its group was changed
+        meanwhile.
+        """
+        limits = self._checked_limits(request)
+        needed = self._groups.patterns(request, self._catalog.topics_version)
+        cluster = self._cluster(needed, describe)
+        plan = yield from self._groups.plan(request, cluster, limits, self._clock.wall_ms())
+        if plan is None:
+            return None
+        encoded: dict[int, KeyAndValue] = {}
+        for record in plan.result[0]:
+            yield
+            encoded[id(record)] = encode(record)
+        return _Planned(plan, encoded)
+
+    def _is_long(self, request: HeartbeatRequest, describe: Permission) -> bool:
+        """Return whether a heartbeat is planned first; an upgrade of a classic group is not."""
+        if self._is_upgrade(request):
+            return False
+        needed = self._groups.patterns(request, self._catalog.topics_version)
+        return self._groups.is_long(request, self._cluster(needed, describe))
+
+    def _checked_limits(self, request: HeartbeatRequest) -> ModernGroupLimits:
+        """Return the limits of a group after the checks of a heartbeat that has waited."""
         self._begin(request.group_id)
         limits = self._limits(request.group_id)
         self._check_kind(request, limits)
         self._groups.check_heartbeat(request, limits)
-        return await self._decide(request, limits, describe)
+        return limits
 
     def _unmatched(self, request: HeartbeatRequest) -> tuple[str, ...]:
         """Return the patterns that the heartbeat needs and that must be matched first."""
@@ -200,7 +257,11 @@ class ModernGroupCoordinator:
         return tuple(pattern for pattern in needed if self._patterns.known(pattern) is None)
 
     def _decide(
-        self, request: HeartbeatRequest, limits: ModernGroupLimits, describe: Permission
+        self,
+        request: HeartbeatRequest,
+        limits: ModernGroupLimits,
+        describe: Permission,
+        planned: _Planned | None = None,
     ) -> Awaitable[HeartbeatReply]:
         group_id = request.group_id
         needed = self._groups.patterns(request, self._catalog.topics_version)
@@ -215,9 +276,15 @@ class ModernGroupCoordinator:
             now_ms=self._clock.now_ms(),
             wall_ms=self._clock.wall_ms(),
             upgraded=() if classic is None else upgraded(classic, self._topics, CODEC),
+            plan=None if planned is None else planned.plan,
         )
         is_new = group_id not in self._groups
-        ticket = self._write(group_id, records, before=self._classic_end(group_id, records))
+        ticket = self._write(
+            group_id,
+            records,
+            before=self._classic_end(group_id, records),
+            ready={} if planned is None else planned.encoded,
+        )
         self._groups.seen(group_id, cluster)
         if classic is not None:
             log.info("event=group_upgraded group=%r members=%d", group_id, len(classic.members))
@@ -475,13 +542,16 @@ class ModernGroupCoordinator:
         *,
         before: list[KeyAndValue] | None = None,
         after: list[KeyAndValue] | None = None,
+        ready: Mapping[int, KeyAndValue] = MappingProxyType({}),
     ) -> Ticket | None:
         """Append and replay records; without records, return the ticket of the last append.
 
         ``before`` and ``after`` are records of the other coordinator in the same batch.  A decision
-        without records can depend on earlier ones, so its reply waits for them.
+        without records can depend on earlier ones, so its reply waits for them.  ``ready`` has
+        records that are encoded already, by their `id`.
         """
-        encoded = [*(before or ()), *map(encode, records), *(after or ())]
+        own = (ready.get(id(record)) or encode(record) for record in records)
+        encoded = [*(before or ()), *own, *(after or ())]
         if not encoded:
             return self._log.last(group_id)
         ticket = self._log.append(group_id, encoded)

@@ -156,15 +156,21 @@ def _regular_expression(
 
 
 def _stored_epochs(partitions: AssignmentEpochs) -> tuple[wire.AssignedTopicPartitions, ...]:
+    epochs: dict[TopicId, dict[int, int]] = {}
+    # By identity: equal topic ids are nearly always the same object, and hashing them is slow.
+    found: dict[int, dict[int, int]] = {}
+    for (topic_id, number), epoch in partitions.items():
+        key = id(topic_id)
+        if key not in found:
+            found[key] = epochs.setdefault(topic_id, {})
+        found[key][number] = epoch
     return tuple(
         wire.AssignedTopicPartitions(
             topic_id=topic_id,
-            partitions=numbers,
-            assignment_epochs=tuple(
-                partitions[TopicIdPartition(topic_id, number)] for number in numbers
-            ),
+            partitions=tuple(numbers := sorted(epochs[topic_id])),
+            assignment_epochs=tuple(map(epochs[topic_id].__getitem__, numbers)),
         )
-        for topic_id, numbers in by_topic(frozenset(partitions)).items()
+        for topic_id in sorted(epochs)
     )
 
 

@@ -23,9 +23,11 @@ from sharegroup.broker.security.permission import Permission
 from sharegroup.core.consumer_group.member import LABEL_CHARACTERS_MAX
 from sharegroup.core.modern_group.heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.modern_group.member import JOIN_EPOCH
+from sharegroup.core.share_group.assignor import NOTHING
 from sharegroup.core.share_group.records import by_topic
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
+from sharegroup.steps import STEP_ELEMENTS, Steps
 
 MEMBER_ID_VERSION = 1
 """The first version in which the client chooses the member id (KIP-1082)."""
@@ -43,7 +45,7 @@ def handle(
             context.connection_id,
             describe=Permission(context.rights, required.DESCRIBE_TOPICS, is_audited=False),
         )
-    return Later(_respond(pending))
+    return Later(_respond(parts, pending))
 
 
 def _check_topics(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -108,9 +110,21 @@ def refuse(
     )
 
 
-async def _respond(pending: Awaitable[HeartbeatReply]) -> ConsumerGroupHeartbeatResponse:
+async def _respond(
+    parts: Parts, pending: Awaitable[HeartbeatReply]
+) -> ConsumerGroupHeartbeatResponse:
     with as_a_coordinator():
         reply = await pending
+    return await parts.slices.finish(_response(reply))
+
+
+def _response(reply: HeartbeatReply) -> Steps[ConsumerGroupHeartbeatResponse]:
+    """Return the response in steps, because a member may have thousands of partitions."""
+    topics: list[TopicPartitions] = []
+    for topic_id, partitions in by_topic(reply.assignment or NOTHING).items():
+        topics.append(TopicPartitions(topic_id=topic_id, partitions=tuple(map(i32, partitions))))
+        if len(partitions) >= STEP_ELEMENTS:
+            yield
     return ConsumerGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
@@ -118,13 +132,6 @@ async def _respond(pending: Awaitable[HeartbeatReply]) -> ConsumerGroupHeartbeat
         member_epoch=i32(reply.member_epoch),
         heartbeat_interval=milliseconds(reply.heartbeat_interval_ms),
         assignment=(
-            None
-            if reply.assignment is None
-            else Assignment(
-                topic_partitions=tuple(
-                    TopicPartitions(topic_id=topic_id, partitions=tuple(map(i32, partitions)))
-                    for topic_id, partitions in by_topic(reply.assignment).items()
-                )
-            )
+            None if reply.assignment is None else Assignment(topic_partitions=tuple(topics))
         ),
     )

@@ -36,9 +36,10 @@ from sharegroup.core.modern_group.records import (
     Tombstone,
 )
 from sharegroup.core.modern_group.sizes import DEFAULT_SIZE_LIMITS, ModernGroupSizeLimits
-from sharegroup.core.share_group.assignor import NOTHING, Assignment
+from sharegroup.core.share_group.assignor import NOTHING, Assignment, of_topics
 from sharegroup.core.share_group.share_group import Topics
 from sharegroup.ids import MemberId, TopicId, TopicName
+from sharegroup.steps import Steps, run_to_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,10 @@ class Change(NamedTuple):
     owned: Assignment | None
 
 
+Advance = tuple[Records, ModernMember]
+"""The records of a request, and its member after it."""
+
+
 @dataclass(slots=True)
 class _Plan:
     """The group after the records so far."""
@@ -98,10 +103,20 @@ class _Plan:
 
 def advance(
     group: ModernGroup, change: Change, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
-) -> tuple[Records, ModernMember]:
+) -> Advance:
     """Return the records of a checked request, and the member after it."""
+    return run_to_end(advance_steps(group, change, cluster, limits, wall_ms))
+
+
+def advance_steps(
+    group: ModernGroup, change: Change, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
+) -> Steps[Advance]:
+    """Do the work of `advance` in a few steps.
+
+    A step takes a few milliseconds for 20,000 partitions. The group must not change meanwhile.
+    """
     known, member, _ = change
-    if _is_settled(group, change, cluster):
+    if is_settled(group, change, cluster):
         return (), member
     plan = _Plan(
         group.epoch,
@@ -136,11 +151,13 @@ def advance(
                     Tombstone(ModernGroupRecordType.PARTITION_METADATA, group.group_id)
                 )
     if plan.assignment_epoch < plan.epoch:
-        _assign(group, change, cluster, limits, plan, wall_ms)
+        yield
+        yield from _assign(group, change, cluster, limits, plan, wall_ms)
+        yield
     return _reconcile(group, change, cluster, plan, subscription_changed=subscription_changed)
 
 
-def _is_settled(group: ModernGroup, change: Change, cluster: Cluster) -> bool:
+def is_settled(group: ModernGroup, change: Change, cluster: Cluster) -> bool:
     """Return whether a request changes nothing, as nearly all do."""
     return (
         change.known is not None
@@ -167,7 +184,7 @@ def _reconcile(
             plan.target,
             topic_ids(names, cluster.topics),
             subscription_changed,
-            group.is_free,
+            group.owners,
             change.owned,
         )
         member = reconciled(member, goal)
@@ -247,7 +264,7 @@ def _assign(
     limits: ModernGroupLimits,
     plan: _Plan,
     wall_ms: int,
-) -> None:
+) -> Steps[None]:
     """Make a new target assignment, unless the assignment interval delays it."""
     known_ids: dict[tuple[tuple[TopicName, ...], str], frozenset[TopicId]] = {}
     members: list[AssignedMember] = []
@@ -270,6 +287,7 @@ def _assign(
         or _somebody_waits(change.member.member_id, members, counts)
     ):
         return
+    yield
     assigned = ASSIGNORS[assignor_name(group, limits, change)](members, counts)
     plan.records += (
         ModernGroupTargetAssignmentMember(group.group_id, member_id, partitions)
@@ -304,9 +322,9 @@ def _somebody_waits(
     own = next(member for member in members if member.member_id == member_id)
     served_count, most = 0, 0
     for member in members:
-        kept = [partition for partition in member.current if partition.topic_id in member.topic_ids]
+        kept = of_topics(member.current, member.topic_ids)
         served_count += len(kept)
         if not own.current:
-            most = max(most, sum(partition.topic_id in own.topic_ids for partition in kept))
+            most = max(most, len(of_topics(kept, own.topic_ids)))
     readable = frozenset[TopicId]().union(*(member.topic_ids for member in members))
     return served_count < sum(counts[topic_id] for topic_id in readable) or most >= 2

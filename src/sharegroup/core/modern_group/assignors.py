@@ -19,7 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from sharegroup.core.share_group.assignor import NOTHING, Assignment, divide_unshared
+from sharegroup.core.share_group.assignor import (
+    NOTHING,
+    Assignment,
+    divide_unshared,
+    of_topics,
+    topic_ids_of,
+)
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 
 ROUNDS_MAX = 16
@@ -109,15 +115,22 @@ def _held(
     taken: set[TopicIdPartition] = set()
     held: dict[MemberId, set[TopicIdPartition]] = {}
     for member in members:
-        kept = {
-            partition
-            for partition in member.current
-            if partition.topic_id in member.topic_ids
-            and partition.partition < partition_counts[partition.topic_id]
-        }
-        held[member.member_id] = kept - taken
+        kept = _existing(of_topics(member.current, member.topic_ids), partition_counts)
+        held[member.member_id] = set(kept - taken)
         taken |= kept
     return held
+
+
+def _existing(partitions: Assignment, partition_counts: Mapping[TopicId, int]) -> Assignment:
+    """Return the partitions below the partition counts of their topics."""
+    end = min((partition_counts[topic_id] for topic_id in topic_ids_of(partitions)), default=0)
+    beyond = {
+        partition
+        for partition in partitions
+        if partition.partition >= end
+        and partition.partition >= partition_counts[partition.topic_id]
+    }
+    return partitions - beyond if beyond else partitions
 
 
 class _Balance:

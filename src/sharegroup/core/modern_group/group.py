@@ -75,6 +75,7 @@ class ModernGroup:
         "owners",
         "partition_count",
         "regexes",
+        "revision",
         "size_bytes",
         "statics",
         "target",
@@ -97,6 +98,8 @@ class ModernGroup:
         """Number of partitions in ``target``."""
         self.size_bytes = GROUP_BYTES + text_bytes(group_id)
         self.topics_version = -1
+        self.revision = 0
+        """Number of records that were replayed."""
         self._topic_counts = Counter[TopicName]()
         self._regex_counts = Counter[str]()
 
@@ -166,6 +169,7 @@ class ModernGroup:
 
     def replay(self, record: ModernGroupRecord) -> None:
         """Apply a record of this group."""
+        self.revision += 1
         match record:
             case ModernGroupMemberMetadata():
                 self._put(_described_by(record, self._member(record.member_id)))
@@ -340,6 +344,17 @@ def replaced_member(
         ),
         new.current_assignment(group.group_id),
     )
+
+
+def with_replaced(
+    group: ModernGroup, former: ModernMember, new_id: MemberId
+) -> tuple[ModernGroup, ModernMember, Records]:
+    """Return a copy of the group in which a static member has its new id, and the records."""
+    known, records = replaced_member(group, former, new_id)
+    copy = group.copied()
+    for record in records:
+        copy.replay(record)
+    return copy, known, records
 
 
 def subscribed_names(

@@ -23,6 +23,7 @@ from sharegroup.core.modern_group.advance import (
     Cluster,
     ModernGroupLimits,
     advance,
+    advance_steps,
     assignor_name,
 )
 from sharegroup.core.modern_group.classic_members import (
@@ -40,8 +41,8 @@ from sharegroup.core.modern_group.group import (
     group_tombstones,
     metadata_hash,
     names_bytes,
-    replaced_member,
     subscribed_names,
+    with_replaced,
 )
 from sharegroup.core.modern_group.growth import check_growth
 from sharegroup.core.modern_group.heartbeat import (
@@ -64,6 +65,7 @@ from sharegroup.core.modern_group.member import (
     ModernMember,
 )
 from sharegroup.core.modern_group.migration import partitions_of
+from sharegroup.core.modern_group.planned_heartbeat import GroupVersion, HeartbeatPlan, is_long
 from sharegroup.core.modern_group.records import (
     MemberState,
     ModernGroupMetadata,
@@ -85,6 +87,7 @@ from sharegroup.errors import (
     RebalanceInProgress,
 )
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
+from sharegroup.steps import Steps
 
 
 class Timer(StrEnum):
@@ -178,21 +181,22 @@ class ModernGroups:
         now_ms: int,
         wall_ms: int,
         upgraded: Records = (),
+        plan: HeartbeatPlan | None = None,
     ) -> tuple[Records, HeartbeatReply]:
         """Let a member join or stay; its session begins anew at ``now_ms``.
 
         ``wall_ms`` goes into the records. ``now_ms`` is of the monotonic clock, which ends
         sessions. ``upgraded`` are the records that a classic group becomes, if it is upgraded;
-        they are part of the result.
+        they are part of the result. ``plan`` was made by `plan`; it is used if nothing has changed
+        since.
         """
-        group, records = self._begun(request.group_id, upgraded)
-        check_room(group, request.member_id, request.instance_id, limits.members_max)
-        group, known, more = self._sender(group, request)
-        records += more
-        member = described_member(known or ModernMember(request.member_id), request)
-        self._check_size(group, member, cluster, limits)
-        change = Change(known, member, request.owned)
-        more, after = advance(group, change, cluster, limits, wall_ms)
+        group, records, change = self._changed(request, cluster, limits, upgraded)
+        known = change.known
+        stored = self._groups.get(request.group_id)
+        if plan is not None and not upgraded and plan.fits(stored, change, cluster, limits):
+            more, after = plan.result
+        else:
+            more, after = advance(group, change, cluster, limits, wall_ms)
         records += more
         self._set(request.group_id, after, Timer.SESSION, now_ms + limits.session_timeout_ms)
         self._follow_reconciliation(request.group_id, known, after, now_ms)
@@ -212,6 +216,45 @@ class ModernGroups:
             frozenset(after.assigned) if told else None,
         )
         return tuple(records), reply
+
+    def is_long(self, request: HeartbeatRequest, cluster: Cluster) -> bool:
+        """Return whether the heartbeat should be worked out ahead by `plan`."""
+        return is_long(self._groups.get(request.group_id), request, cluster)
+
+    def plan(
+        self, request: HeartbeatRequest, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
+    ) -> Steps[HeartbeatPlan | None]:
+        """Work out a heartbeat in steps, without changing anything.
+
+        Returns None if the group was changed meanwhile. Raises as `heartbeat` does.
+        """
+        version = GroupVersion.of(self._groups.get(request.group_id))
+        group, _, change = self._changed(request, cluster, limits, ())
+        steps = advance_steps(group, change, cluster, limits, wall_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return HeartbeatPlan(version, change, cluster, limits, end.value)
+            yield
+            if not version.is_current(self._groups.get(request.group_id)):
+                return None
+
+    def _changed(
+        self,
+        request: HeartbeatRequest,
+        cluster: Cluster,
+        limits: ModernGroupLimits,
+        upgraded: Records,
+    ) -> tuple[ModernGroup, list[ModernGroupRecord], Change]:
+        """Check a heartbeat; return its group, the records so far and the change of its member."""
+        group, records = self._begun(request.group_id, upgraded)
+        check_room(group, request.member_id, request.instance_id, limits.members_max)
+        group, known, more = self._sender(group, request)
+        records += more
+        member = described_member(known or ModernMember(request.member_id), request)
+        self._check_size(group, member, cluster, limits)
+        return group, records, Change(known, member, request.owned)
 
     def _begun(
         self, group_id: GroupId, upgraded: Records
@@ -245,7 +288,7 @@ class ModernGroups:
             return group, group.members.get(request.member_id), ()
         if former.classic is None:
             check_released(group, former, request.member_id)
-        return _with_replaced(group, former, request.member_id)
+        return with_replaced(group, former, request.member_id)
 
     def _check_size(
         self,
@@ -381,7 +424,7 @@ class ModernGroups:
         else:
             known = group.static(request.instance_id)
             if known is not None:
-                group, known, records = _with_replaced(group, known, member_id)
+                group, known, records = with_replaced(group, known, member_id)
         member = joined_member(known or ModernMember(member_id), request, subscription)
         self._check_size(group, member, cluster, limits)
         owned = partitions_of(subscription.owned, cluster.topics)
@@ -588,14 +631,3 @@ class ModernGroups:
 
     def _not_found(self, group_id: GroupId) -> GroupIdNotFound:
         return GroupIdNotFound(f"there is no consumer group {group_id!r} of the consumer protocol")
-
-
-def _with_replaced(
-    group: ModernGroup, former: ModernMember, new_id: MemberId
-) -> tuple[ModernGroup, ModernMember, Records]:
-    """Return a copy of the group in which a static member has its new id, and the records."""
-    known, records = replaced_member(group, former, new_id)
-    copy = group.copied()
-    for record in records:
-        copy.replay(record)
-    return copy, known, records

@@ -16,21 +16,21 @@ A member that confirms too late is removed (its rebalance timeout).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sharegroup.core.modern_group.member import NO_PARTITIONS, ModernMember
 from sharegroup.core.modern_group.records import AssignmentEpochs, MemberState
-from sharegroup.core.share_group.assignor import Assignment
+from sharegroup.core.share_group.assignor import Assignment, of_topics
 from sharegroup.errors import FencedMemberEpoch
-from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
     """The facts that a member is reconciled with.
 
-    ``owned`` are the partitions that the member says it has; None if it does not say.
+    ``owners`` has the partitions that are not free. ``owned`` are the partitions that the member
+    says it has; None if it does not say.
     ``subscription_changed`` means that the member's request has changed its subscription.
     """
 
@@ -38,7 +38,7 @@ class Goal:
     target: Assignment
     subscribed: frozenset[TopicId]
     subscription_changed: bool
-    is_free: Callable[[TopicIdPartition], bool]
+    owners: dict[TopicIdPartition, MemberId]
     owned: Assignment | None
 
 
@@ -96,17 +96,13 @@ def _without_unsubscribed(member: ModernMember, goal: Goal) -> ModernMember:
 def _next(member: ModernMember, goal: Goal, epoch: int) -> ModernMember:
     """Return the member with the free part of the target, or with partitions to revoke first."""
     # The target may be older than the subscription, so it is cut to the subscribed topics.
-    target = {partition for partition in goal.target if partition.topic_id in goal.subscribed}
-    kept = {
-        partition: assigned_epoch
-        for partition, assigned_epoch in member.assigned.items()
-        if partition in target
-    }
-    revoked = {
-        partition: assigned_epoch
-        for partition, assigned_epoch in member.assigned.items()
-        if partition not in target
-    }
+    target = of_topics(goal.target, goal.subscribed)
+    # Differences with the sets and dicts themselves reuse their hashes; computing these is slow.
+    lost = frozenset(member.assigned) - target
+    revoked = {partition: member.assigned[partition] for partition in lost}
+    kept = dict(member.assigned)
+    for partition in lost:
+        del kept[partition]
     if revoked and _still_owns(revoked, goal):
         return replace(
             member,
@@ -116,13 +112,9 @@ def _next(member: ModernMember, goal: Goal, epoch: int) -> ModernMember:
             assigned=kept,
             pending_revocation=revoked,
         )
-    missing = target - kept.keys()
+    missing = target.difference(kept)
     # A partition that the member itself had to revoke is free for it.
-    free = {
-        partition
-        for partition in missing
-        if goal.is_free(partition) or partition in member.pending_revocation
-    }
+    free = missing.difference(goal.owners) | missing.intersection(member.pending_revocation)
     waits = len(free) < len(missing)
     return replace(
         member,

@@ -24,7 +24,7 @@ without balance across topics, as in Kafka.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 
@@ -95,6 +95,22 @@ def _divide(
     return held
 
 
+def of_topics(partitions: Assignment, topic_ids: frozenset[TopicId]) -> Assignment:
+    """Return those of the partitions that belong to these topics."""
+    lost = topic_ids_of(partitions) - topic_ids
+    if not lost:
+        return partitions
+    return frozenset(partition for partition in partitions if partition.topic_id not in lost)
+
+
+def topic_ids_of(partitions: Iterable[TopicIdPartition]) -> frozenset[TopicId]:
+    """Return the topics of these partitions.
+
+    Equal topic ids are nearly always the same object, and hashing them is slow.
+    """
+    return frozenset({id(topic_id): topic_id for topic_id, _ in partitions}.values())
+
+
 def divide_unshared(
     targets: Sequence[TopicIdPartition], held: dict[MemberId, set[TopicIdPartition]]
 ) -> bool:
@@ -116,16 +132,15 @@ def divide_unshared(
             lost = sorted(share)[:excess]
             share.difference_update(lost)
             taken = taken.difference(lost)
-    free = [target for target in targets if target not in taken] if taken else targets
     below_quota = deque(
         (share, quotas[member_id])
         for member_id, share in held.items()
         if len(share) < quotas[member_id]
     )
     if len(below_quota) == 1:
-        below_quota[0][0].update(free)
+        below_quota[0][0].update(everything.difference(taken))
         return True
-    for target in free:
+    for target in targets if not taken else [target for target in targets if target not in taken]:
         share, quota = below_quota.popleft()
         share.add(target)
         if len(share) < quota:

@@ -123,11 +123,16 @@ Records = tuple[ShareGroupRecord, ...]
 
 def by_topic(assignment: Assignment) -> dict[TopicId, tuple[int, ...]]:
     """Return an assignment as in the protocol: sorted partitions under each topic."""
-    topics: dict[TopicId, list[int]] = {}
+    numbers: dict[TopicId, list[int]] = {}
+    # By identity: equal topic ids are nearly always the same object, and hashing them is slow.
+    found: dict[int, list[int]] = {}
     for topic_id, partition in assignment:
-        topics.setdefault(topic_id, []).append(partition)
+        key = id(topic_id)
+        if key not in found:
+            found[key] = numbers.setdefault(topic_id, [])
+        found[key].append(partition)
     # Sort partitions and topic ids separately, because comparing topic ids is slow.
-    return {topic_id: tuple(sorted(topics[topic_id])) for topic_id in sorted(topics)}
+    return {topic_id: tuple(sorted(numbers[topic_id])) for topic_id in sorted(numbers)}
 
 
 def initialized_topics(
