@@ -14,6 +14,7 @@ from tests.sim.consumers import Consumer
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
 from tests.sim.messages import ACCEPT, REJECT, RELEASE
+from tests.sim.modern_members import ModernMember
 from tests.sim.pipelines import PARTITIONS, Feeder, Pipelines, Worker
 from tests.sim.producers import Producer
 from tests.sim.real_clients import OwnConsumer, OwnProducer
@@ -43,6 +44,9 @@ class Cast:
     consumers: list[ShareMember | OwnConsumer] = field(default_factory=list)
     """Those that must receive something once the faults are over (V2)."""
 
+    modern_members: list[ModernMember] = field(default_factory=list)
+    """Those that must share all partitions once the faults are over (V3)."""
+
     pipelines: Pipelines | None = None
     """Read, process, write in transactions, if the plan has it."""
 
@@ -54,6 +58,7 @@ class Cast:
         self._add_those_who_look_after_it()
         self._add_producers()
         self._add_consumers()
+        self._add_modern_members()
         if self.plan.own_clients:
             self._add_own_clients(checker)
         if self.plan.pipelines:
@@ -91,6 +96,16 @@ class Cast:
                 member = ShareMember(name, group, self.board, chance, _habits(chance))
                 self.consumers.append(member)
                 self.lives[name] = member.run()
+
+    def _add_modern_members(self) -> None:
+        """One of them may be static, and one may subscribe by a pattern."""
+        for number in range(self.plan.modern_members):
+            chance = self.chance(f"modern-{number}")
+            name = f"modern-{number}{chance.choice(('', '', 'p'))}"
+            instance_id = f"instance-{number}" if chance.random() < 0.3 else None
+            member = ModernMember(name, self.board, chance, instance_id)
+            self.modern_members.append(member)
+            self.lives[name] = member.run()
 
     def _add_pipelines(self, checker: Checker) -> None:
         self.pipelines = Pipelines(self.board, checker.logs)
@@ -135,6 +150,11 @@ def settings_of(plan: Plan) -> dict[str, str]:
         "group.share.heartbeat.interval.ms": "500",
         "group.share.min.heartbeat.interval.ms": "500",
         "group.share.assignment.interval.ms": "0",
+        "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000),
+        "group.consumer.min.session.timeout.ms": "2000",
+        "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.assignment.interval.ms": "0",
         "group.initial.rebalance.delay.ms": "200",
         "group.min.session.timeout.ms": "1000",
         "errors.deadletterqueue.auto.create.topics.enable": "true",

@@ -18,7 +18,7 @@ NONE = ""
 """The metadata where nothing is committed."""
 
 Where = tuple[str, str, int]
-"""Group, topic name, partition."""
+"""Group, topic name (or its id, in requests that have that), partition."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +40,10 @@ class ConsumerGroupView:
     given: dict[tuple[int, str], set[bytes]] = field(default_factory=dict)
     """What leaders of a generation gave each member: after a crash there may be another one of
     the same number."""
+
+
+def _key_of(topic: Any) -> str:
+    return str(topic.topic_id if hasattr(topic, "topic_id") else topic.name)
 
 
 class ConsumerChecks:
@@ -102,7 +106,7 @@ class ConsumerChecks:
         commits = self._by_exchange[exchange] = {}
         for topic in request.topics:
             for partition in topic.partitions:
-                where = (str(request.group_id), str(topic.name), partition.partition_index)
+                where = (str(request.group_id), _key_of(topic), partition.partition_index)
                 commits[where] = Commit(str(partition.committed_metadata), exchange.order)
                 self._commits.setdefault(where, []).append(commits[where])
 
@@ -112,9 +116,9 @@ class ConsumerChecks:
         newest = self._generation_then.pop(exchange)
         for topic in exchange.answer.topics:
             for partition in topic.partitions:
-                commit = commits[str(request.group_id), str(topic.name), partition.partition_index]
+                commit = commits[str(request.group_id), _key_of(topic), partition.partition_index]
                 code = int(partition.error_code)
-                forgotten_us = self._forgotten_us.get(str(topic.name), -1)
+                forgotten_us = self._forgotten_us.get(_key_of(topic), -1)
                 commit.is_confirmed = code == 0 and forgotten_us < exchange.arrived_us
                 commit.is_refused = code not in (0, *IN_DOUBT)
                 if code == 0 and request.generation_id_or_member_epoch < newest:
@@ -128,8 +132,8 @@ class ConsumerChecks:
         for group in exchange.answer.groups:
             for topic in group.topics if int(group.error_code) == 0 else ():
                 for partition in topic.partitions:
-                    if int(partition.error_code) == 0 and topic.name not in self._in_doubt:
-                        where = (str(group.group_id), str(topic.name), partition.partition_index)
+                    if int(partition.error_code) == 0 and _key_of(topic) not in self._in_doubt:
+                        where = (str(group.group_id), _key_of(topic), partition.partition_index)
                         self._check_told(where, partition, exchange)
 
     def _check_told(self, where: Where, partition: Any, exchange: Exchange) -> None:

@@ -14,6 +14,7 @@ from tests.sim.admins import PARTITIONS_MAX
 from tests.sim.check_consumers import ConsumerChecks
 from tests.sim.check_letters import Letter, check_letters
 from tests.sim.check_logs import LogChecks, Told
+from tests.sim.check_modern_groups import ModernGroupChecks
 from tests.sim.check_requests import ShareRequests
 from tests.sim.check_shares import GroupView, ShareChecks
 from tests.sim.messages import GROUP_RESOURCE, IN_DOUBT, Partition
@@ -45,6 +46,7 @@ class Checker:
             self.problems.append, incarnation, from_earliest=plan.offset_reset == "earliest"
         )
         self.consumers = ConsumerChecks(self.problems.append)
+        self.modern_groups = ModernGroupChecks(self.problems.append)
         self.groups: dict[str, GroupView] = {}
         self._plan = plan
         self._requests = ShareRequests(
@@ -327,9 +329,14 @@ class Checker:
 
     def _OffsetCommit_asked(self, exchange: Exchange) -> None:  # noqa: N802
         self.consumers.commit_asked(exchange)
+        self.modern_groups.commit_asked(exchange)
 
     def _OffsetCommit_answered(self, exchange: Exchange) -> None:  # noqa: N802
         self.consumers.committed(exchange)
+        self.modern_groups.commit_answered(exchange)
+
+    def _OffsetCommit_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
+        self.modern_groups.unanswered(exchange)
 
     def _OffsetFetch_answered(self, exchange: Exchange) -> None:  # noqa: N802
         self.consumers.told(exchange)
@@ -341,6 +348,17 @@ class Checker:
     def _DeleteTopics_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
         for topic in exchange.request.topics:
             self.consumers.forget_topic(str(topic.name), None)
+
+    # Consumer groups of KIP-848
+
+    def _ConsumerGroupHeartbeat_asked(self, exchange: Exchange) -> None:  # noqa: N802
+        self.modern_groups.heartbeat_asked(exchange)
+
+    def _ConsumerGroupHeartbeat_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        self.modern_groups.heartbeat_answered(exchange)
+
+    def _ConsumerGroupHeartbeat_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
+        self.modern_groups.unanswered(exchange)
 
     # Members
 

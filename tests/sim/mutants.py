@@ -15,6 +15,7 @@ from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.lock_expiry import LockExpiry
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
+from sharegroup.core.modern_group import modern_groups, reconciliation
 from sharegroup.core.sessions.share_session import ShareSessions
 from sharegroup.core.share_group import heartbeat as share_group_heartbeat
 from sharegroup.core.share_group import share_groups
@@ -52,6 +53,8 @@ class Mutant:
     def is_shown_by(self, plan: Plan) -> bool:
         """Whether a run by this plan can show it."""
         traits = {*plan.faults, *plan.features, *plan.jobs, f"locks_max={plan.locks_max}"}
+        if plan.modern_members:
+            traits |= set(MODERN)
         return set(self.needs) <= traits
 
     @contextmanager
@@ -230,6 +233,21 @@ def _settle(state: SharePartition, acks: Any) -> None:
         state.move_log_start(min(end, state.end_offset))
 
 
+MODERN = ("modern_members",)
+"""What shows a mutant of consumer groups of KIP-848."""
+
+
+def _epoch_of_before(original: Any) -> Any:
+    """A member that changes nothing is told an older epoch."""
+
+    def heartbeat(self: Any, request: Any, *args: Any, **options: Any) -> Any:
+        records, reply = original(self, request, *args, **options)
+        is_known = not records and request.member_epoch > 1
+        return records, replace(reply, member_epoch=reply.member_epoch - is_known)
+
+    return heartbeat
+
+
 MUTANTS = (
     Mutant(
         "L1",
@@ -352,6 +370,11 @@ MUTANTS = (
         ("sync_fails",),
     ),
     Mutant("V2", "one member gets it all", share_group_heartbeat, "assign", _all_for_the_first),
+    Mutant(
+        "M1", "epochs go down", modern_groups.ModernGroups, "heartbeat", _epoch_of_before, MODERN
+    ),
+    Mutant("M2", "partitions move at once", reconciliation, "_still_owns", _value(False), MODERN),
+    Mutant("M3", "anybody may commit", modern_groups, "check_commit", _value(None), MODERN),
 )
 
 SHOWS_AS = {"S3": ("V2", "V3"), "S11": ("S2", "S3", "S5", "S7", "V3")}

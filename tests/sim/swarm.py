@@ -73,6 +73,8 @@ class Plan:
     reads_committed: bool
     pipelines: bool
     """Whether workers read, process and write in transactions."""
+    modern_members: int
+    """Members of a consumer group of KIP-848."""
 
     def __str__(self) -> str:
         return (
@@ -81,7 +83,7 @@ class Plan:
             f"durability={self.durability} "
             f"topics={self.topics} groups={self.groups} members={self.members} "
             f"consumers={self.consumers} own_clients={self.own_clients} "
-            f"pipelines={self.pipelines} "
+            f"pipelines={self.pipelines} modern_members={self.modern_members} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
 
@@ -117,6 +119,7 @@ def plan_of(seed: int) -> Plan:
         reads_committed=chance.random() < 0.5,
         # Of a chance of its own: the rest of a seed's plan stays as it was before there were any.
         pipelines=random.Random(f"pipelines {seed}").random() < 0.4,
+        modern_members=random.Random(f"modern {seed}").choice((0, 0, 2, 3)),
     )
 
 

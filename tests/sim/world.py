@@ -197,9 +197,17 @@ class World:
     async def _all_received(self) -> bool:
         return all(member.fresh for member in self._cast.consumers)
 
+    def _shares_all_partitions(self) -> bool:
+        """Each partition has one member of the group of KIP-848, if it has members."""
+        members = self._cast.modern_members
+        owned = sorted(partition for member in members for partition in member.owned)
+        return not members or owned == sorted(self.board.partitions())
+
     async def _is_drained(self) -> bool:
         offsets = await self._offsets()
         if not offsets or any(lag for _, lag in offsets.values()):
+            return False
+        if not self._shares_all_partitions():
             return False
         pipelines = self._cast.pipelines
         if pipelines is None:
