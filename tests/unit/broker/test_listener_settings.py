@@ -82,7 +82,8 @@ def test_keys_of_tls_change_for_single_listeners_of_a_single_broker_as_in_kafka(
 
 
 def test_changed_values_are_offered_to_the_checks_of_other_parts() -> None:
-    live = LiveConfig(Config.parse({"ssl.keystore.type": "PEM"}))
+    started = {"ssl.keystore.type": "PEM", "listeners": "EXTERNAL://127.0.0.1:1"}
+    live = LiveConfig(Config.parse(started))
     offered = []
 
     def refuse(*values: object) -> None:
@@ -92,7 +93,14 @@ def test_changed_values_are_offered_to_the_checks_of_other_parts() -> None:
     live.on_offer(refuse)
     with pytest.raises(InvalidConfig, match="no such file"):
         live.offer({OF_EXTERNAL: "none"}, {}, [OF_EXTERNAL])
-    assert offered == [({"ssl.keystore.type": "PEM", OF_EXTERNAL: "none"}, [OF_EXTERNAL])]
+    assert offered == [({**started, OF_EXTERNAL: "none"}, [OF_EXTERNAL])]
+
+
+def test_key_of_a_listener_that_does_not_exist_can_only_be_unset() -> None:
+    live = LiveConfig(Config())
+    with pytest.raises(InvalidConfig, match="no listener EXTERNAL; its listeners are PLAINTEXT"):
+        live.offer({OF_EXTERNAL: "none"}, {}, [OF_EXTERNAL])
+    live.offer({}, {}, [OF_EXTERNAL])
 
 
 def test_list_of_a_listener_begins_with_the_list_of_all() -> None:

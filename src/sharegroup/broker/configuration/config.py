@@ -85,15 +85,19 @@ class Config:
     def without_effect(self) -> list[str]:
         """The names of the keys that were given and change nothing here."""
         known = {entry.metadata["name"]: entry for part in self.parts for entry in entries(part)}
-        listeners = {
-            address.partition("://")[0].lower() for address in list_values(self.server.listeners)
-        }
+        listeners = self.listener_names
         return [
             name
             for name in self.given
             if not (name in known and known[name].metadata["effect"])
             and not (listener_entry(name) is not None and listener_of(name) in listeners)
         ]
+
+    @property
+    def listener_names(self) -> set[str]:
+        """The names of all listeners, in lower case."""
+        addresses = list_values(self.server.listeners)
+        return {address.partition("://")[0].lower() for address in addresses}
 
     @property
     def unserved(self) -> dict[str, str]:

@@ -30,6 +30,7 @@ from sharegroup.broker.configuration.config import (
 )
 from sharegroup.broker.configuration.config_values import ConfigType, entries, kind_of, parse_value
 from sharegroup.broker.configuration.group_config import check_share_groups
+from sharegroup.broker.configuration.listener_settings import PREFIX, listener_of
 from sharegroup.broker.configuration.modern_group_config import check_modern_groups
 from sharegroup.errors import InvalidConfig
 
@@ -151,8 +152,19 @@ class LiveConfig:
         ``changed`` has the names of the keys that a request sets or unsets.
         """
         self.check(own, default)
+        self._check_listeners(name for name in changed if name in own or name in default)
         for callback in self._on_offer:
             callback({**self._started.given, **default, **own}, changed)
+
+    def _check_listeners(self, names: Iterable[str]) -> None:
+        """Raise InvalidConfig for keys of listeners that do not exist; anyone could invent them."""
+        known = self._started.listener_names
+        for name in names:
+            if name.startswith(PREFIX) and listener_of(name) not in known:
+                raise InvalidConfig(
+                    f"{name[:200]}: the broker has no listener {listener_of(name)[:100].upper()}; "
+                    f"its listeners are {', '.join(sorted(known)).upper()}"
+                )
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Make both sets of values effective."""

@@ -32,12 +32,16 @@ from sharegroup.broker.configuration.group_config import BOUNDED
 from sharegroup.broker.configuration.listener_settings import base_names
 from sharegroup.broker.configuration.live_config import LiveConfig, kafka_entry
 from sharegroup.broker.configuration.settings import describe_topic
+from sharegroup.broker.configuration.tls_config import PEM_KEYS
 from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.errors import InvalidConfig, InvalidRequest
 from sharegroup.protocol_enums import ConfigOperation
 
 VALUE_CHARACTERS_MAX = 4_096
 """The longest value of one setting that is set while the broker runs."""
+
+PEM_CHARACTERS_MAX = 65_536
+"""The longest value of a key of TLS that holds keys or certificates."""
 
 TOPIC_CHARACTERS_MAX = 4_096
 """The longest total of one topic's values, including blanks around values, which are stored."""
@@ -164,12 +168,17 @@ def _kinds(part: type) -> dict[str, ConfigType]:
     return {entry.metadata["name"]: kind_of(entry) for entry in entries(part)}
 
 
+def is_pem(name: str) -> bool:
+    """Return whether the key is one of a listener that holds keys or certificates in PEM."""
+    return any(base in PEM_KEYS for base in base_names(name))
+
+
 def check_length(name: str, value: str) -> None:
     """Raise InvalidConfig for a value that is too long to be kept."""
-    if len(value) > VALUE_CHARACTERS_MAX:
+    characters_max = PEM_CHARACTERS_MAX if is_pem(name) else VALUE_CHARACTERS_MAX
+    if len(value) > characters_max:
         raise InvalidConfig(
-            f"{name[:100]}: a value may have at most {VALUE_CHARACTERS_MAX} characters, not "
-            f"{len(value)}"
+            f"{name[:100]}: a value may have at most {characters_max} characters, not {len(value)}"
         )
 
 

@@ -300,6 +300,12 @@ TOPICS: tuple[Limit, ...] = (
         answer="INVALID_CONFIG",
     ),
     Limit(
+        setting="broker.configuration.setting_changes:PEM_CHARACTERS_MAX",
+        unit="characters",
+        bounds="value of one setting of a listener that holds keys or certificates",
+        answer="INVALID_CONFIG",
+    ),
+    Limit(
         setting="broker.configuration.setting_changes:TOPIC_CHARACTERS_MAX",
         unit="characters",
         bounds="values of all settings of one topic",

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from sharegroup.broker.configuration.config_values import ConfigType, key
 
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
+PEM_KEYS = frozenset(
+    {"ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates"}
+)
+"""The keys whose values are PEM."""
+
 CLIENT_AUTH = ("required", "requested", "none")
 
 
