@@ -188,6 +188,7 @@ class ServeProcess:
         return [
             *limited,
             *(sys.executable, "-m", "sharegroup", "serve"),
+            # The option would replace the listeners of the settings.
             *(() if "listeners" in self.settings else ("--port", str(self.port))),
             *("--data", str(self.data)),
             *("--durability", self.durability, "--log-level", self.log_level),

@@ -18,7 +18,7 @@ import click
 
 from tests.bench.document import README, ROOT, write_part
 from tests.bench.machine import commit, machine, today
-from tests.bench.peers.brokers import KAFKA
+from tests.bench.peers.brokers import KAFKA, KAFKA_TLS
 from tests.bench.peers.chart import CHART, RESULTS, draw
 from tests.bench.peers.headline import headline
 from tests.bench.peers.lines import Scale, Workload
@@ -42,7 +42,8 @@ NAMES = [workload.name for workload in WORKLOADS]
 def main(*, quick: bool, full: bool, only: str, pairs: int | None, records: int | None) -> None:
     """Compare this broker with a real Apache Kafka and with other queues, in one run."""
     chosen = choose(only, full=full)
-    if any(KAFKA in workload.peers for workload in chosen) and (reason := why_missing(KAFKA)):
+    needs_kafka = any({KAFKA, KAFKA_TLS} & set(workload.peers) for workload in chosen)
+    if needs_kafka and (reason := why_missing(KAFKA)):
         raise click.ClickException(f"no Apache Kafka to compare with: {reason}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Through `finally`: no broker stays.
     scale = scale_of(quick=quick, records=records)

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from tests.bench.first_answer import wait_for_metadata
 from tests.support.confluent_calls import admin
 from tests.support.kafka_peer import SERVER_JVM, KafkaPeer, free_ports
@@ -23,6 +24,7 @@ from tests.support.processes import ServeProcess, pss_bytes
 
 FSYNC, OS = "ours fsync", "ours os"
 KAFKA, FLUSHED = "Kafka", "Kafka flush.messages=1"
+FSYNC_TLS, OS_TLS, KAFKA_TLS = "ours fsync TLS", "ours os TLS", "Kafka TLS"
 RABBITMQ, NATS, REDIS = "RabbitMQ", "NATS", "Redis"
 
 # A sleeping Kafka must not lose its place with its own controller.  Not for spares: one that is
@@ -185,6 +187,47 @@ class ApacheKafka:
     def end(self) -> None:
         self.company.close()
         self._broker.kill()
+
+
+def tls_settings(folder: Path, listeners: str) -> dict[str, str]:
+    """Settings of a broker with a listener SSL; both brokers read the same kind of files."""
+    files = CertificateFiles(folder / "certificates", ())
+    if not files.server.exists():
+        make_certificates(files.folder, hosts=["127.0.0.1"], clients=())
+    return {
+        "listeners": listeners,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(files.server),
+    }
+
+
+class OursTls(Ours):
+    """Our broker with a second listener that has TLS."""
+
+    def _new(self, name: str) -> ServeProcess:
+        port, tls_port = free_ports(2)
+        listeners = f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}"
+        self._settings |= tls_settings(self._folder, listeners)
+        self.authority = self._folder / "certificates" / "ca.pem"
+        self.tls_bootstrap = f"127.0.0.1:{tls_port}"
+        return super()._new(name)
+
+
+class ApacheKafkaTls(ApacheKafka):
+    """A real Apache Kafka with a second listener that has TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "tls")
+        self.name = KAFKA_TLS
+        (tls_port,) = free_ports(1)
+        properties = self._broker.properties
+        listener = f",SSL://127.0.0.1:{tls_port}"
+        listeners = properties["listeners"] + listener
+        properties |= tls_settings(folder / "tls", listeners)
+        properties["advertised.listeners"] += listener
+        properties["listener.security.protocol.map"] += ",SSL:SSL"
+        self.authority = folder / "tls" / "certificates" / "ca.pem"
+        self.tls_bootstrap = f"127.0.0.1:{tls_port}"
 
 
 class KafkaNode(KafkaPeer):

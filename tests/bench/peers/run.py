@@ -20,7 +20,20 @@ from confluent_kafka import KafkaException
 
 from tests.bench.failure import BenchError
 from tests.bench.peers import queues
-from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, ApacheKafka, Ours, Peer
+from tests.bench.peers.brokers import (
+    FLUSHED,
+    FSYNC,
+    FSYNC_TLS,
+    KAFKA,
+    KAFKA_TLS,
+    OS,
+    OS_TLS,
+    ApacheKafka,
+    ApacheKafkaTls,
+    Ours,
+    OursTls,
+    Peer,
+)
 from tests.bench.peers.lines import Measured, Scale, Workload
 from tests.bench.peers.results import entry
 from tests.support import kafka_peer
@@ -31,6 +44,9 @@ FACTORIES: Mapping[str, Callable[[Path], Peer]] = {
     OS: lambda folder: Ours(folder, "os"),
     KAFKA: ApacheKafka,
     FLUSHED: lambda folder: ApacheKafka(folder, flushes=True),
+    FSYNC_TLS: lambda folder: OursTls(folder, "fsync", name=FSYNC_TLS),
+    OS_TLS: lambda folder: OursTls(folder, "os", name=OS_TLS),
+    KAFKA_TLS: ApacheKafkaTls,
     **{name: lambda folder, name=name: queues.Queue(name, folder) for name in queues.KINDS},
 }
 FAILURES = (
@@ -40,7 +56,7 @@ FAILURES = (
 """What a workload that went wrong raises: of ours, of the clients, and of what they wait for."""
 ROUNDS_MAX = {FLUSHED: 2}
 """In how many rounds a peer takes part whose comparisons are only told; others take part in all."""
-WARM_UPS = {KAFKA: 2}
+WARM_UPS = {KAFKA: 2, KAFKA_TLS: 2}
 """How often a peer measures uncounted before; others once.  A compiler that is not done with a
 workload makes the first pairs look better for us than the last."""
 Missing = Callable[[str], str | None]
@@ -48,7 +64,7 @@ Missing = Callable[[str], str | None]
 
 def why_missing(name: str) -> str | None:
     """Why a peer can't take part here, or None when it can."""
-    if name in (KAFKA, FLUSHED):
+    if name in (KAFKA, FLUSHED, KAFKA_TLS):
         return kafka_peer.why_missing()
     return queues.why_missing(name) if name in queues.KINDS else None
 

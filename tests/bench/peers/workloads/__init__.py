@@ -17,6 +17,7 @@ from tests.bench.peers.workloads.share_consume import Explicit, Implicit, LargeR
 from tests.bench.peers.workloads.sharing import Sharing
 from tests.bench.peers.workloads.spark import Spark, SparkDefaultLimits
 from tests.bench.peers.workloads.start import Start
+from tests.bench.peers.workloads.tls import Tls
 from tests.bench.peers.workloads.transactions import Transactions
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -39,4 +40,5 @@ WORKLOADS: tuple[Workload, ...] = (
     SparkDefaultLimits(),
     Transactions(),
     PlainConsume(),
+    Tls(),
 )

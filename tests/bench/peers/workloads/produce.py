@@ -67,7 +67,7 @@ class Produce:
 
 def _confluent(peer: Peer, **arguments: Any) -> Measured:
     with peer.awake() as broker:
-        topic = _new_topic(broker)
+        topic = new_topic(broker)
         result = in_process(
             client,
             bootstrap=broker.bootstrap_servers,
@@ -81,13 +81,13 @@ def _confluent(peer: Peer, **arguments: Any) -> Measured:
 
 def _java(peer: Peer, *, records: int, record_bytes: int) -> Measured:
     with peer.awake() as broker:
-        topic = _new_topic(broker)
+        topic = new_topic(broker)
         result = java_tools.produce(broker, topic, records, record_bytes)
         check_end(broker.bootstrap_servers, topic, records)
     return as_rate(result, peer)
 
 
-def _new_topic(broker: Broker) -> str:
+def new_topic(broker: Broker) -> str:
     topic = f"produced-{next(_topics)}"
     create_topic(broker.bootstrap_servers, topic)
     return topic
@@ -101,14 +101,19 @@ def client(
     records: int,
     record_bytes: int,
     single: bool = False,
+    **settings: object,
 ) -> dict[str, Any]:
-    """In the client's process: produce and wait until each record is confirmed."""
+    """In the client's process: produce and wait until each record is confirmed.
+
+    ``settings`` are confluent's, with ``_`` for dots.
+    """
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "queue.buffering.max.messages": QUEUED_MAX,
             **({"linger.ms": 0, "batch.num.messages": 1} if single else {"linger.ms": 5}),
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
     producer.list_topics(topic, timeout=FLUSH_SECONDS_MAX)  # Connected before the clock starts.

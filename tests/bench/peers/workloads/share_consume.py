@@ -133,11 +133,18 @@ def consume(peer: Peer, log: Log, *, explicit: bool) -> Measured:
 
 
 def client(
-    *, bootstrap: str, broker_pid: int, group: str, topic: str, records: int, explicit: bool
+    *,
+    bootstrap: str,
+    broker_pid: int,
+    group: str,
+    topic: str,
+    records: int,
+    explicit: bool,
+    **settings: object,
 ) -> dict[str, Any]:
-    """In the client's process: take every record once."""
+    """In the client's process: take every record once; ``settings`` are confluent's, with ``_``."""
     seen = Coverage(records)
-    with share_consumer(bootstrap, group, topic, explicit=explicit) as consumer:
+    with share_consumer(bootstrap, group, topic, explicit=explicit, **settings) as consumer:
         batch = _next(consumer.poll, seen)
         span = Span(broker_pid)
         first = seen.records
