@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.bench.document import ROOT
-from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS
+from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, KAFKA_TLS, OS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,6 +48,7 @@ SUBJECTS = {
     "P13": Subject("Spark streaming query"),
     "P18": Subject("transactions: commits, and latency of committed records"),
     "P19": Subject("plain consume in a consumer group"),
+    "P20": Subject("share consume and produce, over TLS"),
     "cli-start": Subject("list groups on the command line", "kafka-share-groups"),
 }
 AGAINST_ITSELF = frozenset({"P14", "P15", "spark-default-limits"})
@@ -55,6 +56,7 @@ AGAINST_ITSELF = frozenset({"P14", "P15", "spark-default-limits"})
 PEERS = {
     KAFKA: "Apache Kafka",
     FLUSHED: "Apache Kafka, flush.messages=1",
+    KAFKA_TLS: "Apache Kafka",
 }
 
 MARKS: Mapping[str, Mapping[str, Any]] = {
@@ -93,7 +95,8 @@ def chart_rows(results: Mapping[str, Any]) -> list[ChartRow]:
                 continue
             peer = subject.peer or PEERS.get(compared["peer_is"], compared["peer_is"])
             ratios = by_peer.setdefault(peer, {})
-            ratios.setdefault(compared["ours_is"], []).append(compared["ratio"])
+            ours = compared["ours_is"].removesuffix(" TLS")
+            ratios.setdefault(ours, []).append(compared["ratio"])
         rows += [ChartRow(subject.label, peer, ratios) for peer, ratios in by_peer.items()]
     return rows
 
