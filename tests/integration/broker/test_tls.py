@@ -16,8 +16,8 @@ import uvloop
 
 from sharegroup.broker.security.handshakes import LINGER_MS
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
-from sharegroup.client import AdminClient, Consumer, Producer, TopicPartition
-from sharegroup.errors import TlsHandshakeFailed
+from sharegroup.client import AdminClient, Consumer, NewTopic, Producer, TopicPartition
+from sharegroup.errors import TlsHandshakeFailed, TopicAuthorizationFailed
 from tests.integration.broker.tls_scene import (
     Seen,
     client_options,
@@ -92,6 +92,28 @@ def test_user_of_a_connection_is_that_of_its_certificate(
 
     uvloop.run(main())
     assert set(seen.principals) == {principal}
+
+
+def test_rights_of_a_connection_are_those_of_its_certificate(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path / "c", hosts=["127.0.0.1"], clients=["admin", "bob"])
+    settings = tls_settings(
+        files,
+        ssl_client_auth="required",
+        ssl_principal_mapping_rules=NAMES,
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:admin",
+    )
+
+    async def main() -> list[type | None]:
+        found: list[type | None] = []
+        async with running(tmp_path, settings) as broker:
+            for user in ("bob", "admin"):
+                async with AdminClient(**client_options(files, broker, user)) as admin:
+                    [error] = (await admin.create_topics([NewTopic("records")])).values()
+                    found.append(None if error is None else type(error))
+        return found
+
+    assert uvloop.run(main()) == [TopicAuthorizationFailed, None]
 
 
 def _other_authority(tmp_path: Path) -> CertificateFiles:
