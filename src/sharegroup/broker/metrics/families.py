@@ -376,7 +376,7 @@ PROCESS: tuple[Family, ...] = (
     ),
     TLS_SECONDS := Family(
         "sharegroup_tls_handshake_seconds_total", MetricType.COUNTER, "seconds",
-        "Time that TLS handshakes took on the event loop.",
+        "Processor time that TLS handshakes took on the event loop.",
     ),
     CONNECTIONS_EVICTED := Family(
         "sharegroup_connections_evicted_total", MetricType.COUNTER, "connections",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from sharegroup.broker.admission import Admission
@@ -33,6 +33,9 @@ BURST_SECONDS = 0.05
 
 EVICTION_MS = 1_000
 """A handshake that has been pending or active for so long may be closed for another one."""
+
+CROWDED_MS = 250
+"""The same for an active handshake of the address with the most, if another address has fewer."""
 
 LINGER_MS = 1_000
 """The time in which a peer may read why its handshake failed."""
@@ -58,6 +61,7 @@ class Handshakes:
         "_logged_ms",
         "_max",
         "_pending_ms",
+        "_processor_seconds",
         "_seconds",
         "_timer",
         "_unlogged",
@@ -72,9 +76,15 @@ class Handshakes:
         config: ServerConfig,
         *,
         seconds: Callable[[], float] = time.perf_counter,
+        processor_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        """``seconds`` measures the time that handshakes take."""
+        """The clocks count seconds, elapsed and of the thread's processor.
+
+        Handshakes are charged for processor time: on a busy machine, the time that other programs
+        take must not keep clients out.
+        """
         self._clock, self._seconds = clock, seconds
+        self._processor_seconds = processor_seconds
         self._admission = admission
         self._max = config.handshakes_max
         self._host_max = config.handshakes_per_ip_max
@@ -208,12 +218,25 @@ class Handshakes:
         if layer in self._active:
             return True
         now_ms = self._clock.now_ms()
-        if len(self._active) >= ACTIVE_MAX:
-            oldest, begun_ms = next(iter(self._active.items()))
-            if now_ms - begun_ms < EVICTION_MS:
-                return False
-            oldest.close("the TLS handshake was slow, and another one needs its place")
+        if len(self._active) >= ACTIVE_MAX and not self._make_place(layer.host, now_ms):
+            return False
         self._active[layer] = now_ms
+        return True
+
+    def _make_place(self, host: str, now_ms: int) -> bool:
+        """Close a slow active handshake of the address with the most; return False if none is slow.
+
+        Addresses with fewer active handshakes wait less for a place.
+        """
+        counts = Counter(layer.host for layer in self._active)
+        hog, count = counts.most_common(1)[0]
+        oldest, begun_ms = next(
+            (layer, begun_ms) for layer, begun_ms in self._active.items() if layer.host == hog
+        )
+        slow_ms = CROWDED_MS if count > counts[host] + 1 else EVICTION_MS
+        if now_ms - begun_ms < slow_ms:
+            return False
+        oldest.close("the TLS handshake was slow, and another one needs its place")
         return True
 
     def _leave(self, layer: TlsLayer) -> None:
@@ -233,9 +256,9 @@ class Handshakes:
         return self._credit > 0
 
     def _shake(self, layer: TlsLayer) -> None:
-        begin = self._seconds()
+        begin = self._processor_seconds()
         layer.shake()
-        taken = self._seconds() - begin
+        taken = self._processor_seconds() - begin
         self._credit -= taken
         self.busy_seconds += taken
 

@@ -12,6 +12,7 @@ from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.security.handshakes import (
     ACTIVE_MAX,
     BURST_SECONDS,
+    CROWDED_MS,
     EVICTION_MS,
     LINGER_MS,
     Handshakes,
@@ -76,7 +77,12 @@ class Scene:
         self._ids = 0
 
     def limited(self, config: ServerConfig) -> Handshakes:
-        return Handshakes(self.clock, self.admission, config, seconds=lambda: self.times[0])
+        def seconds() -> float:
+            return self.times[0]
+
+        return Handshakes(
+            self.clock, self.admission, config, seconds=seconds, processor_seconds=seconds
+        )
 
     def advance(self, seconds: float) -> None:
         """Let time pass, on both clocks."""
@@ -247,6 +253,24 @@ def test_slow_active_handshake_gives_its_place_to_one_that_waits() -> None:
     assert layers[0].closed == ["the TLS handshake was slow, and another one needs its place"]
     assert layers[-1].steps == 1
     assert not layers[1].closed
+
+
+def test_address_with_few_active_handshakes_waits_less_for_a_place() -> None:
+    scene = Scene()
+    scene.handshakes = handshakes = scene.limited(
+        ServerConfig(handshakes_per_ip_max=ACTIVE_MAX + 2)
+    )
+    hogs = [scene.layer(A) for _ in range(ACTIVE_MAX + 1)]
+    honest = scene.layer(B)
+    for layer in (*hogs, honest):
+        assert handshakes.accept(layer)  # type: ignore[arg-type]
+        handshakes.advance(layer)  # type: ignore[arg-type]
+    scene.advance((CROWDED_MS - 10) / 1000)
+    assert honest.steps == 0
+    scene.advance(0.02)
+    assert honest.steps == 1
+    assert [layer.is_aborted for layer in hogs[:2]] == [True, False]
+    assert hogs[-1].steps == 0, "the same address waits longer"
 
 
 def test_stop_closes_pending_and_lingering_connections_and_accepts_no_more() -> None:
