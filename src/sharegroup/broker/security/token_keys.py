@@ -236,11 +236,10 @@ def parse_key_set(content: bytes) -> tuple[TokenKey, ...]:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, which could lead from HTTPS to a place that others can write to."""
+    """Follows no redirects, which could lead from HTTPS to a place that others can write to."""
 
-    def redirect_request(self, *args: Any) -> None:
-        newurl = str(args[-1])
-        raise urllib.error.URLError(f"it redirects to {newurl[:200]!r}; set {KEY} to that URL")
+    def redirect_request(self, *_: Any) -> None:
+        """Return no request, which makes the redirect an error."""
 
 
 def _fetched(clock: Clock, url: str) -> bytes:
@@ -248,14 +247,21 @@ def _fetched(clock: Clock, url: str) -> bytes:
     end_ms = clock.now_ms() + READ_MS_MAX
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310  Checked.
     parts: list[bytes] = []
-    with opener.open(request, timeout=READ_MS_MAX / 2000) as answer:
-        while sum(map(len, parts)) <= KEY_SET_BYTES_MAX:
-            part = answer.read1(_READ_BYTES)
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            if clock.now_ms() > end_ms:
-                raise TimeoutError(f"not complete after {READ_MS_MAX} ms")
+    try:
+        with opener.open(request, timeout=READ_MS_MAX / 2000) as answer:
+            while sum(map(len, parts)) <= KEY_SET_BYTES_MAX:
+                part = answer.read1(_READ_BYTES)
+                if not part:
+                    return b"".join(parts)
+                parts.append(part)
+                if clock.now_ms() > end_ms:
+                    raise TimeoutError(f"not complete after {READ_MS_MAX} ms")
+    except urllib.error.HTTPError as error:
+        with error:
+            place = error.headers.get("Location")
+        if place is None:
+            raise
+        raise KeySetUnreadable(f"it redirects to {place[:200]!r}; set {KEY} to that URL") from error
     return b"".join(parts)
 
 
