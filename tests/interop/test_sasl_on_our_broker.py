@@ -373,6 +373,9 @@ def test_kafka_configs_changes_users(
         return kafka_tools.run_tool(kafka_tools.SCRIPTS[tool], *base, *arguments)
 
     run("--alter", *erin, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=first]")
+    assert (
+        "SCRAM credential configs for user-principal 'erin' are SCRAM-SHA-256=iterations=8192"
+    ) in run("--describe", *erin)
     login = java_properties(tmp_path, certificates, "SCRAM-SHA-256", "first")
     login.write_text(login.read_text().replace(f'username="{USER}"', 'username="erin"'))
     topics = kafka_tools.run_tool(
@@ -381,6 +384,5 @@ def test_kafka_configs_changes_users(
     )
     assert "__consumer_offsets" in topics
     run("--alter", *erin, "--delete-config", "SCRAM-SHA-256")
-    # `--describe` also asks for quotas, so the users are read by our own client.
     with our_clients.AdminClient(bootstrap_servers=address_of(served, OPEN)) as admin:
         assert "erin" not in admin.describe_user_scram_credentials()
