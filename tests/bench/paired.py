@@ -19,7 +19,7 @@ import compileall
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +42,16 @@ Pairs = list[tuple[Measured, Measured]]
 class Built(Ours):
     """Our broker from one source tree; workloads remember by its name what they prepared."""
 
-    def __init__(self, name: str, source: Path, *, folder: Path, durability: str) -> None:
-        super().__init__(folder, durability, name=name)
+    def __init__(
+        self,
+        name: str,
+        source: Path,
+        *,
+        folder: Path,
+        durability: str,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(folder, durability, name=name, settings=settings)
         self.source = source
 
 
@@ -82,13 +90,13 @@ def main(
             stack.callback(peer.end)
         for workload in WORKLOADS:
             if workload.name in (only or NAMES):
-                measured = _measure(workload, peers, scale, rounds)
+                measured = run_pairs(workload, peers, scale, rounds)
                 for line, pairs in zip(workload.lines, measured, strict=True):
                     worse |= _say(line, pairs)
     sys.exit(1 if worse else 0)
 
 
-def _measure(workload: Workload, peers: list[Built], scale: Scale, rounds: int) -> list[Pairs]:
+def run_pairs(workload: Workload, peers: list[Built], scale: Scale, rounds: int) -> list[Pairs]:
     """For each line, what was measured before and now, round by round."""
     for peer in peers:
         with _running(peer.source):
@@ -136,12 +144,12 @@ def _say(line: Line, pairs: Pairs) -> bool:
     verdict = "WORSE" if is_worse else "ok   "
     click.echo(
         f"{verdict} {median(found):5.2f}  [{found[0]:.2f}, {found[-1]:.2f}]"
-        f"  {before:,.4g} -> {now:,.4g} {line.unit}  {_cpu(pairs)}{line.what}"
+        f"  {before:,.4g} -> {now:,.4g} {line.unit}  {broker_cpu(pairs)}{line.what}"
     )
     return is_worse
 
 
-def _cpu(pairs: Pairs) -> str:
+def broker_cpu(pairs: Pairs) -> str:
     """What the broker computed for it; a busy machine spoils that less than it does times."""
     before, now = ([pair[side].broker_cpu_s for pair in pairs] for side in (0, 1))
     known = [[result for result in side if result is not None] for side in (before, now)]

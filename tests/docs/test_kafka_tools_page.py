@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
 from tests.interop.transcripts import Terminal
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_tools import SCRIPTS, why_missing, write_scripts
@@ -15,6 +16,8 @@ from tests.support.processes import ServeProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "kafka-tools.md").read_text()
+WITH_ACLS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+"""The settings that the page gives for its section on ACLs; they change nothing in the others."""
 
 needs_tools = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
 
@@ -29,7 +32,7 @@ def test_page_shows_every_script_that_is_made() -> None:
 @needs_tools
 @LONG_WITH_A_JVM
 def test_commands_of_the_page_work_as_documented(tmp_path: Path) -> None:
-    with ServeProcess(tmp_path / "serve") as broker:
+    with ServeProcess(tmp_path / "serve", settings=WITH_ACLS) as broker:
         folder = tmp_path / "here"
         folder.mkdir()
         Terminal(broker.bootstrap_servers, folder, is_kafka=False).play(PAGE)

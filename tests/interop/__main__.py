@@ -26,7 +26,7 @@ ON_BOTH = [
     *("tests/interop/test_transaction_tools.py", "tests/interop/test_foreign_transactions.py"),
     *("tests/interop/test_streams.py", "tests/interop/test_connect.py"),
     *("tests/interop/test_mirror_maker.py", "tests/interop/test_kip_848_clients.py"),
-    "tests/interop/test_quotas.py",
+    *("tests/interop/test_quotas.py", "tests/interop/test_acl_tools.py"),
 ]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
@@ -46,7 +46,7 @@ def using(folder: str, *fixtures: str) -> list[str]:
 def our_clients() -> list[list[str]]:
     """The suites of `make interop-kafka`; each has a node of its own, one at a time."""
     return [
-        using("tests/integration/client", "group_on_a_broker"),
+        using("tests/integration/client", "group_on_a_broker", "chosen()"),
         using("tests/integration/cli", "bootstrap: str", "run: Run"),
         ["tests/interop", "tests/docs/test_clusters_page.py", "tests/docs/test_kubernetes.py"],
         ["tests/integration/spark"],

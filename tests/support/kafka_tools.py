@@ -28,6 +28,7 @@ IDLE_MS = 3_000
 """A console consumer that has come to the end waits this long for more."""
 POM = SOURCES / "pom.xml"
 SCRIPTS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
