@@ -22,8 +22,8 @@ from sharegroup.client import Producer
 from sharegroup.client.fetch.record_reading import partition_ranges
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.worker.records.story import Attempt, RecordOrigin, Story
-from sharegroup.worker.records.story_headers import story_headers, story_of
+from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import story_headers, story_of
 from tests.integration.worker.conftest import SETTINGS
 from tests.integration.worker.dead import lying_in
 from tests.integration.worker.scheduling import make_tiers, postponing, process, scheduling

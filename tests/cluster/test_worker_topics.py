@@ -11,9 +11,9 @@ from sharegroup.client import AdminClient, ConfigResource, NewTopic, ResourceTyp
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.dead_letters.ledger import Ledger
 from sharegroup.errors import InvalidReplicationFactor
 from sharegroup.worker import App, DeadLetter, Retry
-from sharegroup.worker.dead_letters.ledger import Ledger
 from sharegroup.worker.infrastructure import ChangeKind, apply, plan, prepare
 from tests.support.kafka_cluster import KafkaCluster
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "sharegroup" / "worker"
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "sharegroup"
 SECTIONS = {
     "Declaring": (
         "App", "share_group", "Routed", "Retry", "DeadLetter", "BrokerDeadLetter", "RateLimit",
@@ -24,11 +24,11 @@ SECTIONS = {
     "In a handler": ("Record", "Context", "Reject", "Release", "RetryAfter", "SomeFailed"),
     "Around handlers": ("Call", "Proceed", "Event"),
     "What goes wrong": ("HandlingTimeout", "HandlerCrashed", "UnreadablePayload", "NotConnected"),
-    "Sending": ("sender.Sender",),
+    "Sending": ("worker.sender.Sender",),
     "Tests": (
-        "testing.app_test.AppTest", "testing.sent_record.SentRecord", "testing.history.Outcome",
+        "worker.testing.app_test.AppTest", "worker.testing.sent_record.SentRecord", "worker.testing.history.Outcome",
     ),
-    "Stopping": ("running.worker.StopReport",),
+    "Stopping": ("worker.running.worker.StopReport",),
 }  # fmt: skip
 """Names of `sharegroup.worker`, or module and name of what these give."""
 
@@ -63,7 +63,7 @@ def reference() -> Iterator[str]:
 
 def exported() -> dict[str, str]:
     """By public name: the module that it is in."""
-    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    tree = ast.parse((SOURCE / "worker" / "__init__.py").read_text())
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
             found: dict[str, str] = ast.literal_eval(node.value)

@@ -15,8 +15,8 @@ from sharegroup.cli.dlq_options import (
 )
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import Listing, print_listing
-from sharegroup.worker.dead_letters.selection import Selection
-from sharegroup.worker.dead_letters.summary import summary
+from sharegroup.dead_letters.selection import Selection
+from sharegroup.dead_letters.summary import summary
 
 
 @click.group("dlq")

@@ -19,8 +19,8 @@ from sharegroup.cli.dlq_options import (
 from sharegroup.cli.formats.writing import as_json, json_line
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import complain
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.selection import Selection
 
 
 @click.command("export")

@@ -17,12 +17,12 @@ from sharegroup.cli.output import complain
 from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.waiting import lacks_broker, telling_waits
 from sharegroup.client.fetch.record_reading import PartitionRange
+from sharegroup.dead_letters.expression import Expression, ExpressionError
+from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.reasons import REASONS
+from sharegroup.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.errors import KafkaError
-from sharegroup.worker.dead_letters.expression import Expression, ExpressionError
-from sharegroup.worker.dead_letters.letter import Letter
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.worker.decisions.reasons import REASONS
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from sharegroup.cli.cluster_access import Access, cluster_options, json_option
 from sharegroup.cli.dlq_options import redriven_option, selection_options, with_queue
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import Listing, complain, print_listing
-from sharegroup.worker.dead_letters.purge import Purge, plan_purge, purge
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.dead_letters.purge import Purge, plan_purge, purge
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.selection import Selection
 
 
 @click.command("purge")

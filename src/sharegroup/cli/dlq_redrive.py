@@ -20,11 +20,11 @@ from sharegroup.cli.running import Stop, run, until_stopped
 from sharegroup.cli.waiting import telling_waits
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig
+from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.redrive import WHY_LEFT, Redrive, Redriven, RedriveOptions
+from sharegroup.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.errors import KafkaError
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.redrive import WHY_LEFT, Redrive, Redriven, RedriveOptions
-from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.worker.dead_letters.topics import LETTER_BYTES_MAX
 
 GC_THRESHOLDS = (100_000, 20, 100)
 BATCH_BYTES = 256 * 1024

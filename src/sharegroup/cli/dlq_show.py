@@ -19,10 +19,10 @@ from sharegroup.cli.dlq_options import (
 )
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import printable
-from sharegroup.worker.dead_letters.letter import Letter
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.selection import Selection
-from sharegroup.worker.decisions.reasons import REASONS
+from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.reasons import REASONS
+from sharegroup.dead_letters.selection import Selection
 
 WIDTH = 10
 

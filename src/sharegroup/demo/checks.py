@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.demo.accounts import Accounts, End, Where
 from sharegroup.demo.departures import Kind
 from sharegroup.demo.names import ATTEMPTS
-from sharegroup.worker.decisions.reasons import DeadLetterReason
 
 GIB_MAX = 2
 NAMED_MAX = 5

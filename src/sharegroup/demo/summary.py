@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.demo.accounts import Accounts, End
 from sharegroup.demo.checks import Check, Evidence
 from sharegroup.demo.table import told
-from sharegroup.worker.decisions.reasons import DeadLetterReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.demo.ledger import Begun, Ended, What
-from sharegroup.worker.decisions.reasons import DeadLetterReason
 
 BIN_US = 250_000
 """The width of a bin. It is longer than the work on a batch, so that the rates are smooth."""

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sharegroup.dead_letters.reasons import DeadLetterReason
     from sharegroup.worker.app import App
-    from sharegroup.worker.decisions.reasons import DeadLetterReason
     from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
     from sharegroup.worker.declarations.rate import RateLimit
     from sharegroup.worker.declarations.retry import Retry
@@ -64,35 +64,35 @@ __all__ = [
 ]
 
 _MODULES = {
-    "App": "app",
-    "Batching": "declarations.route",
-    "BrokerDeadLetter": "declarations.dead_letter",
-    "Call": "middleware",
-    "Context": "records.record",
-    "DeadLetter": "declarations.dead_letter",
-    "DeadLetterReason": "decisions.reasons",
-    "Event": "events",
-    "HandlerCrashed": "running.processes",
-    "HandlingTimeout": "running.verdicts",
-    "Holding": "declarations.route",
-    "NotConnected": "sender",
-    "OnUnreadable": "declarations.route",
-    "Payload": "payloads.codec",
-    "Proceed": "middleware",
-    "RateLimit": "declarations.rate",
-    "Record": "records.record",
-    "Registry": "payloads.registry",
-    "Reject": "records.outcomes",
-    "Release": "records.outcomes",
-    "Retry": "declarations.retry",
-    "RetryAfter": "records.outcomes",
-    "Route": "declarations.route",
-    "Routed": "routed",
-    "SchemaFormat": "payloads.registry",
-    "SomeFailed": "records.outcomes",
-    "StartFrom": "declarations.route",
-    "UnreadablePayload": "payloads.unreadable",
-    "share_group": "routed",
+    "App": "worker.app",
+    "Batching": "worker.declarations.route",
+    "BrokerDeadLetter": "worker.declarations.dead_letter",
+    "Call": "worker.middleware",
+    "Context": "worker.records.record",
+    "DeadLetter": "worker.declarations.dead_letter",
+    "DeadLetterReason": "dead_letters.reasons",
+    "Event": "worker.events",
+    "HandlerCrashed": "worker.running.processes",
+    "HandlingTimeout": "worker.running.verdicts",
+    "Holding": "worker.declarations.route",
+    "NotConnected": "worker.sender",
+    "OnUnreadable": "worker.declarations.route",
+    "Payload": "worker.payloads.codec",
+    "Proceed": "worker.middleware",
+    "RateLimit": "worker.declarations.rate",
+    "Record": "worker.records.record",
+    "Registry": "worker.payloads.registry",
+    "Reject": "worker.records.outcomes",
+    "Release": "worker.records.outcomes",
+    "Retry": "worker.declarations.retry",
+    "RetryAfter": "worker.records.outcomes",
+    "Route": "worker.declarations.route",
+    "Routed": "worker.routed",
+    "SchemaFormat": "worker.payloads.registry",
+    "SomeFailed": "worker.records.outcomes",
+    "StartFrom": "worker.declarations.route",
+    "UnreadablePayload": "worker.payloads.unreadable",
+    "share_group": "worker.routed",
 }
 
 if not TYPE_CHECKING:  # Type checkers would accept any name.
@@ -100,7 +100,7 @@ if not TYPE_CHECKING:  # Type checkers would accept any name.
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"sharegroup.worker.{_MODULES[name]}"), name)
+        return getattr(import_module(f"sharegroup.{_MODULES[name]}"), name)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

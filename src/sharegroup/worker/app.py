@@ -36,13 +36,14 @@ from typing import (
     overload,
 )
 
+from sharegroup.dead_letters.replicas import MIN_INSYNC
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declarations.functions import check_callable, check_listener, check_redact
 from sharegroup.worker.declarations.names import PARTITIONS_MAX, checked_topic
 from sharegroup.worker.declarations.numbers import is_whole
 from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
-from sharegroup.worker.declarations.replication import MIN_INSYNC, Replication
+from sharegroup.worker.declarations.replication import Replication
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topic import TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
-from sharegroup.worker.records.story_headers import PREFIX
 from sharegroup.worker.retrying.postponer import Postponer
 
 Sent = TypeVar("Sent", contravariant=True)

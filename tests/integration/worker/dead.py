@@ -13,16 +13,16 @@ from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic
 from sharegroup.client.fetch.record_reading import partition_ranges, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.dead_letters.story import NEW, Story
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.records import DecodedRecord
 from sharegroup.worker.dead_letters.burier import Burier
-from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.declarations.dead_letter import DeadLetter
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Header, WrittenRecord
-from sharegroup.worker.records.story import NEW, Story
 
 
 class NoAnswer(Exception):

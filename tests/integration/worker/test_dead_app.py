@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from sharegroup.client import Producer
+from sharegroup.dead_letters.letter import letter_of
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
 from sharegroup.worker import App, BrokerDeadLetter, DeadLetter, Record, Reject, Retry
-from sharegroup.worker.dead_letters.letter import letter_of
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.redrive import Redrive, RedriveOptions
 from tests.integration.worker.collecting import Collected, on_a_loop
 from tests.integration.worker.dead import make_topics, until_there
 

@@ -18,11 +18,11 @@ from sharegroup.client.fetch.offsets import OffsetSpec
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.decisions.reasons import DeadLetterReason
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.records.outcomes import Reject
-from sharegroup.worker.records.story import Attempt, RecordOrigin, Story
-from sharegroup.worker.records.story_headers import story_of
 from tests.integration.cli.conftest import Printed
 from tests.integration.worker.dead import (
     Given,

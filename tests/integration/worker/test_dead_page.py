@@ -13,8 +13,8 @@ import click
 import pytest
 
 from sharegroup.cli.main import cli
+from sharegroup.dead_letters.reasons import REASONS, DeadLetterReason
 from sharegroup.worker import App, BrokerDeadLetter, DeadLetter
-from sharegroup.worker.decisions.reasons import REASONS, DeadLetterReason
 
 PAGE = (Path(__file__).parents[3] / "docs" / "retry-and-dead-letters.md").read_text()
 COMMANDS = re.findall(r"^\$ sharegroup (dlq .+)$", PAGE, re.MULTILINE)

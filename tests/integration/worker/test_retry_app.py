@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sharegroup.client import AdminClient, Producer, TopicPartition
 from sharegroup.client.admin.types import SharePartitionOffset
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker import App, DeadLetter, Holding, Record, Retry
-from sharegroup.worker.records.story_headers import story_of
 from tests.integration.worker.collecting import Collected, on_a_loop
 from tests.integration.worker.dead import lying_in, make_topics, until_there
 from tests.integration.worker.processes import WorkerProcess

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sharegroup.client import Producer
+from sharegroup.dead_letters.story import RecordOrigin
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.errors import NotLeaderOrFollower
 from sharegroup.wire.records import DecodedRecord
-from sharegroup.worker.records.story import RecordOrigin
-from sharegroup.worker.records.story_headers import story_of
 from tests.integration.worker.conftest import SETTINGS
 from tests.integration.worker.dead import lying_in, make_topics, until_there
 from tests.integration.worker.scheduling import (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sharegroup.dead_letters.story import NEW
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import (
     App,
@@ -24,7 +25,6 @@ from sharegroup.worker import (
 from sharegroup.worker.events import Event
 from sharegroup.worker.middleware import wrapped
 from sharegroup.worker.records.record import Record
-from sharegroup.worker.records.story import NEW
 from tests.unit.worker.deliveries import FakeDelivery
 
 

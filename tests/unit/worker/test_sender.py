@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from sharegroup.dead_letters.story import RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import own_headers, story_of
 from sharegroup.errors import InvalidConfig, MessageTooLarge, NetworkException
 from sharegroup.worker import App, NotConnected, Payload, Routed, share_group
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import RecordOrigin, Story
-from sharegroup.worker.records.story_headers import own_headers, story_of
 
 NOW_MS = 1_767_225_600_000
 

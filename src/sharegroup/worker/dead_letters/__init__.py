@@ -1,8 +1,7 @@
-"""Dead letters: records that could not be processed.
+"""The dead letters of a worker: the records that its handlers could not process.
 
-    burier       writes them in a worker     queue      reads them in bulk
-    redrive      sends them back             purge      deletes them
+    burier       writes them                 headers    their headers
+    topics       the topics that they need
 
-The writing and the reading modules share only the format of the headers (`headers`, `letter`).
-The reading modules need no application, and also read letters that a broker wrote (KIP-1191).
+Reading, redriving and purging need no application: `sharegroup.dead_letters`.
 """

@@ -2,7 +2,7 @@
 
     the application's own          unchanged, in their order, with duplicates
     __sharegroup.origin. ...       the story: origin, attempts and number of redrives
-                                   (`records.story_headers`)
+                                   (`sharegroup.dead_letters.story_headers`)
     __sharegroup.dead. ...         the full reason
     __dlq.errors. ...              the reason in Kafka's headers (KIP-1191), for other tools
 
@@ -16,22 +16,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from sharegroup.dead_letters.letter import DEAD
+from sharegroup.dead_letters.reasons import REASONS
+from sharegroup.dead_letters.story import NEW, RecordOrigin, Story, origin_of
+from sharegroup.dead_letters.story_headers import own_headers, story_headers
 from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
-from sharegroup.worker.decisions.reasons import REASONS
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.ports import DeliveredRecord, Header
-from sharegroup.worker.records.story import NEW, RecordOrigin, Story, origin_of
-from sharegroup.worker.records.story_headers import own_headers, story_headers
 from sharegroup.worker.redaction import Redaction
-
-DEAD = "__sharegroup.dead."
-
-DEAD_NAMES = (
-    "id", "reason", "error.class", "error.message", "error.traceback", "handler", "group",
-    "member", "first.failure", "last.failure",
-)  # fmt: skip
-KAFKA_NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
 
 MESSAGE_CHARACTERS_MAX = 4_000
 TRACEBACK_BYTES_MAX = 16 * 1024

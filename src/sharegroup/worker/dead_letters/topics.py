@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter, topic_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import seconds
 
 RETENTION_FOR_EVER = "-1"
-LETTER_BYTES_MAX = 16 * 1024 * 1024
-"""Large enough for a record that its own topic accepted and the headers of its letter."""
 
 
 class DeclaredTopic(NamedTuple):

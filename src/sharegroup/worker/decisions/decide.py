@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.dead_letters.story import Attempt, Story
 from sharegroup.worker.decisions.messages import class_name, message_of
-from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import OnUnreadable, Route
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
-from sharegroup.worker.records.story import Attempt, Story
 
 ATTEMPTS_KEPT = 20
 """The number of failed runs that a story keeps, the latest ones; it counts all of them."""

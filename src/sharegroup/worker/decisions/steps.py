@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sharegroup.worker.decisions.reasons import DeadLetterReason
-from sharegroup.worker.records.story import Story
+from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.dead_letters.story import Story
 
 
 @dataclass(frozen=True, slots=True)

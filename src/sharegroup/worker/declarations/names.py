@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import re
 
+from sharegroup.dead_letters.names import is_topic_name, own_topic
 from sharegroup.errors import InvalidConfig
 
 DUE = "due"
 PARTITIONS_MAX = 2**31 - 1
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _GROUP = re.compile(r"[a-zA-Z0-9._-]{1,220}")
 _TIER = re.compile(rf"(\d+(w|d|h|m|s|ms))+|{DUE}")
-
-
-def is_topic_name(name: str) -> bool:
-    """Whether Kafka allows this topic name."""
-    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 def checked_topic(name: object, whose: str) -> str:
@@ -53,11 +48,6 @@ def checked_group(name: object) -> str:
         f"share group {name!r}: expected 1 to 220 of the characters a-z A-Z 0-9 . _ -, "
         f"because its own topics are named <group>.retry and so on"
     )
-
-
-def own_topic(group: str) -> str:
-    """The group's own topic, which its workers read in addition to the application's topics."""
-    return f"{group}.retry"
 
 
 def tier_topic(group: str, tier: str) -> str:

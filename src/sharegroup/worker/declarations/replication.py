@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sharegroup.dead_letters.replicas import default_min_insync, default_replicas
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.numbers import is_whole
 
-REPLICAS_DEFAULT = 3
 REPLICAS_MAX = 2**15 - 1
-MIN_INSYNC = "min.insync.replicas"
 
 
 class Replication(NamedTuple):
@@ -61,10 +60,9 @@ NOT_DECLARED = Replication()
 
 def replicas_of(declared: Replication, brokers: int) -> int:
     """The replication factor of a new topic on a cluster with this number of brokers."""
-    assert brokers >= 1, brokers
-    return declared.replication_factor or min(REPLICAS_DEFAULT, brokers)
+    return declared.replication_factor or default_replicas(brokers)
 
 
 def min_insync_of(declared: Replication, replicas: int) -> int:
     """The min ISR of a topic with this number of replicas; never above that number."""
-    return min(declared.min_insync_replicas or max(1, replicas - 1), replicas)
+    return min(declared.min_insync_replicas or default_min_insync(replicas), replicas)

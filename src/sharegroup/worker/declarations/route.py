@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
+from sharegroup.dead_letters.names import own_topic
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.declarations.names import own_topic
 from sharegroup.worker.declarations.numbers import is_number, is_whole
 from sharegroup.worker.declarations.rate import RateLimit
 from sharegroup.worker.declarations.retry import Retry

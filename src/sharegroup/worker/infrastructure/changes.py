@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sharegroup.client.admin.types import ConfigEntry
+from sharegroup.dead_letters.names import own_topic
+from sharegroup.dead_letters.replicas import MIN_INSYNC
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ConfigSource
-from sharegroup.worker.declarations.names import dead_topic, is_tier_topic, own_topic
-from sharegroup.worker.declarations.replication import MIN_INSYNC, min_insync_of, replicas_of
+from sharegroup.worker.declarations.names import dead_topic, is_tier_topic
+from sharegroup.worker.declarations.replication import min_insync_of, replicas_of
 from sharegroup.worker.infrastructure.wanted import (
     RequiredGroup,
     RequiredInfrastructure,

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
+from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.worker.durations import Duration
 from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
-from sharegroup.worker.records.story import Attempt, RecordOrigin, Story, origin_of
-from sharegroup.worker.records.story_headers import own_headers
 
 VERBS = {
     "ack": "accept()",

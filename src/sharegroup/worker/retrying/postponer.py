@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
+from sharegroup.dead_letters.story import RecordOrigin, Story, origin_of
+from sharegroup.dead_letters.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
-from sharegroup.worker.records.story import RecordOrigin, Story, origin_of
-from sharegroup.worker.records.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.worker.retrying.waiting import first_write
 
 

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
+from sharegroup.dead_letters.names import own_topic
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.names import own_topic
 from sharegroup.worker.events import Event, Events
 from sharegroup.worker.ports import Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.shelf import Shelf

@@ -17,10 +17,10 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sharegroup.dead_letters.story_headers import DUE, PREFIX, MalformedStory, parsed_number
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.names import due_topic
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story_headers import DUE, PREFIX, MalformedStory, parsed_number
 from sharegroup.worker.retrying.tier_log import TierRecord
 
 log = logging.getLogger(__name__)

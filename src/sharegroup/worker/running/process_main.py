@@ -17,12 +17,12 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any
 
+from sharegroup.dead_letters.story import Story
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.handler import HandlerShape, shape_of
 from sharegroup.worker.ports import DeliveredRecord, Header
 from sharegroup.worker.records.outcomes import SomeFailed
 from sharegroup.worker.records.record import Record
-from sharegroup.worker.records.story import Story
 from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.telemetry import logs
 from sharegroup.worker.telemetry.current import CURRENT

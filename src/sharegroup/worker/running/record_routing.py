@@ -11,11 +11,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sharegroup.worker.decisions.reasons import DeadLetterReason
+from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.dead_letters.story import NEW, Story, from_elsewhere
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.decisions.steps import Bury, Postpone
 from sharegroup.worker.ports import DeliveredRecord
-from sharegroup.worker.records.story import NEW, Story, from_elsewhere
-from sharegroup.worker.records.story_headers import story_of
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.taken_record import TakenRecord

@@ -14,8 +14,8 @@ from functools import partial
 from typing import assert_never
 
 from sharegroup.client import IllegalStateError
+from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.worker.dead_letters.burier import Burier
-from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.running.group_parts import GroupParts

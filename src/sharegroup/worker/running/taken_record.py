@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sharegroup.dead_letters.story import Story
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import DeliveredRecord
-from sharegroup.worker.records.story import Story
 
 NOT_DECODED = object()
 """Placeholder for a payload that was not decoded yet."""

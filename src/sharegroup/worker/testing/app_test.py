@@ -31,13 +31,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sharegroup.core.share_partition.delivery import SharePartitionLimits
+from sharegroup.dead_letters.letter import Letter, letter_of
+from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import KafkaError, NetworkException
-from sharegroup.worker.dead_letters.letter import Letter, letter_of
 from sharegroup.worker.dead_letters.topics import letters_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Header, WrittenRecord
-from sharegroup.worker.records.story_headers import own_headers
 from sharegroup.worker.retrying.topics import topics_of
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.running.worker import Worker

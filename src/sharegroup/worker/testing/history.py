@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from sharegroup.worker.dead_letters.headers import DEAD
+from sharegroup.dead_letters.letter import DEAD
+from sharegroup.dead_letters.story import RecordOrigin
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.events import Event, Events, Listener
-from sharegroup.worker.records.story import RecordOrigin
-from sharegroup.worker.records.story_headers import story_of
 from sharegroup.worker.transport.memory_clock import START_SECONDS, START_WALL_MS
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
 from sharegroup.worker.decisions.decide import before_run, decide
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
 from tests.unit.worker.deliveries import FakeDelivery
 
 NOW_MS = 1_767_225_600_000

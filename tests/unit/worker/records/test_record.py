@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker import Context, Record, Reject, Release, RetryAfter
 from sharegroup.worker.records.record import LOOP, AlreadyDecided
-from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
 from tests.unit.worker.deliveries import FakeDelivery
 
 ORIGIN = RecordOrigin("orders", 3, 44, 1_700_000_000_000)

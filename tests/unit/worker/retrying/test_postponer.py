@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
+from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import own_headers, story_of
 from sharegroup.testing import virtual_time
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import Attempt, RecordOrigin, Story
-from sharegroup.worker.records.story_headers import own_headers, story_of
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.topics import topics_of
 from tests.unit.worker.retrying.cluster import START_MS, TIERS, Cluster, Lying, Outbox

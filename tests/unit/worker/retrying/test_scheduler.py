@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.errors import KafkaError, MessageTooLarge, NetworkException
 from sharegroup.testing import virtual_time
 from sharegroup.worker.events import Event, Events
-from sharegroup.worker.records.story_headers import story_of
 from sharegroup.worker.retrying.scheduler import Scheduler, SchedulerLimits
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition
 from tests.unit.worker.retrying.cluster import START_MS, Cluster, Lying, Outbox, Process

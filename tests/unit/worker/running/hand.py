@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from sharegroup.dead_letters.story import NEW
 from sharegroup.worker.decisions.tiers import TIERS
 from sharegroup.worker.events import Events
 from sharegroup.worker.parts import ShareGroupLimits
 from sharegroup.worker.ports import WorkerClock
-from sharegroup.worker.records.story import NEW
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.taken_record import TakenRecord
 from tests.unit.worker.deliveries import FakeDelivery

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sharegroup.dead_letters.story import NEW, RecordOrigin
+from sharegroup.dead_letters.story_headers import story_headers
 from sharegroup.worker import App, Record, Retry
 from sharegroup.worker.events import Event
-from sharegroup.worker.records.story import NEW, RecordOrigin
-from sharegroup.worker.records.story_headers import story_headers
 
 EXACT = Retry(max_attempts=3, initial_delay="1s", multiplier=1, jitter=0)
 

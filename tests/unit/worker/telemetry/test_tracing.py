@@ -13,13 +13,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
+from sharegroup.dead_letters.story import NEW, RecordOrigin, Story
 from sharegroup.worker import App, Retry
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call
 from sharegroup.worker.records.outcomes import Reject, Release
 from sharegroup.worker.records.record import Record
-from sharegroup.worker.records.story import NEW, RecordOrigin, Story
 from sharegroup.worker.telemetry.tracing import Tracing, tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from sharegroup.dead_letters.story import RecordOrigin
 from sharegroup.worker.ports import WrittenRecord
-from sharegroup.worker.records.story import RecordOrigin
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.testing.rest import drained

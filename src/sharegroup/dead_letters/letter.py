@@ -15,13 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
-from sharegroup.wire.records import DecodedRecord
-from sharegroup.worker.dead_letters.headers import DEAD, DEAD_NAMES, KAFKA_NAMES
-from sharegroup.worker.decisions.reasons import OF_THE_BROKER, DeadLetterReason
-from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import RecordOrigin, Story
-from sharegroup.worker.records.story_headers import (
+from sharegroup.client.records import Header
+from sharegroup.dead_letters.reasons import OF_THE_BROKER, DeadLetterReason
+from sharegroup.dead_letters.story import RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import (
     NUMBER_MAX,
     ORIGIN,
     PREFIX,
@@ -31,6 +28,19 @@ from sharegroup.worker.records.story_headers import (
     own_headers,
     story_of,
 )
+from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
+from sharegroup.wire.records import DecodedRecord
+
+DEAD = "__sharegroup.dead."
+
+DEAD_NAMES = (
+    "id", "reason", "error.class", "error.message", "error.traceback", "handler", "group",
+    "member", "first.failure", "last.failure",
+)  # fmt: skip
+KAFKA_NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
+
+LETTER_BYTES_MAX = 16 * 1024 * 1024
+"""Large enough for a record that its own topic accepted and the headers of its letter."""
 
 NO_TIME = -1
 NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))

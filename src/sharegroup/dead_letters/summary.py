@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sharegroup.client.fetch.record_reading import Unreadable
-from sharegroup.worker.dead_letters.letter import Letter
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.selection import Selection
 
 KINDS_MAX = 1_000
 """Kinds counted separately.  Error classes made at run time would otherwise fill the memory."""

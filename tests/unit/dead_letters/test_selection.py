@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.worker.dead_letters.expression import Expression
+from sharegroup.dead_letters.expression import Expression
+from sharegroup.dead_letters.ledger import Entry, parsed, runs_of
+from sharegroup.dead_letters.letter import letter_of
+from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.dead_letters.story import NEW
 from sharegroup.worker.dead_letters.headers import Buried, letter_headers
-from sharegroup.worker.dead_letters.ledger import Entry, parsed, runs_of
-from sharegroup.worker.dead_letters.letter import letter_of
-from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.records.story import NEW
 from tests.integration.worker.dead import Given, NoAnswer
-from tests.unit.worker.dead_letters.test_letter import Read
+from tests.unit.dead_letters.test_letter import Read
 
 HEADERS = letter_headers(
     Given("orders", headers=[("tag", b"one"), ("tag", b"two")]),

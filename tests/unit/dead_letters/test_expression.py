@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.worker.dead_letters.expression import Expression, ExpressionError
+from sharegroup.dead_letters.expression import Expression, ExpressionError
 
 ORDER = {
     "total": -3.5,

@@ -31,6 +31,20 @@ from sharegroup.client.admin.topics import describe_topics
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.produce.producer import Producer, SendFuture
+from sharegroup.client.records import Header
+from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.names import is_topic_name, own_topic
+from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
+from sharegroup.dead_letters.refusals import Refusals
+from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.dead_letters.story_headers import (
+    ATTEMPTS,
+    ORIGIN,
+    REDRIVE_ID,
+    REDRIVES,
+    TRACE,
+    story_headers,
+)
 from sharegroup.errors import (
     InvalidRecord,
     InvalidTimestamp,
@@ -40,20 +54,6 @@ from sharegroup.errors import (
     PolicyViolation,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
-)
-from sharegroup.worker.dead_letters.letter import Letter
-from sharegroup.worker.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
-from sharegroup.worker.dead_letters.refusals import Refusals
-from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.worker.declarations.names import is_topic_name, own_topic
-from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story_headers import (
-    ATTEMPTS,
-    ORIGIN,
-    REDRIVE_ID,
-    REDRIVES,
-    TRACE,
-    story_headers,
 )
 
 UNDER_WAY_MIN = 4_000
@@ -386,7 +386,7 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
         )
         return [*letter.headers, *story_headers(redriven_story, story.origin)]
     # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
-    # them anyway (`records.story_headers`).
+    # them anyway (`story_headers`).
     return [
         *letter.headers,
         *[(name, told[name]) for name in HANDED_ON if name in told],

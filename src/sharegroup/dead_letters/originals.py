@@ -15,9 +15,9 @@ from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
+from sharegroup.dead_letters.letter import Letter, time_of
 from sharegroup.errors import KafkaError
 from sharegroup.wire.records import DecodedRecord
-from sharegroup.worker.dead_letters.letter import Letter, time_of
 
 HOLE_OFFSETS_MAX = 1_000
 """Offsets that are at most this far apart are read together."""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
-from sharegroup.worker.records.story_headers import (
+from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import (
     ATTEMPTS_BYTES_MAX,
     PREFIX,
     own_headers,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
-from sharegroup.worker.dead_letters.expression import Expression
-from sharegroup.worker.dead_letters.letter import Letter
-from sharegroup.worker.decisions.reasons import DeadLetterReason
+from sharegroup.dead_letters.expression import Expression
+from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.reasons import DeadLetterReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharegroup.dead_letters.letter import TOLD, Letter, letter_of
+from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.dead_letters.redrive import sent_back_headers
+from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import PREFIX, story_of
 from sharegroup.worker.dead_letters.headers import (
     TRACEBACK_BYTES_MAX,
     Buried,
     dead_id,
     letter_headers,
 )
-from sharegroup.worker.dead_letters.letter import TOLD, Letter, letter_of
-from sharegroup.worker.dead_letters.redrive import sent_back_headers
-from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
-from sharegroup.worker.records.story_headers import PREFIX, story_of
 from tests.integration.worker.dead import Given
 
 BY = Buried("billing", "bill", "member-1")

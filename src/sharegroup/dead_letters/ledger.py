@@ -36,17 +36,12 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.dead_letters.replicas import MIN_INSYNC, default_min_insync, default_replicas
 from sharegroup.errors import (
     InvalidRecord,
     KafkaError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
-)
-from sharegroup.worker.declarations.replication import (
-    MIN_INSYNC,
-    NOT_DECLARED,
-    min_insync_of,
-    replicas_of,
 )
 
 SUFFIX = ".redriven"
@@ -105,8 +100,8 @@ class Ledger:
         brokers = (
             await describe_cluster(cluster, include_fenced=True, authorized_operations=False)
         ).nodes
-        replicas = replicas_of(NOT_DECLARED, max(1, len(brokers)))
-        configs = {**CONFIGS, MIN_INSYNC: str(min_insync_of(NOT_DECLARED, replicas))}
+        replicas = default_replicas(max(1, len(brokers)))
+        configs = {**CONFIGS, MIN_INSYNC: str(default_min_insync(replicas))}
         new = NewTopic(self.topic, 1, replicas, configs)
         created = (await create_topics(cluster, [new], validate_only=False))[self.topic]
         if created is not None and not isinstance(created, TopicAlreadyExists):

@@ -20,12 +20,12 @@ from sharegroup.client.fetch.record_reading import (
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientOptions, ReadingConfig, config_from
+from sharegroup.dead_letters.ledger import Entry, Ledger
+from sharegroup.dead_letters.letter import Letter, letter_of
+from sharegroup.dead_letters.originals import completed
+from sharegroup.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.ids import TopicId, topic_id_text
-from sharegroup.worker.dead_letters.ledger import Entry, Ledger
-from sharegroup.worker.dead_letters.letter import Letter, letter_of
-from sharegroup.worker.dead_letters.originals import completed
-from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 
 CHUNK_LETTERS_MAX = 1_000
 """The default number of letters in a chunk."""

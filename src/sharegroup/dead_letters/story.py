@@ -8,9 +8,7 @@ counted for the application's record, not for one of its copies.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-from sharegroup.worker.ports import DeliveredRecord
+from typing import NamedTuple, Protocol
 
 
 class RecordOrigin(NamedTuple):
@@ -20,6 +18,19 @@ class RecordOrigin(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
+
+
+class PlacedRecord(Protocol):
+    """A record with its place and time, such as a delivery to a worker."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
 
 
 class Attempt(NamedTuple):
@@ -67,7 +78,7 @@ def from_elsewhere(story: Story) -> Story:
     return story if story is NEW else replace(story, origin=None, failures=0, due_ms=None)
 
 
-def origin_of(delivery: DeliveredRecord, story: Story) -> RecordOrigin:
+def origin_of(delivery: PlacedRecord, story: Story) -> RecordOrigin:
     """The origin of the record; the place of the delivery if the story has none."""
     return story.origin or RecordOrigin(
         delivery.topic, delivery.partition, delivery.offset, delivery.timestamp_ms

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
+from sharegroup.client.records import Header
+from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 
 log = logging.getLogger(__name__)
 

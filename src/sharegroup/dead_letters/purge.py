@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sharegroup.client.records import TopicPartition
-from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.selection import Selection
 
 
 class Purge(NamedTuple):

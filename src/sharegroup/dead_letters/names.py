@@ -1,0 +1,17 @@
+"""The topic of a group to which its dead letters are redriven, and the check of topic names."""
+
+from __future__ import annotations
+
+import re
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka allows this topic name."""
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def own_topic(group: str) -> str:
+    """The group's own topic, which its workers read in addition to the application's topics."""
+    return f"{group}.retry"
