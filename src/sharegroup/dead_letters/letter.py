@@ -74,6 +74,9 @@ class Death(NamedTuple):
     handler: str = ""
     member: str = ""
     id: str = ""
+    first_failure_ms: int | None = None
+    """Times of the first and the last failed attempt; None in a letter of a broker."""
+    last_failure_ms: int | None = None
 
 
 class Letter:
@@ -244,6 +247,8 @@ def _death(told: Mapping[str, bytes | None]) -> Death:
         error_class=text(DEAD + "error.class"), error_message=text(DEAD + "error.message"),
         traceback=text(DEAD + "error.traceback"), handler=text(DEAD + "handler"),
         member=text(DEAD + "member"), id=text(DEAD_ID),
+        first_failure_ms=_number(text(DEAD + "first.failure")),
+        last_failure_ms=_number(text(DEAD + "last.failure")),
     )  # fmt: skip
 
 

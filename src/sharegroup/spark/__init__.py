@@ -6,6 +6,8 @@ imports it, and ``JAVA_HOME`` if there is no Java but that of the extra ``java``
 
 try:
     from sharegroup.spark.java import ensure_java, set_default_java
+    from sharegroup.spark.letters.redrive import redrive
+    from sharegroup.spark.letters.source import KafkaShareLettersDataSource
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
     from sharegroup.spark.python import ensure_python, set_default_python
     from sharegroup.spark.source import KafkaShareDataSource
@@ -22,10 +24,12 @@ set_default_java()
 
 __all__ = [
     "KafkaShareDataSource",
+    "KafkaShareLettersDataSource",
     "dead_letter",
     "ensure_java",
     "ensure_python",
     "outcomes",
+    "redrive",
     "reject",
     "release",
 ]

@@ -8,8 +8,8 @@ A batch read is for inspection: of dead letters, archived records, or history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -30,11 +30,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+Read = Callable[[Any, InputPartition], Iterator["pa.RecordBatch"]]
+"""A function of a module that yields the rows of a task, from the options of the read."""
+
+
 class KafkaShareBatchReader(DataSourceReader):
     """Reads all records between two offsets or times, for ``spark.read``."""
 
-    def __init__(self, options: BatchOptions) -> None:
+    def __init__(self, options: BatchOptions, read: Read = executor_read.read) -> None:
         self._options = options
+        self._read = read
 
     def partitions(self) -> list[InputPartition]:
         """Determine the offsets now, so that every action on the DataFrame reads the same records.
@@ -58,7 +63,7 @@ class KafkaShareBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, on an executor."""
-        return executor_read.read(self._options, partition)
+        return self._read(self._options, partition)
 
 
 async def _runs(
@@ -68,7 +73,7 @@ async def _runs(
     cluster = Cluster(config_from(ReadingConfig, options.client))
     try:
         topics = [await cluster.topic(name) for name in options.topics]
-        partitions = [where for topic in topics for where in _partitions(topic, options)]
+        partitions = [where for topic in topics for where in partitions_of(topic, options)]
         bounds = await offset_bounds(cluster, partitions, options)
     finally:
         cluster.close()
@@ -86,7 +91,7 @@ async def _runs(
     return names, runs
 
 
-def _partitions(topic: Topic, options: BatchOptions) -> list[TopicPartition]:
+def partitions_of(topic: Topic, options: BatchOptions) -> list[TopicPartition]:
     """Return the partitions of a topic to read; InvalidConfig if the topic does not have one."""
     count = len(topic.leaders)
     wanted = options.assigned.get(topic.name, range(count))

@@ -86,7 +86,7 @@ class _Process:
 _process: _Process | None = None
 
 
-def _this_process() -> _Process:
+def this_process() -> _Process:
     """Return the resources of this process.
 
     They are created again after a fork, because a fork has neither the thread nor usable
@@ -112,7 +112,7 @@ def read(
     """Yield the rows of one task, in the order of offsets within each topic partition."""
     if not isinstance(partition, RunsPartition):
         return  # For a batch read without partitions Spark passes an empty one of its own.
-    process = _this_process()
+    process = this_process()
     cluster = process.cluster(options)
     near, far = near_and_far(partition.parts)
     fetch = range_fetch(cluster, far, options, record_sizes=process.record_sizes)

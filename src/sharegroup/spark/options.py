@@ -84,6 +84,13 @@ class BatchOptions(ReadOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LettersOptions(BatchOptions):
+    """The options of a read of dead letters."""
+
+    complete_records: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """The options of a write."""
 
@@ -306,6 +313,14 @@ BATCH = (
         "the same by partition: JSON",
     ),
 )
+_LETTERS_COLUMNS = ("includeHeaders", "includeDeliveryCount")
+LETTERS = (
+    *(option for option in BATCH if option.name not in _LETTERS_COLUMNS),
+    Option(
+        *("completeRecords", "complete_records", _boolean, "`true`"),
+        "for a broker's dead letter without its record: whether to read the record from its topic",
+    ),
+)
 SINK = (
     Option(
         *("topic", "topic", _text, "the column `topic`"),
@@ -350,6 +365,13 @@ _REFUSED_IN_BATCH = {
     if option not in _READ
     for name in (option.name, *option.aliases)
 }
+_ENDINGS = {option.name.lower() for option in BATCH if option.field == "ending"}
+_REFUSED_IN_LETTERS = {
+    name.lower(): "dead letters are read from plain offsets, without a group"
+    for name in (_GROUP.name, *_GROUP.aliases)
+} | dict.fromkeys(
+    (name.lower() for name in _LETTERS_COLUMNS), "a row of a dead letter always has this column"
+)
 _REFUSED_IN_SINK = {
     name.lower(): "this is an option of reads"
     for option in (*STREAM, *BATCH)
@@ -367,7 +389,21 @@ def stream_options(given: Mapping[str, str]) -> SourceOptions:
 
 def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """Return the options of ``spark.read``. InvalidConfig if one is wrong or missing."""
-    parsed = _parse(given, BATCH, _REFUSED_ANYWHERE | _REFUSED_IN_BATCH, ClientConfig)
+    return BatchOptions(**_log_options(given, BATCH, _REFUSED_IN_BATCH, is_stream=False))
+
+
+def _log_options(
+    given: Mapping[str, str],
+    options: Iterable[Option],
+    refused: Mapping[str, str],
+    *,
+    is_stream: bool,
+) -> dict[str, Any]:
+    """Return the parsed options of a read of plain offsets; a stream of them has no end."""
+    if is_stream:
+        options = [option for option in options if option.field != "ending"]
+        refused = {**refused, **dict.fromkeys(_ENDINGS, _NO_END)}
+    parsed = _parse(given, options, _REFUSED_ANYWHERE | dict(refused), ClientConfig)
     if "assigned" in parsed:
         if "topics" in parsed:
             raise InvalidConfig(
@@ -376,7 +412,18 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
             )
         parsed["topics"] = tuple(parsed["assigned"])
     _require(parsed, "topics", "subscribe")
-    return BatchOptions(**parsed)
+    return parsed
+
+
+def letters_options(given: Mapping[str, str], *, is_stream: bool = False) -> LettersOptions:
+    """Return the options of a read of dead letters. InvalidConfig if one is wrong or missing."""
+    return LettersOptions(**_log_options(given, LETTERS, _REFUSED_IN_LETTERS, is_stream=is_stream))
+
+
+def sending_client(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return ``kafka.`` options as arguments of a producer. InvalidConfig for another option."""
+    client: dict[str, Any] = _parse(given, (), _REFUSED_ANYWHERE, ProducerConfig)["client"]
+    return client
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sharegroup.dead_letters.names import own_topic
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclResourceType
 from sharegroup.worker.dead_letters.topics import letters_topic
-from sharegroup.worker.declarations.names import own_topic, scheduler_group
+from sharegroup.worker.declarations.names import scheduler_group
 from sharegroup.worker.declarations.route import Route
 
 LITERAL, PREFIXED = AclPatternType.LITERAL, AclPatternType.PREFIXED

@@ -1,0 +1,228 @@
+"""The streaming reader of plain offsets: all records of topics, without a share group.
+
+The offset that Spark logs is the end of each partition, with the id of its topic:
+
+    {"v": 1, "topics": {"orders.dead": {"id": "6uO1jO3BTk2YwDkLwxhW8w", "ends": {"0": 12, "1": 7}}}}
+
+A partition that a topic gets later is read from its first record.  If a topic was deleted and
+created again, or records were deleted before they were read, the option ``failOnDataLoss`` applies.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+
+from sharegroup.client.fetch.offsets import offsets_of
+from sharegroup.client.loop_thread import LoopThread
+from sharegroup.client.net.cluster import Cluster, Topic
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.errors import InvalidConfig, KafkaError, OffsetOutOfRange
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
+from sharegroup.spark.batch_offsets import offset_bounds
+from sharegroup.spark.batch_read import Read, partitions_of
+from sharegroup.spark.lifecycle import exit_on_sigterm
+from sharegroup.spark.offsets import CheckpointError
+from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions
+from sharegroup.spark.partition import NOT_DELIVERED
+from sharegroup.spark.plan import plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+
+Json = dict[str, Any]
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads all records of topics from plain offsets, for ``spark.readStream``."""
+
+    def __init__(self, options: BatchOptions, read: Read) -> None:
+        self._options = options
+        self._read = read
+        self._thread: LoopThread | None = None
+        self._cluster: Cluster | None = None
+        self._is_available_now = False
+        self._target: Json | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's names.
+        """Let the run end at the end offsets of the first `latestOffset` call."""
+        self._is_available_now = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return that a batch has all records that are available."""
+        return ReadAllAvailable()
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        """Return the offsets before the first batch, as the options for the start say."""
+        return self._run(_first(self._started(), self._options))
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802, ARG002
+        """Return the end offsets of all partitions now."""
+        if self._target is not None:
+            return self._target
+        try:
+            end = self._run(_latest(self._started(), self._options, start))
+        except KafkaError as error:
+            if self._is_available_now or not error.retriable:
+                raise
+            log.warning("event=stream.waits topics=%s error=%r", self._options.topics, error)
+            return start
+        if self._is_available_now:
+            self._target = end
+        return end
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Return the tasks that read the records from ``start`` to ``end``."""
+        begins, names = parsed_ends(start), {}
+        runs = {}
+        for (topic, topic_id, partition), last in parsed_ends(end).items():
+            first = begins.get((topic, topic_id, partition), 0)
+            names[topic_id] = TopicName(topic)
+            if first < last:
+                runs[TopicIdPartition(topic_id, partition)] = (
+                    AcquiredRecords.of_range(first, last, NOT_DELIVERED),
+                )
+        return plan(
+            runs,
+            names,
+            tasks_min=self._options.partitions_min,
+            rows_per_task_max=self._options.records_per_partition_max,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task, on an executor."""
+        return self._read(self._options, partition)
+
+    def commit(self, end: Json) -> None:
+        """Do nothing: the checkpoint has the position."""
+
+    def stop(self) -> None:
+        """Close the connections."""
+        thread, cluster = self._thread, self._cluster
+        self._thread = self._cluster = None
+        if thread is not None and cluster is not None:
+            thread.run(_close(cluster))
+            thread.leave()
+
+    def _started(self) -> Cluster:
+        if self._cluster is None:
+            exit_on_sigterm()
+            self._thread = LoopThread("kafka-share-log")
+            self._thread.enter()
+            self._cluster = self._thread.run(_opened(self._options))
+        return self._cluster
+
+    def _run(self, work: Coroutine[Any, Any, Json]) -> Json:
+        assert self._thread is not None, "the reader is started"
+        return self._thread.run(work)
+
+
+async def _opened(options: BatchOptions) -> Cluster:
+    return Cluster(config_from(ReadingConfig, options.client))
+
+
+async def _close(cluster: Cluster) -> None:
+    cluster.close()
+
+
+async def _first(cluster: Cluster, options: BatchOptions) -> Json:
+    topics = [await cluster.topic(name) for name in options.topics]
+    partitions = [where for topic in topics for where in partitions_of(topic, options)]
+    bounds = await offset_bounds(cluster, partitions, options)
+    return _offsets(topics, {where: bound.first for where, bound in bounds.items()})
+
+
+async def _latest(cluster: Cluster, options: BatchOptions, start: Json) -> Json:
+    topics = [await cluster.topic(name) for name in options.topics]
+    partitions = [where for topic in topics for where in partitions_of(topic, options)]
+    earliest = await offsets_of(cluster, partitions, EARLIEST)
+    latest = await offsets_of(cluster, partitions, LATEST)
+    ids = {topic.name: topic.topic_id for topic in topics}
+    for (name, topic_id, partition), read_to in parsed_ends(start).items():
+        where = TopicPartition(name, partition)
+        problem = None
+        if name not in ids:
+            raise CheckpointError(
+                f"the checkpoint was written with topic {name!r}, which is not among the topics "
+                f"now: {', '.join(options.topics)}; use a new checkpointLocation"
+            )
+        if ids[TopicName(name)] != topic_id:
+            problem = "the topic was deleted and created again"
+        elif where in earliest and earliest[where] > read_to:
+            problem = f"offsets {read_to} to {earliest[where]} were deleted before they were read"
+        elif where in latest and latest[where] < read_to:
+            problem = f"the log ends at {latest[where]}, but was read up to {read_to}"
+        if problem is not None:
+            text = f"topic {name!r} partition {partition}: {problem}"
+            if options.fail_on_data_loss:
+                raise OffsetOutOfRange(
+                    f"{text}; to go on with the records that exist, set the option "
+                    "failOnDataLoss=false"
+                )
+            log.warning("event=stream.data_loss %s", text)
+    return _offsets(topics, latest)
+
+
+def _offsets(topics: Sequence[Topic], ends: Mapping[TopicPartition, int]) -> Json:
+    return {
+        "v": VERSION,
+        "topics": {
+            topic.name: {
+                "id": topic_id_text(_id_of(topic)),
+                "ends": {
+                    str(where.partition): end
+                    for where, end in sorted(ends.items())
+                    if where.topic == topic.name
+                },
+            }
+            for topic in topics
+        },
+    }
+
+
+def _id_of(topic: Topic) -> TopicId:
+    if topic.topic_id is None:
+        raise InvalidConfig(f"topic {topic.name!r}: this broker does not support topic ids")
+    return topic.topic_id
+
+
+def parsed_ends(said: Json) -> dict[tuple[str, TopicId, int], int]:
+    """Parse an offset that Spark logged: the end by topic name, topic id and partition.
+
+    CheckpointError if it is not such an offset.
+    """
+    try:
+        if (version := said["v"]) == VERSION:
+            return {
+                (name, _parsed_id(topic["id"]), int(number)): int(end)
+                for name, topic in said["topics"].items()
+                for number, end in topic["ends"].items()
+            }
+        error: Exception = ValueError(f"version {version!r}")
+    except (AttributeError, KeyError, TypeError, ValueError) as found:
+        error = found
+    raise CheckpointError(
+        f"the checkpoint's offset is not valid for a stream of plain offsets: expected version "
+        f"{VERSION} with topics and ends, found {str(said)[:200]}: {error!r:.200}; use a new "
+        "checkpointLocation"
+    ) from error
+
+
+def _parsed_id(text: str) -> TopicId:
+    return TopicId(UUID(bytes=base64.urlsafe_b64decode(text + "==")))
