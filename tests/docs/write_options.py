@@ -13,7 +13,7 @@ from sharegroup.client.settings.client_config import ClientConfig, ProducerConfi
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.kafka_properties import NAMES, OBJECTS
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
-from sharegroup.spark.options import BATCH, LETTERS, SINK, STREAM, Option
+from sharegroup.spark.options import BATCH, LETTERS, SINK, STATE, STREAM, Option
 from tests.docs.write_reference import in_line, string
 
 CLIENT_WORDS = """\
@@ -101,6 +101,7 @@ def spark_options_page() -> Iterator[str]:
         "`spark.readStream`": STREAM,
         "`spark.read`": BATCH,
         "`kafka-share-letters`": LETTERS,
+        "`kafka-share-state`": STATE,
         "`df.write` and `df.writeStream`": SINK,
     }.items():
         yield f"\n## {title}\n\n| option | default | meaning |\n|---|---|---|"

@@ -29,7 +29,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 REPOSITORY = PROJECT["urls"]["Repository"]
 BUILD_SECONDS_MAX = 60
 SOURCE_DATE_EPOCH = "1767225600"
-PACKAGES = {"pyspark_sharegroup", "pyspark_sharegroup_letters", "sharegroup"}
+PACKAGES = {
+    *("pyspark_sharegroup", "pyspark_sharegroup_letters", "pyspark_sharegroup_state"),
+    "sharegroup",
+}
 MARKDOWN_TARGET = re.compile(r"(?:\]\(|(?:href|src|srcset)=\")([^)\"\s]+)")
 TAGGED = re.compile(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/v([^/]+)/([^#]+)")
 

@@ -11,6 +11,7 @@ try:
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
     from sharegroup.spark.python import ensure_python, set_default_python
     from sharegroup.spark.source import KafkaShareDataSource
+    from sharegroup.spark.state.source import KafkaShareStateDataSource
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{error}: sharegroup.spark needs PySpark, pip install 'sharegroup[spark]'"
@@ -25,6 +26,7 @@ set_default_java()
 __all__ = [
     "KafkaShareDataSource",
     "KafkaShareLettersDataSource",
+    "KafkaShareStateDataSource",
     "dead_letter",
     "ensure_java",
     "ensure_python",

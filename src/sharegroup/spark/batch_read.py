@@ -49,7 +49,7 @@ class KafkaShareBatchReader(DataSourceReader):
         thread = LoopThread("kafka-share-plan")
         thread.enter()
         try:
-            topics, runs = thread.run(_runs(self._options))
+            topics, runs = thread.run(log_runs(self._options))
         finally:
             thread.leave()
         return [
@@ -66,7 +66,7 @@ class KafkaShareBatchReader(DataSourceReader):
         return self._read(self._options, partition)
 
 
-async def _runs(
+async def log_runs(
     options: BatchOptions,
 ) -> tuple[dict[TopicId, TopicName], dict[TopicIdPartition, tuple[AcquiredRecords, ...]]]:
     """Return the names of the topics, and the offsets to read of each partition."""

@@ -25,6 +25,8 @@ EARLIEST = -2
 LATEST = -1
 """EARLIEST and LATEST have the values of Spark's Kafka source in JSON offsets."""
 TIME_MAX = 2**63 - 1
+SHARE_STATE_TOPIC = "__share_group_state"
+INTERNAL_TOPICS = (SHARE_STATE_TOPIC, "__consumer_offsets", "__transaction_state")
 KEPT_BYTES_MAX = 1024 * 1024 * 1024
 """Default of ``keptBytesMax``, the maximum size of the kept records of a batch."""
 
@@ -88,6 +90,14 @@ class LettersOptions(BatchOptions):
     """The options of a read of dead letters."""
 
     complete_records: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOptions(BatchOptions):
+    """The options of a read of internal topics."""
+
+    shows_share_partitions: bool = False
+    """Whether rows are runs of share partitions, not records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +218,13 @@ def _checked_times(times: Times, all_times: Iterable[int]) -> Times:
     return times
 
 
+def _view(text: str) -> bool:
+    """Parse a view; True for ``sharePartitions``."""
+    if text.strip().lower() not in ("records", "sharepartitions"):
+        raise ValueError("expected records or sharePartitions")
+    return text.strip().lower() == "sharepartitions"
+
+
 def _late_start(text: str) -> bool:
     if text.strip().lower() not in ("error", "latest"):
         raise ValueError("expected error or latest")
@@ -321,6 +338,21 @@ LETTERS = (
         "for a broker's dead letter without its record: whether to read the record from its topic",
     ),
 )
+STATE = (
+    Option(
+        *("view", "shows_share_partitions", _view, "`records`"),
+        "`records` of the topics, or `sharePartitions`: the present state of share partitions",
+    ),
+    *(
+        option._replace(
+            default=f"`{SHARE_STATE_TOPIC}`", text="names of internal topics, with commas between"
+        )
+        if option.name == "subscribe"
+        else option
+        for option in BATCH
+        if option.name not in _LETTERS_COLUMNS
+    ),
+)
 SINK = (
     Option(
         *("topic", "topic", _text, "the column `topic`"),
@@ -418,6 +450,45 @@ def _log_options(
 def letters_options(given: Mapping[str, str], *, is_stream: bool = False) -> LettersOptions:
     """Return the options of a read of dead letters. InvalidConfig if one is wrong or missing."""
     return LettersOptions(**_log_options(given, LETTERS, _REFUSED_IN_LETTERS, is_stream=is_stream))
+
+
+def state_options(given: Mapping[str, str], *, is_stream: bool = False) -> StateOptions:
+    """Return the options of a read of internal topics. InvalidConfig if one is wrong or missing."""
+    topics: dict[str, str] = {}
+    if not {"subscribe", "assign"} & {name.lower() for name in given}:
+        topics = {"subscribe": SHARE_STATE_TOPIC}
+    parsed = _log_options({**given, **topics}, STATE, _REFUSED_IN_LETTERS, is_stream=is_stream)
+    options = StateOptions(**parsed)
+    if unknown := set(options.topics) - set(INTERNAL_TOPICS):
+        raise InvalidConfig(
+            f"topic {min(unknown)!r} is no internal topic; expected {', '.join(INTERNAL_TOPICS)}; "
+            "the format kafka-share reads other topics"
+        )
+    if options.shows_share_partitions:
+        _check_share_partitions(options, parsed, is_stream=is_stream)
+    return options
+
+
+def _check_share_partitions(
+    options: StateOptions, parsed: Mapping[str, Any], *, is_stream: bool
+) -> None:
+    """Raise InvalidConfig unless all records of the share state are read."""
+    if is_stream:
+        raise InvalidConfig(
+            "view=sharePartitions shows the state at one moment, so it is for spark.read; "
+            "expected view=records in a stream"
+        )
+    if options.topics != (SHARE_STATE_TOPIC,):
+        raise InvalidConfig(
+            f"view=sharePartitions shows the topic {SHARE_STATE_TOPIC}; expected no other topics, "
+            f"found {', '.join(options.topics)}"
+        )
+    parts = {"starting", "ending", "assigned"} & parsed.keys()
+    if parts:
+        raise InvalidConfig(
+            "view=sharePartitions needs all records; expected no options for the start, the end or "
+            "the partitions: remove startingOffsets, endingOffsets, assign and their like"
+        )
 
 
 def sending_client(given: Mapping[str, str]) -> dict[str, Any]:

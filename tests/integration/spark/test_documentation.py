@@ -1,4 +1,4 @@
-"""The pipeline of docs/spark.md runs as it is written."""
+"""The pipeline of docs/spark.md, its first example, runs as it is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_pipeline_of_the_page_runs(
 ) -> None:
     dead = create_topic(bootstrap, partitions=1)
     produce(bootstrap, topic, b'{"id": 1, "total": 9.5}', b"?", b'{"id": 2, "total": 1}')
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for written, here in {
         "127.0.0.1:9092": bootstrap,
         "orders.unreadable": dead,

@@ -42,5 +42,8 @@ def test_executor_loads_the_plain_fetch_and_no_other_client():
         "sharegroup.client.produce.producer",
         "sharegroup.client.share.share_consumer",
         "sharegroup.client.share_ranges.share_ranges",
+        "sharegroup.dead_letters.letter",
+        "sharegroup.internal_topics.coordinator_json",
+        "sharegroup.wire.share_state_records",
         "sharegroup.worker",
     }

@@ -7,8 +7,10 @@ import pickle
 import pytest
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS as DECODED
 from sharegroup.spark.options import (
     EARLIEST,
+    INTERNAL_TOPICS,
     LATEST,
     BatchOptions,
     SinkOptions,
@@ -17,6 +19,7 @@ from sharegroup.spark.options import (
     batch_options,
     read_options,
     sink_options,
+    state_options,
     stream_options,
 )
 
@@ -85,6 +88,12 @@ def test_batch_read_takes_offsets_as_words_or_json():
         {**batch, "startingOffsets": '{"orders": {"0": 23, "1": -2}}', "endingOffsets": "LATEST"}
     )
     assert found.starting == {"orders": {0: 23, 1: -2}}
+
+
+def test_internal_topics_are_those_that_can_be_decoded():
+    assert set(INTERNAL_TOPICS) == DECODED.keys()
+    found = state_options(BROKER)
+    assert (found.topics, found.shows_share_partitions) == (("__share_group_state",), False)
 
 
 def test_batch_read_takes_the_partitions_of_assign():

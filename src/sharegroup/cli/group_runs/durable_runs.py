@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from sharegroup.broker.share.share_state_codec import decode
 from sharegroup.cli.group_runs.runs import ShownRun, ShownSharePartition
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription
@@ -27,6 +26,7 @@ from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.core.share_state.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, share_state_partition
+from sharegroup.internal_topics.share_state_codec import decode
 from sharegroup.wire.coordinator_records import PREFIX_BYTES, encode_key
 from sharegroup.wire.share_state_records import ShareSnapshotKey
 

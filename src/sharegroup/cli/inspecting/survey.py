@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sharegroup.cli.formats.writing import Row, as_json
-from sharegroup.cli.inspecting.coordinator_json import INTERNAL_TOPICS, coordinator_document
+from sharegroup.cli.inspecting.coordinator_document import coordinator_document
 from sharegroup.cli.inspecting.data_directory import FoundLog
 from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch, SegmentFile
 from sharegroup.cli.log_positions import OFFSET_MAX
+from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
 from sharegroup.wire.batches import NO_PRODUCER_ID, BatchHeader
 from sharegroup.wire.compression import CODECS
 from sharegroup.wire.markers import outcome_of

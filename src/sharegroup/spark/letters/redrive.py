@@ -11,19 +11,17 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame
 
 from sharegroup.client.loop_thread import LoopThread
-from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ReadingConfig
-from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
-from sharegroup.dead_letters.queue import DeadLetterQueue
-from sharegroup.dead_letters.redrive import Redrive, Redriven, RedriveOptions
-from sharegroup.dead_letters.selection import Selection
 from sharegroup.spark.letters.source import METADATA_KEY
 from sharegroup.spark.options import sending_client
+
+if TYPE_CHECKING:
+    from sharegroup.dead_letters.redrive import Redriven
 
 READING_OPTIONS = frozenset(option.name for option in fields(ReadingConfig))
 PLACE = ("topic", "partition", "offset")
@@ -103,6 +101,13 @@ async def _redriven(
     client: Mapping[str, Any],
     redrive_options: Mapping[str, Any],
 ) -> Redriven:
+    # Imported here because executors import this module, but send nothing back.
+    from sharegroup.client.produce.producer import Producer
+    from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
+    from sharegroup.dead_letters.queue import DeadLetterQueue
+    from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
+    from sharegroup.dead_letters.selection import Selection
+
     # A letter has more headers than the record sent back, so this limit is large enough.
     producer = Producer(**{"request_bytes_max": LETTER_BYTES_MAX, **client})
     reading = {name: value for name, value in client.items() if name in READING_OPTIONS}

@@ -7,7 +7,6 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructField, StructType
 
-from sharegroup.spark.letters.rows import spark_schema
 from sharegroup.spark.options import letters_options
 
 FORMAT = "kafka-share-letters"
@@ -28,6 +27,9 @@ class KafkaShareLettersDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a read."""
+        # Imported here because executors of other formats import this module, but need no letters.
+        from sharegroup.spark.letters.rows import spark_schema
+
         # Options of batch reads only are refused by the stream's reader.
         options = letters_options(self._options)
         metadata = {METADATA_KEY: options.client["bootstrap_servers"]}

@@ -11,7 +11,6 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, assert_never
 
-from sharegroup.broker.cluster.coordinator_log import KeyAndValue
 from sharegroup.core.share_partition.delivery import RecordState, StateBatch
 from sharegroup.core.share_state.records import (
     ShareSnapshot,
@@ -30,6 +29,9 @@ from sharegroup.wire.coordinator_records import (
 )
 from sharegroup.wire.share_update import UpdateFields, decode_update, encode_update
 from sharegroup.wire.small_batches import KeyedRecord
+
+KeyAndValue = tuple[bytes, bytes | None]
+"""A stored record; a value of None deletes the key."""
 
 SNAPSHOT = b"\0\0"
 """The first bytes of the key of a snapshot, and of a tombstone, which deletes a snapshot."""

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.broker.share.share_state_codec import decode, encode, needed
 from sharegroup.core.share_partition.delivery import RecordState, StateBatch
 from sharegroup.core.share_state.records import (
     ShareSnapshot,
@@ -21,6 +20,7 @@ from sharegroup.core.share_state.records import (
 from sharegroup.core.share_state.share_states import ShareStates
 from sharegroup.errors import InvalidRequest
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
+from sharegroup.internal_topics.share_state_codec import decode, encode, needed
 from sharegroup.wire.small_batches import KeyedRecord
 
 TOPIC = TopicId(UUID(int=7))

@@ -14,7 +14,6 @@ from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
-from sharegroup.cli.formats.writing import Row, as_json
 from sharegroup.core.transactions.records import TransactionState
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.wire.consumer_group_records import CONSUMER_GROUP_RECORDS
@@ -64,14 +63,6 @@ def coordinator_json(
         if value is None
         else {"version": _prefix(value), "data": _value_json(value_message)},
     }
-
-
-def coordinator_document(classes: RecordClasses, row: Row) -> dict[str, Any]:
-    """Return a record of an internal topic with its position, and key and value decoded."""
-    document = as_json(row)
-    for name in ("key", "value", "key_base64", "value_base64", "headers"):
-        document.pop(name, None)
-    return document | coordinator_json(classes, row.key, row.value)
 
 
 def message_json(message: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sharegroup.cli.inspecting.coordinator_json import INTERNAL_TOPICS, coordinator_json
+from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS, coordinator_json
 from sharegroup.wire.consumer_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,

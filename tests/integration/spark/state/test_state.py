@@ -1,0 +1,135 @@
+"""Internal topics are rows: their records, and the present state of share partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+from sharegroup.client import (
+    AcknowledgeType,
+    AdminClient,
+    OffsetAndMetadata,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def load(spark, bootstrap, **options):
+    return (
+        spark.read.format("kafka-share-state")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**options)
+        .load()
+    )
+
+
+OUTCOMES = {
+    0: AcknowledgeType.ACCEPT,
+    1: AcknowledgeType.RELEASE,
+    2: AcknowledgeType.RELEASE,
+    3: AcknowledgeType.REJECT,
+    4: AcknowledgeType.ACCEPT,
+}
+
+
+async def settle(bootstrap, topic, group):
+    """Produce five records in one batch and settle them, so that the state has three runs."""
+    async with Producer(bootstrap_servers=bootstrap, linger_ms=1000) as producer:
+        for _ in OUTCOMES:
+            await producer.send(topic, b"x", partition=0)
+    async with ShareConsumer(
+        topic, bootstrap_servers=bootstrap, group_id=group, share_acknowledgement_mode="explicit"
+    ) as consumer:
+        records = []
+        async with asyncio.timeout(30):
+            while not records:
+                records = await consumer.poll(timeout=1)
+        for record in records:
+            consumer.acknowledge(record, OUTCOMES[record.offset])
+        await consumer.commit()
+
+
+def test_present_state_has_a_row_for_each_run(spark, bootstrap, topic, group):
+    asyncio.run(settle(bootstrap, topic, group))
+    frame = load(spark, bootstrap, view="sharePartitions").where(f"group = '{group}'")
+    rows = frame.where("partition = 0").orderBy("firstOffset").collect()
+    assert {(row["topic"], row["startOffset"]) for row in rows} == {(topic, 1)}
+    assert [tuple(row)[5:9] for row in rows] == [
+        (1, 2, "available", 1),
+        (3, 3, "archived", 1),
+        (4, 4, "acknowledged", 1),
+    ]
+
+
+def test_share_state_has_a_row_for_each_record(spark, bootstrap, topic, group):
+    asyncio.run(settle(bootstrap, topic, group))
+    frame = load(spark, bootstrap).where(f"group = '{group}' and share.partition = 0")
+    rows = frame.orderBy("partition", "offset").collect()
+    assert rows[0]["type"] == "ShareSnapshot"
+    assert {row["type"] for row in rows} <= {"ShareSnapshot", "ShareUpdate"}
+    batches = [batch for row in rows for batch in row["share"]["batches"]]
+    assert (3, 3, "archived", 1) in [tuple(batch) for batch in batches]
+    assert all(row["unknown"] is None and not row["isTombstone"] for row in rows)
+    assert f'"groupId":"{group}"' in rows[0]["key"]
+
+
+def test_offsets_and_transactions_are_columns(spark, bootstrap, topic):
+    name = f"id-{topic}"
+
+    async def commit():
+        async with (
+            Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer,
+            producer.transaction(),
+        ):
+            await producer.send(topic, b"x", partition=1)
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            offsets = {TopicPartition(topic, 1): OffsetAndMetadata(1, metadata="done")}
+            await admin.alter_consumer_group_offsets(name, offsets)
+
+    asyncio.run(commit())
+    both = "__consumer_offsets,__transaction_state"
+    rows = load(spark, bootstrap, subscribe=both)
+    committed = rows.where(f"group = '{name}' and committed is not null")
+    (row,) = committed.select("committed.*").drop("time").collect()
+    assert tuple(row) == (topic, 1, 1, "done")
+    states = rows.where(f"transactionalId = '{name}'").orderBy("offset").collect()
+    assert states[-1]["transaction"]["state"] == "CompleteCommit"
+    ongoing = [row for row in states if row["transaction"]["state"] == "Ongoing"]
+    assert [tuple(part) for part in ongoing[-1]["transaction"]["partitions"]] == [(topic, 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "orders"}, "topic 'orders' is no internal topic; expected"),
+        ({"view": "live"}, "expected records or sharePartitions"),
+        ({"view": "sharePartitions", "startingTimestamp": "1"}, "needs all records; expected no"),
+        (
+            {"view": "sharePartitions", "subscribe": "__consumer_offsets"},
+            "shows the topic __share_group_state; expected no other topics",
+        ),
+    ],
+)
+def test_options_that_fit_no_internal_topic_are_named(spark, bootstrap, options, message):
+    with pytest.raises(PySparkException) as caught:
+        load(spark, bootstrap, **options).collect()
+    assert message in str(caught.value)
+
+
+def test_example_finds_records_that_wait_for_another_delivery(spark, bootstrap, topic, group):
+    asyncio.run(settle(bootstrap, topic, group))
+    example = runpy.run_path(str(ROOT / "examples" / "spark" / "redeliveries.py"))
+    found = example["redeliveries"](spark, bootstrap).where(f"group = '{group}'")
+    rows = found.orderBy("offset").collect()
+    assert [(row["topic"], row["offset"], row["deliveryCount"]) for row in rows] == [
+        (topic, 1, 1),
+        (topic, 2, 1),
+    ]
+    assert all(0 <= row["waitingSeconds"] < 600 for row in rows)
