@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         run_schema_registry,
         schema_registry,
     )
+    from sharegroup.testing.security import Security
     from sharegroup.testing.stored_record import StoredRecord
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ManualClock",
     "PowerLossDisk",
     "SchemaRegistry",
+    "Security",
     "StoredRecord",
     "TestBroker",
     "broker",
@@ -47,6 +49,7 @@ _MODULES = {
     "ManualClock": "sharegroup.testing.clock",
     "PowerLossDisk": "sharegroup.testing.power_loss",
     "SchemaRegistry": "sharegroup.testing.registry.server",
+    "Security": "sharegroup.testing.security",
     "StoredRecord": "sharegroup.testing.stored_record",
     "TestBroker": "sharegroup.testing.embedded",
     "broker": "sharegroup.testing.embedded",

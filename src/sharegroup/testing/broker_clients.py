@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sharegroup.broker.app import Running
 from sharegroup.client import (
@@ -21,6 +21,8 @@ from sharegroup.client import (
     Producer,
     RecordMetadata,
     ResourceType,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from sharegroup.client.fetch.record_reading import partition_ranges, read_records
 from sharegroup.client.net.cluster import Cluster
@@ -28,6 +30,7 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.errors import KafkaError
 from sharegroup.faults.script import EXEMPT_CLIENT_ID
+from sharegroup.testing.security import Security
 from sharegroup.testing.stored_record import StoredRecord
 
 T = TypeVar("T")
@@ -39,10 +42,11 @@ CHECK_SECONDS = 0.02
 class BrokerClients:
     """Clients of one running broker; `close` must be called before it stops."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, internal: str | None) -> None:
+        """``internal`` is the address of a listener without logins; None: the first one is."""
         self._running = running
         self._open = AsyncExitStack()
-        address = running.bootstrap_servers
+        self._address = address = internal or running.bootstrap_servers
         self._cluster = Cluster(
             config_from(
                 ReadingConfig, {"bootstrap_servers": address, "client_id": EXEMPT_CLIENT_ID}
@@ -56,6 +60,18 @@ class BrokerClients:
         await self._open.aclose()
         await self._admin.close()
         self._cluster.close()
+
+    async def let_in(self, security: Security) -> None:
+        """Create the users of a secured broker, and their permissions."""
+        results: dict[Any, KafkaError | None] = {}
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            results |= await self._admin.alter_user_scram_credentials(
+                UserScramCredentialUpsertion(name, password, mechanism)
+                for name, password in security.users.items()
+            )
+            _raise_first(results)
+        if security.acls:
+            _raise_first(await self._admin.create_acls(security.acls))
 
     async def create_topic(
         self, name: str, partitions: int, settings: Mapping[str, str] | None
@@ -86,9 +102,7 @@ class BrokerClients:
         """Send records, wait until they are stored, and return their places in order."""
         if self._producer is None:
             self._producer = await self._open.enter_async_context(
-                Producer(
-                    bootstrap_servers=self._running.bootstrap_servers, client_id=EXEMPT_CLIENT_ID
-                )
+                Producer(bootstrap_servers=self._address, client_id=EXEMPT_CLIENT_ID)
             )
         wall_ms = self._running.parts.clock.wall_ms()
         sent = [
@@ -199,6 +213,12 @@ class BrokerClients:
 
 def _bytes(value: bytes | str | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
+
+
+def _raise_first(results: Mapping[Any, KafkaError | None]) -> None:
+    for error in results.values():
+        if error is not None:
+            raise error
 
 
 def _unless_error(result: T | KafkaError) -> T:

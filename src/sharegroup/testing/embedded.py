@@ -19,6 +19,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sharegroup.broker.app import Running
@@ -27,6 +28,7 @@ from sharegroup.faults.faulty_files import FaultyFiles
 from sharegroup.faults.script import Fault
 from sharegroup.storage.disk.files import Files
 from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.testing.security import MECHANISMS, Security
 from sharegroup.testing.served_broker import ServedBroker
 from sharegroup.testing.setting_values import SettingValue, texts_of
 
@@ -59,6 +61,28 @@ class BrokerUnderTest:
     def bootstrap_servers(self) -> str:
         """The address of the broker, for the option ``bootstrap_servers`` of clients."""
         return self._served.bootstrap_servers
+
+    def client_options(
+        self, user: str | None = None, *, mechanism: str = MECHANISMS[0]
+    ) -> dict[str, Any]:
+        """Return the options with which a client of a user comes in, with the address.
+
+        They are those of sharegroup's clients, of kafka-python and of aiokafka.  ``mechanism`` is
+        PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.  Raises ValueError if there is no such user.
+        """
+        served, options = self._served, {"bootstrap_servers": self.bootstrap_servers}
+        if served.security is not None:
+            options |= served.security.client_options(served.certificates, user, mechanism)
+        return options
+
+    def librdkafka_config(
+        self, user: str | None = None, *, mechanism: str = MECHANISMS[0]
+    ) -> dict[str, Any]:
+        """Return the same for confluent-kafka and other clients that use librdkafka."""
+        served, config = self._served, {"bootstrap.servers": self.bootstrap_servers}
+        if served.security is not None:
+            config |= served.security.librdkafka_config(served.certificates, user, mechanism)
+        return config
 
     @property
     def cluster_id(self) -> str:
@@ -416,12 +440,14 @@ async def broker(
     port: int = 0,
     clock: AdvancingClock | None = None,
     files: Files | None = None,
+    security: Security | None = None,
 ) -> AsyncIterator[AsyncTestBroker]:
     """Run a broker on the running event loop while the context is open.
 
     ``settings`` are broker settings by Kafka's names. ``clock`` may be a `ManualClock`, which
     stands still between calls of ``advance``; by default the clock runs and can be advanced, too.
-    ``files`` may be a `PowerLossDisk`.
+    ``files`` may be a `PowerLossDisk`.  With ``security`` clients need TLS, passwords and
+    permissions (`client_options`).
 
     >>> import asyncio
     >>> from sharegroup.client import AdminClient
@@ -433,14 +459,16 @@ async def broker(
     ['orders']
     """
     with _temporary_folder() as folder:
-        values = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "log.dirs": data or folder,
-            **texts_of(settings),
-        }
+        values = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+        certificates = Path(folder, "certificates")
+        if security is not None:
+            values = security.settings(certificates, port)
+        values |= {"log.dirs": data or str(Path(folder, "data")), **texts_of(settings)}
         if files is None:
-            files = FaultyFiles(is_temporary=values["log.dirs"] == folder)
-        served = ServedBroker(values, clock=clock, files=files)
+            files = FaultyFiles(is_temporary=values["log.dirs"].startswith(folder))
+        served = ServedBroker(
+            values, clock=clock, files=files, security=security, certificates=certificates
+        )
         await served.start()
         try:
             yield AsyncTestBroker(served)
@@ -467,6 +495,7 @@ def run_broker(
     port: int = 0,
     clock: AdvancingClock | None = None,
     files: Files | None = None,
+    security: Security | None = None,
 ) -> Iterator[TestBroker]:
     """Run a broker on its own thread while the context is open, for synchronous code.
 
@@ -484,7 +513,10 @@ def run_broker(
     stop = asyncio.Event()
 
     async def serve() -> None:
-        async with broker(settings, data=data, port=port, clock=clock, files=files) as asynchronous:
+        running = broker(
+            settings, data=data, port=port, clock=clock, files=files, security=security
+        )
+        async with running as asynchronous:
             started.append(TestBroker(asynchronous._served))
             ready.set()
             await stop.wait()

@@ -37,8 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, so that ``--strict-markers`` accepts it."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(settings=None, data=None, port=0, clock=None, files=None): the options of the "
-        "broker that sharegroup_broker runs for this test",
+        f"{MARKER}(settings=None, data=None, port=0, clock=None, files=None, security=None): the "
+        "options of the broker that sharegroup_broker runs for this test",
     )
 
 

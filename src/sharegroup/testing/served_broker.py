@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.app import Running
@@ -16,6 +17,7 @@ from sharegroup.broker.configuration.config import Config
 from sharegroup.faults.faulty_broker import AdvancingClock, FaultyBroker
 from sharegroup.storage.disk.files import Files
 from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.testing.security import Security, internal_address
 
 if TYPE_CHECKING:
     # Imported at first use: a test with clients of its own does not wait for ours.
@@ -31,9 +33,15 @@ class ServedBroker:
         *,
         clock: AdvancingClock | None,
         files: Files | None,
+        security: Security | None = None,
+        certificates: Path = Path(),
     ) -> None:
-        """``values`` are the broker's settings, with ``listeners`` and ``log.dirs``."""
+        """``values`` are the broker's settings, with ``listeners`` and ``log.dirs``.
+
+        With ``security`` they are those for it, and its certificates are in ``certificates``.
+        """
         self.values = dict(values)
+        self.security, self.certificates = security, certificates
         self.faulty = FaultyBroker(clock=clock, files=files)
         self.loop = asyncio.get_running_loop()
         self.process_id = os.getpid()
@@ -58,7 +66,10 @@ class ServedBroker:
         running = await self.faulty.start(Config.parse(self.values))
         self.cluster_id = running.cluster_id
         self.bootstrap_servers = running.bootstrap_servers
+        is_first = self.values["listeners"] != running.listeners
         self.values["listeners"] = running.listeners
+        if is_first and self.security is not None:
+            await (await self.clients()).let_in(self.security)
 
     async def stop(self) -> None:
         """Stop the broker cleanly; does nothing if it is stopped."""
@@ -91,7 +102,7 @@ class ServedBroker:
             # Imported here, because most tests of some projects never need it.
             from sharegroup.testing.broker_clients import BrokerClients
 
-            self._clients = BrokerClients(running)
+            self._clients = BrokerClients(running, internal_address(running.listeners))
         return self._clients
 
     async def _close_clients(self) -> None:
