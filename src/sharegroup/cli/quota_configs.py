@@ -31,6 +31,7 @@ from sharegroup.cli.quota_entities import (
     entity_options,
     limits_of,
     quota_listing,
+    refuse_credentials,
 )
 from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
@@ -160,6 +161,7 @@ def alter_quotas(
     ]
     changes = limits_of(texts, "--add-config")
     keys = [key.strip() for text in deleted for key in text.split(",") if key.strip()]
+    refuse_credentials(keys)
     if not changes and not keys:
         raise click.UsageError("nothing to change: give --add-config or --delete-config")
     alter(access, entity, {**dict.fromkeys(keys), **changes})

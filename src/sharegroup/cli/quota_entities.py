@@ -79,7 +79,9 @@ def quota_listing(admin_limits: Mapping[QuotaEntity, Mapping[str, float]]) -> Li
 def limits_of(texts: Iterable[str], option: str) -> dict[str, float | None]:
     """Parse ``KEY=NUMBER`` texts."""
     limits: dict[str, float | None] = {}
-    for key, text in pairs(texts, option).items():
+    values = pairs(texts, option)
+    refuse_credentials(values)
+    for key, text in values.items():
         try:
             limits[key] = float(text)
         except ValueError:
@@ -87,6 +89,16 @@ def limits_of(texts: Iterable[str], option: str) -> dict[str, float | None]:
                 f"{key}: expected a number, not {text!r}", param_hint=option
             ) from None
     return limits
+
+
+def refuse_credentials(keys: Iterable[str]) -> None:
+    """Refuse the keys of passwords in Kafka's tools, without showing their values."""
+    for key in keys:
+        if key.upper().startswith("SCRAM-"):
+            raise click.UsageError(
+                f"{key} is a password: use sharegroup users add NAME, which asks for it, or "
+                "sharegroup users remove NAME; everybody on this machine can read a command line"
+            )
 
 
 def alter(access: Access, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:

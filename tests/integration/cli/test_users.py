@@ -123,6 +123,25 @@ def test_misuse_is_told(
     assert text in printed.err
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "--add-config SCRAM-SHA-256=[iterations=8192,password=sesame]",
+        "--delete-config SCRAM-SHA-256",
+    ],
+)
+def test_kafkas_flags_for_passwords_lead_to_this_verb(
+    capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    words = f"configs --alter --entity-type users --entity-name alice {change}"
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    printed = capsys.readouterr()
+    assert end.value.code == 2
+    assert "use sharegroup users add NAME" in printed.err
+    assert "sesame" not in printed.out + printed.err
+
+
 def test_a_missing_directory_is_not_made_by_mistake(users: Users, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     for words in ("list", "remove alice"):
