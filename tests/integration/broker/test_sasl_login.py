@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kio.schema.alter_user_scram_credentials.v0.request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v13.request import MetadataRequest
 from kio.schema.sasl_authenticate.v0.request import (
@@ -17,13 +21,19 @@ from kio.schema.sasl_authenticate.v0.request import (
 from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as SaslHandshakeRequest0
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+from kio.static.primitive import i8
 
+from sharegroup.client.net.scram import ScramExchange
+from sharegroup.protocol_enums import ScramMechanism
 from sharegroup.testing import ManualClock, TestBroker, run_broker
 from sharegroup.wire.encoder import encode_request
 from tests.faults.raw_connection import RawConnection
 from tests.integration.broker.sasl_scene import (
     ALL_MECHANISMS,
     OPEN,
+    PASSWORD,
+    USER,
+    add_user,
     authenticate,
     counts,
     handshake,
@@ -461,3 +471,33 @@ def test_a_session_ends_with_its_token(tmp_path: Path) -> None:
                 token = signed(claims, key_of("first"))
                 answer = authenticate(connection, f"n,,\x01auth=Bearer {token}\x01\x01".encode())
                 assert answer.session_lifetime.total_seconds() == pytest.approx(session, abs=0.01)
+
+
+def scram(connection: RawConnection) -> ErrorCode:
+    """Log in with SCRAM; return the error code of the last answer."""
+    assert handshake(connection, "SCRAM-SHA-512").error_code == 0
+    client = ScramExchange("SCRAM-SHA-512", USER, PASSWORD, nonce="abcdefgh")
+    challenge = authenticate(connection, client.first())
+    assert challenge.error_code == 0
+    return ErrorCode(authenticate(connection, client.final(challenge.auth_bytes)).error_code)
+
+
+def test_a_removed_user_stays_until_it_has_to_log_in_again(tmp_path: Path) -> None:
+    values = settings(
+        tmp_path,
+        connections_max_reauth_ms="60000",
+        connection_failed_authentication_delay_ms="0",
+    )
+    mechanism = ScramMechanism.SCRAM_SHA_512
+    with run_broker(values) as running, RawConnection(port_of(running)) as connection:
+        add_user(running, mechanism)
+        assert scram(connection) == ErrorCode.none
+        removal = ScramCredentialDeletion(name=USER, mechanism=i8(mechanism))
+        with RawConnection(port_of(running, OPEN)) as administrator:
+            request = AlterUserScramCredentialsRequest(deletions=(removal,), upsertions=())
+            assert administrator.ask(request).results[0].error_code == 0
+        with RawConnection(port_of(running)) as other:
+            assert scram(other) == FAILED
+        assert connection.ask(METADATA).brokers
+        assert scram(connection) == FAILED
+        assert is_closed(connection)
