@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.static.primitive import i64Timedelta
 
+from sharegroup.broker.clock import TimerHandle
 from sharegroup.broker.dispatch import API_VERSIONS, Reply, dispatch
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf, error_code
 from sharegroup.broker.parts import Parts
@@ -102,9 +103,9 @@ class SaslLogin:
     """The login of one connection; the connection asks `admits`, and passes frames to `take`."""
 
     __slots__ = (
-        "_accepted", "_carrier", "_deadline_ms", "_exchange", "_expires_ms", "_handler_of",
-        "_mechanism", "_messages", "_parts", "_peer", "_renewed_ms", "_state", "_wanted",
-        "is_pending",
+        "_accepted", "_carrier", "_deadline_ms", "_delayed", "_exchange", "_expires_ms",
+        "_handler_of", "_mechanism", "_messages", "_parts", "_peer", "_renewed_ms", "_state",
+        "_wanted", "is_pending",
     )  # fmt: skip
 
     def __init__(
@@ -133,6 +134,8 @@ class SaslLogin:
         """The begin of the last further login."""
         self._deadline_ms: int | None = parts.clock.now_ms() + accepted.login_ms
         """The time until which the login must be complete; None while there is none."""
+        self._delayed: tuple[TimerHandle, Callable[[], None]] | None = None
+        """The delayed end of a failed login, and the function that ends it."""
         self.is_pending = True
         """Whether the connection has never been logged in."""
         carrier.limit_frames(LOGIN_FRAME_BYTES_MAX, FRAME_BYTES_MIN)
@@ -225,6 +228,10 @@ class SaslLogin:
         """Forget the login, because the connection is closed."""
         self._state = _State.ENDED
         self._parts.logins.pending.end(self)
+        if self._delayed is not None:
+            timer, end_now = self._delayed
+            timer.cancel()  # It would keep the connection in memory for the whole delay.
+            end_now()
 
     def _take_api_versions(
         self, frame: memoryview, context: dict[str, Any]
@@ -360,7 +367,8 @@ class SaslLogin:
         self.failed(reason)
         ended: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         due_ms = self._parts.clock.now_ms() + self._accepted.failure_delay_ms
-        self._parts.clock.call_at_ms(due_ms, partial(_end_now, ended, LoginEnded(reason, reply)))
+        end_now = partial(_end_now, ended, LoginEnded(reason, reply))
+        self._delayed = self._parts.clock.call_at_ms(due_ms, end_now), end_now
         return ended
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import struct
 import time
@@ -23,6 +24,7 @@ from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as SaslHan
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kio.static.primitive import i8
 
+from sharegroup.broker.sasl_login import SaslLogin
 from sharegroup.client.net.scram import ScramExchange
 from sharegroup.protocol_enums import ScramMechanism
 from sharegroup.testing import ManualClock, TestBroker, run_broker
@@ -501,3 +503,22 @@ def test_a_removed_user_stays_until_it_has_to_log_in_again(tmp_path: Path) -> No
         assert connection.ask(METADATA).brokers
         assert scram(connection) == FAILED
         assert is_closed(connection)
+
+
+def test_peers_that_leave_during_the_delay_are_forgotten_at_once(tmp_path: Path) -> None:
+    """The clock stands still, so a timer that held a connection would hold it for ever."""
+    values = settings(tmp_path, connection_failed_authentication_delay_ms="5000")
+    with run_broker(values, clock=ManualClock()) as running:
+        for _ in range(10):
+            with RawConnection(port_of(running)) as connection:
+                handshake(connection)
+                connection.send_frame(_authenticate_frame(plain(password="wrong")))
+        wait_until(lambda: counts(running, "failed").get("PLAIN") == 10, waiting_for="failures")
+
+        def is_forgotten() -> bool:
+            gc.collect()
+            return not any(
+                isinstance(found, SaslLogin) and found.is_deaf for found in gc.get_objects()
+            )
+
+        wait_until(is_forgotten, waiting_for="no failed login in memory")
