@@ -31,9 +31,8 @@ async def _create(parts: Parts, request: CreateAclsRequest) -> CreateAclsRespons
         await parts.slices.turn()
         wanted.append(_checked(creation, has_networks=has_networks))
     errors = await acl_changes.create_acls(parts, wanted)
-    return CreateAclsResponse(
-        throttle_time=NO_THROTTLE, results=tuple(_result(error) for error in errors)
-    )
+    results = await parts.slices.finish(of_each(_result, errors))
+    return CreateAclsResponse(throttle_time=NO_THROTTLE, results=results)
 
 
 def refuse(request: CreateAclsRequest, error: KafkaError) -> Steps[CreateAclsResponse]:
