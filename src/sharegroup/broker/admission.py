@@ -7,15 +7,19 @@ with the most connections, and closes its connection that has been without a req
 That connection must have been idle for `IDLE_EVICTION_MS`.  If there is no such connection, the
 new one is closed.  So a peer that leaves connections open cannot keep other clients out, and
 connections with requests are never closed for new ones.
+
+A user may have only a part of all connections; a further one is closed after its login.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidConfig
 
 log = logging.getLogger(__name__)
@@ -53,11 +57,14 @@ class Admission:
 
     __slots__ = (
         "_by_host",
+        "_by_user",
         "_host_max",
         "_logged_ms",
         "_max",
         "_overrides",
         "_unlogged",
+        "_user_max",
+        "_users",
         "count",
         "evicted_count",
         "is_within_quota",
@@ -65,9 +72,18 @@ class Admission:
     )
 
     def __init__(
-        self, connections_max: int, *, host_max: int, overrides: Mapping[str, int] | None = None
+        self,
+        connections_max: int,
+        *,
+        host_max: int,
+        overrides: Mapping[str, int] | None = None,
+        user_max: int | None = None,
     ) -> None:
         self._max = connections_max
+        self._user_max = connections_max if user_max is None else user_max
+        self._users: dict[int, Principal] = {}
+        """The users of connections after their logins, by the ids of the connections."""
+        self._by_user: Counter[Principal] = Counter()
         self._host_max = host_max
         self._overrides = dict(overrides or {})
         self._by_host: dict[str, dict[int, Admitted]] = {}
@@ -110,8 +126,23 @@ class Admission:
         self.count += 1
         return True
 
+    def assign(self, connection: Admitted, user: Principal, *, now_ms: int) -> bool:
+        """Count a connection for its user; return False if the user has too many connections."""
+        if self._by_user[user] >= self._user_max:
+            key = "sharegroup.user.connections.max"
+            self.refuse(connection.peer, f"{key}={self._user_max} user={user}", now_ms)
+            return False
+        self._by_user[user] += 1
+        self._users[connection.connection_id] = user
+        return True
+
     def leave(self, connection: Admitted) -> None:
         """Remove a closed connection; does nothing if it was not admitted."""
+        user = self._users.pop(connection.connection_id, None)
+        if user is not None:
+            self._by_user[user] -= 1
+            if not self._by_user[user]:
+                del self._by_user[user]
         host_connections = self._by_host.get(connection.host, {})
         if host_connections.pop(connection.connection_id, None) is None:
             return

@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from sharegroup.broker.byte_budgets import NO_LIMIT, ByteBudget, Holder
+from sharegroup.broker.byte_budgets import NO_LIMIT, ByteBudget, Holder, UserShare
 from sharegroup.broker.clock import Clock
+from sharegroup.core.security.principal import Principal
 
 KEY = "sharegroup.answers.max.bytes"
 
@@ -67,6 +68,7 @@ class AnswerAccount:
         "ready_bytes",
         "request_number",
         "reserved",
+        "share",
         "stalled_checks",
         "wanted_bytes",
     )
@@ -93,6 +95,7 @@ class AnswerAccount:
         """The number of the request that was dispatched last."""
         self.next_number = 1
         """The number of the request whose answer is written next."""
+        self.share: UserShare | None = None
         self.stalled_checks = 0
         self.wanted_bytes = 0
         budget.add(self)
@@ -100,6 +103,10 @@ class AnswerAccount:
     @property
     def holder(self) -> AnswerSender:
         return self._sender
+
+    def assign(self, user: Principal) -> None:
+        """Count the bytes for the user of the connection from now on."""
+        self._budget.assign(self, user)
 
     def room(self, request_number: int) -> int:
         """Return how many bytes the answer to this request may have; with 0 or less, make none.
@@ -213,7 +220,10 @@ class AnswerAccount:
     def _room(self, own_bytes_max: int) -> int:
         budget = self._budget
         total = budget.common_bytes_max if self.held_bytes else budget.bytes_max
-        return min(own_bytes_max - self.held_bytes, total - budget.used_bytes)
+        room = min(own_bytes_max - self.held_bytes, total - budget.used_bytes)
+        if self.share is not None:
+            room = min(room, budget.user_bytes_max - self.share.held_bytes)
+        return room
 
 
 class AnswerBudget(ByteBudget[AnswerAccount]):
@@ -236,8 +246,11 @@ class AnswerBudget(ByteBudget[AnswerAccount]):
         bytes_max: int,
         connection_bytes_max: int,
         progress_ms: int,
+        user_percent: int = 100,
     ) -> None:
-        super().__init__(clock, KEY, bytes_max=bytes_max, progress_ms=progress_ms)
+        super().__init__(
+            clock, KEY, bytes_max=bytes_max, progress_ms=progress_ms, user_percent=user_percent
+        )
         self._wake = wake
         self._wanting: dict[Hashable, None] = {}
         self._refreshed_ms = 0

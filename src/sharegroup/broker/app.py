@@ -33,6 +33,7 @@ from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.configuration.listeners import Listener, parse_listeners
 from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
@@ -171,11 +172,7 @@ async def start(
     listeners = parse_listeners(config, insecure=insecure)
     _report_keys_without_effect(config)
     descriptors = divide(config.server.connections_max)
-    admission = Admission(
-        descriptors.connections_max,
-        host_max=config.server.connections_per_ip_max,
-        overrides=parse_overrides(config.server.connections_per_ip_overrides),
-    )
+    admission = _admission(config.server, descriptors.connections_max)
     handshakes = Handshakes(clock, admission, config.server)
     tls = TlsListeners(listeners, config, handshakes)
     directory = LogDirectory.open(
@@ -208,6 +205,16 @@ async def start(
         raise
     background = asyncio.create_task(jobs.run(_jobs(parts, directory, tls), clock))
     return Running(parts, server, directory, background, metrics, bound)
+
+
+def _admission(config: ServerConfig, connections_max: int) -> Admission:
+    """Return the limits on connections, in total and of each address and user."""
+    return Admission(
+        connections_max,
+        host_max=config.connections_per_ip_max,
+        overrides=parse_overrides(config.connections_per_ip_overrides),
+        user_max=config.user_connections_max,
+    )
 
 
 def _limit_hosts(server: Server, parts: Parts) -> None:

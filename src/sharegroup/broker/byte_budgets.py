@@ -2,6 +2,7 @@
 
 Both budgets are totals over all connections, and each connection has an account in each.  An eighth
 of a total is a reserve: while the rest is used up, connections that hold little are still served.
+The connections of one user together may hold only a part of the rest (`UserShare`).
 
 When a connection has to wait for room, the budget checks four times a second whether the others
 make progress.  It closes those that do not, the largest first, until half of the total is free.
@@ -16,6 +17,7 @@ import asyncio
 from typing import Generic, Protocol, TypeVar
 
 from sharegroup.broker.clock import Clock, TimerHandle
+from sharegroup.core.security.principal import Principal
 
 CHECK_MS = 250
 STALLED_CHECKS = 2
@@ -36,10 +38,23 @@ class Holder(Protocol):
         """Drop the connection and everything that it holds."""
 
 
+class UserShare:
+    """The bytes that the connections of one user hold together in one budget."""
+
+    __slots__ = ("account_count", "held_bytes", "user")
+
+    def __init__(self, user: Principal) -> None:
+        self.user = user
+        self.account_count = 0
+        self.held_bytes = 0
+
+
 class ByteAccount(Protocol):
     """The bytes of one connection in one budget."""
 
     held_bytes: int
+    share: UserShare | None
+    """The share of the connection's user; None before a login and without authentication."""
     stalled_checks: int
     wanted_bytes: int
     """Bytes that the connection waits for; room is offered to the smallest first."""
@@ -76,15 +91,25 @@ class ByteBudget(Generic[A]):
         "_key",
         "_offer_due",
         "_overflow_bytes",
+        "_shares",
         "_timer",
         "bytes_max",
         "common_bytes_max",
         "evicted_count",
         "used_bytes",
+        "user_bytes_max",
         "waited_count",
     )
 
-    def __init__(self, clock: Clock, key: str, *, bytes_max: int, progress_ms: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        key: str,
+        *,
+        bytes_max: int,
+        progress_ms: int,
+        user_percent: int = 100,
+    ) -> None:
         self._clock = clock
         self._key = key
         self._checks_max = max(1, progress_ms // CHECK_MS)
@@ -97,6 +122,9 @@ class ByteBudget(Generic[A]):
         self.bytes_max = bytes_max
         self.common_bytes_max = bytes_max - bytes_max // RESERVE_PART
         """The bytes that connections that hold much may use together; the rest is the reserve."""
+        self._shares: dict[Principal, UserShare] = {}
+        self.user_bytes_max = self.common_bytes_max * user_percent // 100
+        """The bytes that all connections of one user may hold together."""
         self.used_bytes = 0
         self.evicted_count = 0
         """Connections that were closed because others needed room."""
@@ -119,12 +147,29 @@ class ByteBudget(Generic[A]):
         self._accounts.discard(account)
         self._blocked.pop(account, None)
         self.change(account, 0)
+        share, account.share = account.share, None
+        if share is not None:
+            share.account_count -= 1
+            if not share.account_count:
+                del self._shares[share.user]
+
+    def assign(self, account: A, user: Principal) -> None:
+        """Count the bytes of an account for its user, who is known from now on."""
+        assert account.share is None, "a connection never changes its user"
+        share = self._shares.get(user)
+        if share is None:
+            share = self._shares[user] = UserShare(user)
+        share.account_count += 1
+        share.held_bytes += account.held_bytes
+        account.share = share
 
     def change(self, account: A, held_bytes: int) -> None:
         """Set the number of bytes that an account holds."""
         change = held_bytes - account.held_bytes
         account.held_bytes = held_bytes
         self.used_bytes += change
+        if account.share is not None:
+            account.share.held_bytes += change
         if change > 0:
             if self.used_bytes > self._overflow_bytes:
                 self._evict_overflow()

@@ -28,6 +28,7 @@ from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, Reques
 from sharegroup.broker.sasl_login import LoginEnded, SaslLogin
 from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.turns import Turns
+from sharegroup.core.security.principal import ANONYMOUS, Principal
 from sharegroup.wire.encoder import Chunk
 from sharegroup.wire.framing import FrameError, Frames
 
@@ -50,6 +51,9 @@ class Owner(Protocol):
 
     def opened(self, connection: Connection) -> bool:
         """Register a new connection; return False if it must be closed."""
+
+    def logged_in(self, connection: Connection, user: Principal) -> bool:
+        """Count a connection for its user; return False if it must be closed."""
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection that was closed."""
@@ -124,8 +128,22 @@ class Connection(asyncio.Protocol):
             self.drop()
             return
         accepted = self._parts.logins.of_listener(self._parts.listener)
-        if accepted is not None:
+        if accepted is None:
+            if self._peer.principal is not ANONYMOUS:
+                self.logged_in()
+        else:
             self._login = SaslLogin(self._parts, self._handler_of, accepted, self._peer, self)
+
+    def logged_in(self) -> None:
+        """Count the connection and its bytes for its user, or close it if there are too many."""
+        user = self._peer.principal
+        if self._owner.logged_in(self, user):
+            self._received.assign(user)
+            self._answers.assign(user)
+        else:
+            # The answer to the login is being made; it is lost with the connection.
+            reason = f"{user} has too many connections"
+            asyncio.get_running_loop().call_soon(self.close, reason)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  The signature of asyncio.
         self._closing = True

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sharegroup.broker.byte_budgets import NO_LIMIT, ByteBudget, Holder
+from sharegroup.broker.byte_budgets import NO_LIMIT, ByteBudget, Holder, UserShare
 from sharegroup.broker.clock import Clock
+from sharegroup.core.security.principal import Principal
 
 KEY = "queued.max.request.bytes"
 
@@ -49,6 +50,7 @@ class RequestAccount:
         "_unanswered",
         "held_bytes",
         "pending_bytes",
+        "share",
         "stalled_checks",
         "wanted_bytes",
     )
@@ -67,6 +69,7 @@ class RequestAccount:
         self.held_bytes = 0
         self.pending_bytes = 0
         """Bytes of the requests that were dispatched and are not answered."""
+        self.share: UserShare | None = None
         self.stalled_checks = 0
         self.wanted_bytes = 0
         budget.add(self)
@@ -75,9 +78,13 @@ class RequestAccount:
     def holder(self) -> Receiver:
         return self._receiver
 
+    def assign(self, user: Principal) -> None:
+        """Count the bytes for the user of the connection from now on."""
+        self._budget.assign(self, user)
+
     def may_wait(self) -> bool:
         """Return whether another request may be dispatched that may have to wait for its answer."""
-        return self.pending_bytes <= SMALL_BYTES or self._budget.has_common_room()
+        return self.pending_bytes <= SMALL_BYTES or self._budget.has_common_room(self.share)
 
     def dispatched(self, request_number: int, frame_bytes: int, *, is_parked: bool) -> None:
         """Count a request that waits for its answer; ``is_parked`` if its peer decides how long."""
@@ -172,10 +179,18 @@ class RequestBudget(ByteBudget[RequestAccount]):
     __slots__ = ()
 
     def __init__(
-        self, clock: Clock, *, bytes_max: int, frame_bytes_max: int, progress_ms: int
+        self,
+        clock: Clock,
+        *,
+        bytes_max: int,
+        frame_bytes_max: int,
+        progress_ms: int,
+        user_percent: int = 100,
     ) -> None:
         limit = NO_LIMIT if bytes_max < 0 else bytes_max
-        super().__init__(clock, KEY, bytes_max=limit, progress_ms=progress_ms)
+        super().__init__(
+            clock, KEY, bytes_max=limit, progress_ms=progress_ms, user_percent=user_percent
+        )
         self._overflow_bytes = max(limit, frame_bytes_max + self._reserve_bytes)
 
     def unblock(self, account: RequestAccount) -> None:
@@ -186,13 +201,19 @@ class RequestBudget(ByteBudget[RequestAccount]):
         """Return whether the connection waits for room, so the broker reads nothing from it."""
         return account in self._blocked
 
-    def has_common_room(self) -> bool:
-        """Return whether connections that hold much may hold more."""
+    def has_common_room(self, share: UserShare | None) -> bool:
+        """Return whether connections of a user that hold much may hold more."""
+        if share is not None and share.held_bytes >= self.user_bytes_max:
+            return False
         return self.used_bytes < self.common_bytes_max
 
     def has_room(self, account: RequestAccount, wanted_bytes: int) -> bool:
         """Return whether this account may hold ``wanted_bytes``."""
-        others = self.used_bytes - account.held_bytes
+        others, share = self.used_bytes - account.held_bytes, account.share
+        if share is not None:
+            of_user = share.held_bytes - account.held_bytes
+            if of_user + wanted_bytes > self.user_bytes_max and of_user > self._reserve_bytes:
+                return False
         return others + wanted_bytes <= self.common_bytes_max or others <= self._reserve_bytes
 
     @property

@@ -77,6 +77,10 @@ class Carrier(Protocol):
         """Change the limits on the sizes of the next frames."""
         ...
 
+    def logged_in(self) -> None:
+        """Count the connection for its user, whom the peer has now."""
+        ...
+
     def drop(self) -> None:
         """Close the connection; unsent bytes are lost."""
         ...
@@ -335,6 +339,7 @@ class SaslLogin:
             peer.principal = principal
             peer.rights = parts.rights_of(peer)
             parts.logins.pending.end(self)
+            self._carrier.logged_in()
         self._carrier.limit_frames(parts.config.server.request_bytes_max, FRAME_BYTES_MIN)
         log.debug("event=authenticated peer=%s principal=%s", peer, principal)
         return lifetime_ms

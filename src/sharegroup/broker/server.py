@@ -23,6 +23,7 @@ from sharegroup.broker.security.handshakes import Handshakes
 from sharegroup.broker.security.tls_listener import TlsListener
 from sharegroup.broker.security.tls_transport import Buffers, TlsLayer
 from sharegroup.broker.turns import Turns
+from sharegroup.core.security.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,10 @@ class Server:
         self._all_closed.clear()
         return True
 
+    def logged_in(self, connection: Connection, user: Principal) -> bool:
+        """Count a connection for its user; return False if the user has too many connections."""
+        return self.admission.assign(connection, user, now_ms=self._clock.now_ms())
+
     def closed(self, connection: Connection) -> None:
         """Forget a closed connection, which may be one that `opened` has refused."""
         self.admission.leave(connection)
@@ -187,6 +192,7 @@ def budgets_of(parts: Parts) -> Budgets:
             bytes_max=server.queued_request_bytes_max,
             frame_bytes_max=server.request_bytes_max,
             progress_ms=server.frame_progress_ms,
+            user_percent=server.user_bytes_percent,
         ),
         AnswerBudget(
             parts.clock,
@@ -194,6 +200,7 @@ def budgets_of(parts: Parts) -> Budgets:
             bytes_max=server.answer_bytes_max,
             connection_bytes_max=server.connection_answer_bytes_max,
             progress_ms=server.frame_progress_ms,
+            user_percent=server.user_bytes_percent,
         ),
         Turns(parts.requests.clock),
     )

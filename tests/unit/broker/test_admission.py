@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sharegroup.broker.admission import IDLE_EVICTION_MS, Admission, parse_overrides
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidConfig
 
 NOW = 100_000
@@ -93,3 +94,17 @@ def test_overrides_name_hosts_and_addresses() -> None:
 def test_override_that_cannot_be_understood_is_refused(pair: str) -> None:
     with pytest.raises(InvalidConfig, match=r"max\.connections\.per\.ip\.overrides"):
         parse_overrides([pair])
+
+
+def test_user_beyond_its_most_connections_is_refused_and_others_are_not() -> None:
+    admission = Admission(10, host_max=10, user_max=2)
+    peers = [Peer(number) for number in range(4)]
+    assert all(admission.admit(peer, now_ms=NOW) for peer in peers)
+    alice, bob = Principal("User", "alice"), Principal("User", "bob")
+    assert [admission.assign(peer, alice, now_ms=NOW) for peer in peers[:3]] == [True, True, False]
+    assert admission.assign(peers[3], bob, now_ms=NOW)
+    admission.leave(peers[2])  # It was never counted for alice.
+    admission.leave(peers[0])
+    assert admission.admit(Peer(5), now_ms=NOW)
+    assert admission.assign(Peer(5), alice, now_ms=NOW)
+    assert not admission.assign(Peer(6), alice, now_ms=NOW)

@@ -9,6 +9,7 @@ from functools import partial
 from sharegroup.broker.answer_budget import AnswerAccount, AnswerBudget
 from sharegroup.broker.byte_budgets import CHECK_MS
 from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
+from sharegroup.core.security.principal import Principal
 from sharegroup.testing.clock import ManualClock
 
 MIB = 1024 * 1024
@@ -315,3 +316,77 @@ def test_connections_without_a_grant_are_closed_beyond_the_limit() -> None:
 def test_no_limit() -> None:
     budget = RequestBudget(ManualClock(), bytes_max=-1, frame_bytes_max=MIB, progress_ms=100)
     assert RequestAccount(budget, Peer()).note(10, 2**40)
+
+
+ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
+
+
+def shared_answers() -> Answers:
+    """Seven of 8 MiB are common, and one user may hold half of them."""
+    answers = Answers()
+    answers.budget.user_bytes_max = answers.budget.common_bytes_max // 2
+    return answers
+
+
+@in_loop
+def test_answers_of_one_user_leave_room_for_those_of_another() -> None:
+    answers = shared_answers()
+    of_alice = [answers.peer(), answers.peer()]
+    for peer, account in of_alice:
+        account.assign(ALICE)
+        peer.unsent = 3 * MIB // 2
+        account.written(3 * MIB // 2)
+    _, third = answers.peer()
+    third.assign(ALICE)
+    assert third.room(1) == MIB // 2
+    _, other = answers.peer()
+    other.assign(BOB)
+    assert other.room(1) == 7 * MIB // 2
+
+
+@in_loop
+def test_bytes_held_before_a_login_count_for_the_user_and_go_with_the_connection() -> None:
+    answers = shared_answers()
+    _, first = answers.peer(3 * MIB)
+    first.assign(ALICE)
+    _, second = answers.peer()
+    second.assign(ALICE)
+    assert second.room(1) == MIB // 2
+    first.close()
+    assert second.room(1) == 4 * MIB  # While little is held, only a connection has a limit.
+    second.close()
+    assert answers.budget._shares == {}
+
+
+@in_loop
+def test_frames_of_one_user_wait_while_those_of_others_have_room() -> None:
+    budget = RequestBudget(
+        ManualClock(),
+        bytes_max=8 * MIB,
+        frame_bytes_max=4 * MIB,
+        progress_ms=PROGRESS_MS,
+        user_percent=50,
+    )
+    accounts = [RequestAccount(budget, Peer()) for _ in range(4)]
+    for account, user in zip(accounts, (ALICE, ALICE, ALICE, BOB), strict=True):
+        account.assign(user)
+    granted = [account.note(1_000, 3 * MIB // 2) for account in accounts]
+    assert granted == [True, True, False, True]
+    accounts[0].close()
+    assert accounts[2].note(1_000, 3 * MIB // 2)
+
+
+@in_loop
+def test_frame_that_is_larger_than_the_share_of_its_user_gets_through_alone() -> None:
+    budget = RequestBudget(
+        ManualClock(),
+        bytes_max=8 * MIB,
+        frame_bytes_max=6 * MIB,
+        progress_ms=PROGRESS_MS,
+        user_percent=50,
+    )
+    large, second = (RequestAccount(budget, Peer()) for _ in range(2))
+    large.assign(ALICE)
+    second.assign(ALICE)
+    assert large.note(1_000, 6 * MIB)
+    assert not second.note(1_000, MIB)

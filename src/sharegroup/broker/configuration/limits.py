@@ -86,6 +86,20 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_tls_handshakes_total",
     ),
     Limit(
+        setting="sharegroup.user.connections.max",
+        unit="connections",
+        bounds="open connections of one user",
+        answer="the connection is closed after its login",
+        metric="sharegroup_connections_refused_total",
+    ),
+    Limit(
+        setting="sharegroup.user.bytes.percent",
+        unit="%",
+        bounds="bytes of `queued.max.request.bytes` and of `sharegroup.answers.max.bytes` that the "
+        "connections of one user hold together",
+        answer="its requests are not read, and its fetches wait, until there is room",
+    ),
+    Limit(
         setting="broker.admission:IDLE_EVICTION_MS",
         unit="ms",
         bounds="time without a request after which a new connection may replace a connection",

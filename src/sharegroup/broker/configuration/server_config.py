@@ -108,6 +108,22 @@ class ServerConfig:
         "Maximum number of open connections for specific addresses, as `host:number,...`.",
         kind=ConfigType.STRING,
     )
+    user_connections_max: int = key(
+        "sharegroup.user.connections.max",
+        1_000,
+        "Maximum number of open connections of one user after their logins; more are closed "
+        "immediately. Fetch sessions and share sessions are shared equally among connections, so "
+        "this limits the sessions of a user, too.",
+        low=1,
+    )
+    user_bytes_percent: int = key(
+        "sharegroup.user.bytes.percent",
+        50,
+        "Part of the memory for requests and of that for answers that the connections of one user "
+        "may use together. Connections without a login belong to no user.",
+        low=1,
+        high=100,
+    )
     connection_idle_ms: int = key(
         "connections.max.idle.ms",
         600_000,
