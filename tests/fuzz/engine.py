@@ -330,7 +330,9 @@ class Engine:
 
     def _peer(self, number: int) -> Peer:
         if number not in self._peers:
-            self._peers[number] = Peer(self._running.server._connection(0))
+            connection = self._running.server._accepted(0, None)
+            assert isinstance(connection, asyncio.Protocol)
+            self._peers[number] = Peer(connection)
         return self._peers[number]
 
     def end(self, number: int) -> None:
