@@ -37,6 +37,20 @@ former_option = click.option(
 )
 
 
+def _principal(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not all(value.partition(":")):
+        raise click.BadParameter(f"a principal is like User:billing, not {value!r}")
+    return value
+
+
+acls_option = click.option(
+    "--acls-for",
+    metavar="PRINCIPAL",
+    callback=_principal,
+    help="User of the workers, such as User:billing: also compare the ACLs that it needs.",
+)
+
+
 class Misused(click.UsageError):
     """Wrong usage of a command whose exit code 2 has another meaning; its exit code is 1."""
 
@@ -64,6 +78,7 @@ class MisuseIsFailure(click.Command):
 @click.command("plan")
 @app_options
 @former_option
+@acls_option
 @click.option(
     "--acls",
     is_flag=True,
@@ -75,6 +90,7 @@ def plan_(
     app: App,
     app_name: str,  # noqa: ARG001
     former: tuple[str, ...],
+    acls_for: str | None,
     acls: bool,
     as_json: bool,
 ) -> None:
@@ -89,13 +105,14 @@ def plan_(
         rows = [_acl_row(acl) for acl in required_acls(app.route_list)]
         print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS), as_json=as_json)
         return
-    changes = _ask(app, lambda admin: plan(app, admin, former=former))
+    changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
     print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
 
 
 @click.command("apply")
 @app_options
 @former_option
+@acls_option
 @click.option("--prune", is_flag=True, help="Delete surplus topics and all their records.")
 @json_option
 def apply_(  # One option each.
@@ -103,13 +120,14 @@ def apply_(  # One option each.
     app: App,
     app_name: str,  # noqa: ARG001
     former: tuple[str, ...],
+    acls_for: str | None,
     prune: bool,
     as_json: bool,
 ) -> None:
     """Create and change what APP's handlers need in the cluster; --prune also deletes."""
 
     async def work(admin: AdminClient) -> tuple[list[Change], Sequence[Applied]]:
-        planned = await plan(app, admin, former=former)
+        planned = await plan(app, admin, former=former, acls_for=acls_for)
         return planned, await apply(admin, planned, prune=prune)
 
     planned, results = _ask(app, work)
@@ -125,13 +143,21 @@ def apply_(  # One option each.
 @click.command("check", cls=MisuseIsFailure)
 @app_options
 @former_option
+@acls_option
 @json_option
-def check(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) -> int:  # noqa: ARG001
+def check(
+    *,
+    app: App,
+    app_name: str,  # noqa: ARG001
+    former: tuple[str, ...],
+    acls_for: str | None,
+    as_json: bool,
+) -> int:
     """Like plan, for scripts: exit code 0: no difference, 2: a difference, 1: unknown.
 
     Surplus topics and warnings are listed, but are not differences.
     """
-    changes = _ask(app, lambda admin: plan(app, admin, former=former))
+    changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
     print_listing(
         Listing([_row(difference) for difference in changes], COLUMNS, NOTHING), as_json=as_json
     )
@@ -186,4 +212,5 @@ def _status(change: Change, errors: Mapping[int, KafkaError | None]) -> str:
         return f"{type(error).__name__}: {error}"
     if change.kind is ChangeKind.SURPLUS:
         return "deleted"
-    return "created" if change.topic is not None else "set"
+    is_new = change.topic is not None or change.acl is not None
+    return "created" if is_new else "set"

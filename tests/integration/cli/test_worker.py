@@ -6,10 +6,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sharegroup.cli.main import main
+from sharegroup.testing import run_broker
 from tests.docs.write_docs import JSON_KEYS
 from tests.integration.cli.conftest import Run
 
@@ -77,3 +79,39 @@ def test_acls_are_listed_without_a_broker(
     rows = json.loads(capsys.readouterr().out)
     assert {" ".join(row) for row in rows} == {JSON_KEYS["worker plan --acls"]}
     assert ["READ", "TOPIC", "billing.orders", "LITERAL"] in [[*row.values()][:4] for row in rows]
+
+
+def test_apply_creates_the_acls_of_a_user(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker with these ACLs and no others runs; docs/clusters.md says so and is tested."""
+    write(project, "orders.py", APP.format(group="acls"))
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    words = "orders:app --acls-for User:billing --json"
+    with run_broker(settings) as broker:
+
+        def rows(verb: str, code: int) -> list[dict[str, Any]]:
+            with pytest.raises(SystemExit) as end:
+                main(f"worker {verb} {words} --bootstrap {broker.bootstrap_servers}".split())
+            assert end.value.code == code
+            listed = json.loads(capsys.readouterr().out)
+            return [row for row in listed if row["resource"] == "acl"]
+
+        missing = rows("check", 2)
+        assert {"READ TOPIC LITERAL", "WRITE TOPIC PREFIXED", "READ GROUP LITERAL"} <= {
+            row["setting"] for row in missing
+        }
+        assert {row["wanted"] for row in missing} == {"User:billing"}
+        assert {row["status"] for row in rows("apply", 0)} == {"created"}
+        assert rows("check", 0) == []
+
+
+def test_acls_for_needs_a_principal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project, "orders.py", APP.format(group="billing"))
+    with pytest.raises(SystemExit) as end:
+        main("worker plan orders:app --acls-for billing".split())
+    assert end.value.code == 2
+    assert "a principal is like User:billing, not 'billing'" in capsys.readouterr().err

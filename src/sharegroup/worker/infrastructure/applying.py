@@ -26,6 +26,7 @@ from sharegroup.errors import (
 )
 from sharegroup.protocol_enums import AclOperation, ResourceType
 from sharegroup.worker.events import Event
+from sharegroup.worker.infrastructure.acls import acl_changes
 from sharegroup.worker.infrastructure.asking import found, visible
 from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeKind, changes
 from sharegroup.worker.infrastructure.rights import needed as needed_rights
@@ -46,13 +47,23 @@ class Applied(NamedTuple):
     error: KafkaError | None
 
 
-async def plan(app: Application, admin: AdminClient, *, former: Iterable[str] = ()) -> list[Change]:
+async def plan(
+    app: Application,
+    admin: AdminClient,
+    *,
+    former: Iterable[str] = (),
+    acls_for: str | None = None,
+) -> list[Change]:
     """Determine the changes that make the cluster match the application's declarations.
 
-    ``former`` has groups that are no longer declared, whose topics are listed as surplus.
+    ``former`` has groups that are no longer declared, whose topics are listed as surplus.  If
+    ``acls_for`` names the user of the workers, the ACLs that it needs are declarations, too.
     """
     needed = wanted(app.route_list, app.topic_list, app.replication)
-    return changes(needed, await found(admin, needed, former=former))
+    planned = changes(needed, await found(admin, needed, former=former))
+    if acls_for is not None:
+        planned += await acl_changes(app.route_list, admin, acls_for)
+    return planned
 
 
 async def apply(
@@ -76,6 +87,7 @@ async def apply(
     for resource in (ResourceType.TOPIC, ResourceType.GROUP):
         # Topics first: a group's dead-letter topic must allow it before the group names it.
         done += await _set(admin, resource, planned)
+    done += await _create_acls(admin, planned)
     deleted = [difference for difference in planned if difference.kind is ChangeKind.SURPLUS]
     if deleted and prune:
         deletions = await admin.delete_topics([difference.name for difference in deleted])
@@ -83,7 +95,8 @@ async def apply(
             Applied(difference, _unless(deletions[difference.name], UnknownTopicOrPartition))
             for difference in deleted
         ]
-    await visible(admin, [change for change, error in done if error is None])
+    made = [change for change, error in done if error is None and change.acl is None]
+    await visible(admin, made)
     return done
 
 
@@ -161,6 +174,16 @@ async def _create(admin: AdminClient, planned: Sequence[Change]) -> list[Applied
     return [
         Applied(change, _unless(results[change.name], TopicAlreadyExists)) for change in planned
     ]
+
+
+async def _create_acls(admin: AdminClient, planned: Sequence[Change]) -> list[Applied]:
+    missing = {
+        change.acl: change
+        for change in planned
+        if change.acl is not None and change.kind is ChangeKind.MISSING
+    }
+    results = await admin.create_acls(missing) if missing else {}
+    return [Applied(missing[acl], error) for acl, error in results.items()]
 
 
 async def _set(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sharegroup.client.admin.types import ConfigEntry
+from sharegroup.client.admin.types import AclBinding, ConfigEntry
 from sharegroup.dead_letters.names import own_topic
 from sharegroup.dead_letters.replicas import MIN_INSYNC
 from sharegroup.errors import KafkaError
@@ -53,7 +53,7 @@ class Change:
 
     kind: ChangeKind
     resource: str
-    """``topic`` or ``group``."""
+    """``topic``, ``group`` or ``acl``."""
     name: str
     setting: str | None = None
     """``partitions``, ``replication_factor`` or a config; None for the whole resource."""
@@ -64,11 +64,14 @@ class Change:
     why: str = ""
     topic: RequiredTopic | None = None
     """The topic to create."""
+    acl: AclBinding | None = None
+    """The ACL to create."""
 
     @property
     def is_setting(self) -> bool:
         """Whether the change is about a config, which can be set."""
-        return self.setting is not None and self.setting not in (PARTITIONS, REPLICATION_FACTOR)
+        others = (PARTITIONS, REPLICATION_FACTOR)
+        return self.acl is None and self.setting is not None and self.setting not in others
 
     @property
     def is_impossible(self) -> bool:
@@ -80,6 +83,8 @@ class Change:
         )
 
     def __str__(self) -> str:
+        if self.acl is not None:
+            return f"acl {self.kind}: {self.acl}"
         subject = f"{self.resource} {self.name}" + (f" {self.setting}" if self.setting else "")
         values = f" ({self.now}; declared: {self.wanted})" if self.setting else ""
         return f"{subject}: {self.kind}{values}" + (f", {self.why}" if self.why else "")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
 
+import pytest
+
+from sharegroup.client import AdminClient
+from sharegroup.client.admin.types import AclBinding, AclBindingFilter
+from sharegroup.errors import ClusterAuthorizationFailed, SecurityDisabled
+from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.worker import App, BrokerDeadLetter
-from sharegroup.worker.infrastructure.acls import required_acls
+from sharegroup.worker.infrastructure.acls import acl_changes, required_acls
 
 
 def acls_of(**options: Any) -> list[tuple[str, str, str, str]]:
@@ -56,3 +64,71 @@ def test_handlers_of_one_topic_need_each_acl_once() -> None:
         ("READ", "billing"),
         ("READ", "audit"),
     ]
+
+
+class Cluster:
+    """An admin client of a cluster with these ACLs, or with an error instead."""
+
+    def __init__(self, *acls: AclBinding, error: Exception | None = None) -> None:
+        self.acls, self.error = acls, error
+
+    async def describe_acls(self, filter_: AclBindingFilter) -> tuple[AclBinding, ...]:
+        assert filter_ == AclBindingFilter(permission=AclPermission.ALLOW)
+        if self.error is not None:
+            raise self.error
+        return self.acls
+
+
+def lacking(cluster: Cluster) -> list[tuple[str, str, str | None]]:
+    app = App("orders-service")
+
+    @app.share_group("billing", topics="orders", retry=None, dead_letter=None)
+    async def bill(order: bytes) -> None: ...
+
+    changes = asyncio.run(acl_changes(app.route_list, cast("AdminClient", cluster), "User:ann"))
+    return [(str(change.kind), change.name, change.wanted) for change in changes]
+
+
+READ_ORDERS = AclBinding(AclResourceType.TOPIC, "orders", "User:ann", AclOperation.READ)
+READ_BILLING = replace(READ_ORDERS, resource_type=AclResourceType.GROUP, name="billing")
+MISSING_ORDERS = ("missing", "orders", "User:ann")
+
+
+def test_acls_that_are_there_are_no_change() -> None:
+    assert lacking(Cluster(READ_ORDERS, READ_BILLING)) == []
+    assert lacking(Cluster(READ_BILLING)) == [MISSING_ORDERS]
+
+
+@pytest.mark.parametrize(
+    "wider",
+    [
+        replace(READ_ORDERS, operation=AclOperation.ALL),
+        replace(READ_ORDERS, name="*"),
+        replace(READ_ORDERS, principal="User:*"),
+        replace(READ_ORDERS, name="ord", pattern_type=AclPatternType.PREFIXED),
+    ],
+    ids=str,
+)
+def test_a_wider_acl_is_enough(wider: AclBinding) -> None:
+    assert lacking(Cluster(wider, READ_BILLING)) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(READ_ORDERS, operation=AclOperation.DESCRIBE),
+        replace(READ_ORDERS, principal="User:bob"),
+        replace(READ_ORDERS, host="10.0.0.1"),
+        replace(READ_ORDERS, resource_type=AclResourceType.GROUP),
+        replace(READ_ORDERS, name="orders.", pattern_type=AclPatternType.PREFIXED),
+    ],
+    ids=str,
+)
+def test_another_acl_is_not_enough(other: AclBinding) -> None:
+    assert lacking(Cluster(other, READ_BILLING)) == [MISSING_ORDERS]
+
+
+def test_acls_that_cannot_be_seen_are_unknown() -> None:
+    for error in (ClusterAuthorizationFailed("no"), SecurityDisabled("no authorizer")):
+        found = lacking(Cluster(error=error))
+        assert found == [("unknown", "orders", "User:ann"), ("unknown", "billing", "User:ann")]
