@@ -11,7 +11,7 @@ from uuid import UUID
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from tests.authorization.data_probes import SECOND
 from tests.authorization.group_probes import MINUTE
-from tests.authorization.in_process import in_process
+from tests.authorization.in_process import AUTHORIZER, in_process
 from tests.authorization.matrix import Acl
 from tests.authorization.messages import message, outcome_of
 from tests.authorization.run import Ask
@@ -76,5 +76,21 @@ def test_hidden_topics_do_not_match(tmp_path: Path) -> None:
             [member] = described.groups[0].members
             names = {topic.topic_name for topic in member.target_assignment.topic_partitions}
             assert names == {"orders"}
+
+    asyncio.run(scenario())
+
+
+def test_topics_match_as_soon_as_an_acl_shows_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with in_process(tmp_path / "data", **AUTHORIZER) as door:
+            await door.create_acls([READ_GROUP, DESCRIBE_ORDERS])
+            async with door.connect(None) as ask:
+                ids = await create(ask, "orders", "secret")
+            async with door.connect("ann") as ask:
+                joined = await ask(heartbeat(".*"))
+                assert assigned(joined) == {ids["orders"]}
+                await door.create_acls([DESCRIBE_ORDERS._replace(name="secret")])
+                later = await ask(replace(heartbeat(None), member_epoch=joined.member_epoch))
+                assert assigned(later) == {ids["orders"], ids["secret"]}
 
     asyncio.run(scenario())

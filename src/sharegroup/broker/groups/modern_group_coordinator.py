@@ -181,7 +181,7 @@ class ModernGroupCoordinator:
         self._groups.check_heartbeat(request, limits)
         if request.leaves:
             return self._leave(request, limits)
-        needed = self._groups.patterns(request, self._catalog.topics_version)
+        needed = self._groups.patterns(request, self._version)
         if needed:
             matching = slices.run(lambda: self._patterns.match(needed, describe), connection_id)
             if matching is not None:
@@ -225,7 +225,7 @@ class ModernGroupCoordinator:
         meanwhile.
         """
         limits = self._checked_limits(request)
-        needed = self._groups.patterns(request, self._catalog.topics_version)
+        needed = self._groups.patterns(request, self._version)
         cluster = self._cluster(needed, describe)
         plan = yield from self._groups.plan(request, cluster, limits, self._clock.wall_ms())
         if plan is None:
@@ -240,7 +240,7 @@ class ModernGroupCoordinator:
         """Return whether a heartbeat is planned first; an upgrade of a classic group is not."""
         if self._is_upgrade(request):
             return False
-        needed = self._groups.patterns(request, self._catalog.topics_version)
+        needed = self._groups.patterns(request, self._version)
         return self._groups.is_long(request, self._cluster(needed, describe))
 
     def _checked_limits(self, request: HeartbeatRequest) -> ModernGroupLimits:
@@ -253,7 +253,7 @@ class ModernGroupCoordinator:
 
     def _unmatched(self, request: HeartbeatRequest) -> tuple[str, ...]:
         """Return the patterns that the heartbeat needs and that must be matched first."""
-        needed = self._groups.patterns(request, self._catalog.topics_version)
+        needed = self._groups.patterns(request, self._version)
         return tuple(pattern for pattern in needed if self._patterns.known(pattern) is None)
 
     def _decide(
@@ -264,7 +264,7 @@ class ModernGroupCoordinator:
         planned: _Planned | None = None,
     ) -> Awaitable[HeartbeatReply]:
         group_id = request.group_id
-        needed = self._groups.patterns(request, self._catalog.topics_version)
+        needed = self._groups.patterns(request, self._version)
         classic = self._classic().upgradable(group_id) if self._is_upgrade(request) else None
         if classic is not None:
             check_upgrade(classic, limits)
@@ -593,10 +593,18 @@ class ModernGroupCoordinator:
     def _limits(self, group_id: GroupId) -> ModernGroupLimits:
         return modern_group_limits(self._config, self._settings.own(group_id))
 
+    @property
+    def _version(self) -> int:
+        """The number of changes of topics and of ACLs.
+
+        Both change the topics that a regular expression means to its sender.
+        """
+        return self._catalog.topics_version + self._catalog.acls.version
+
     def _cluster(self, patterns: Iterable[str] = (), describe: Permission | None = None) -> Cluster:
         found = {pattern: self._patterns.known(pattern, describe) for pattern in patterns}
         matches = {pattern: names for pattern, names in found.items() if names is not None}
-        return Cluster(self._topics, self._catalog.topics_version, matches)
+        return Cluster(self._topics, self._version, matches)
 
     def _name_of(self, topic_id: TopicId) -> TopicName | None:
         topic = self._catalog.by_id(topic_id)
