@@ -32,7 +32,7 @@ class FailedLogins:
         self, *, host: str, peer: str, listener: str, mechanism: str, reason: str, now_ms: int
     ) -> None:
         """Log a failed login, or count it for the next line."""
-        if not self._may_log(host, now_ms):
+        if not self.may_log(host, now_ms):
             self._unlogged += 1
             return
         log.warning(
@@ -45,7 +45,8 @@ class FailedLogins:
         )
         self._unlogged = 0
 
-    def _may_log(self, host: str, now_ms: int) -> bool:
+    def may_log(self, host: str, now_ms: int) -> bool:
+        """Return whether a line about this address may be logged now, and count it."""
         last_ms = self._addresses.get(host)
         if last_ms is not None and now_ms - last_ms < ADDRESS_PAUSE_MS:
             return False

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.configuration.server_config import ServerConfig
+from sharegroup.broker.security.failed_logins import FailedLogins
 from sharegroup.broker.security.tls_transport import TlsLayer
 
 log = logging.getLogger(__name__)
@@ -40,9 +41,8 @@ CROWDED_MS = 250
 LINGER_MS = 1_000
 """The time in which a peer may read why its handshake failed."""
 
-FAILURES_LOGGED_EVERY_MS = 1_000
-LOGGED_HOSTS_MAX = 1_024
 RETRY_MS = 5
+"""Time between two looks at the handshakes that wait."""
 
 
 class Handshakes:
@@ -57,8 +57,8 @@ class Handshakes:
         "_credit_at",
         "_host_max",
         "_is_stopping",
+        "_lines",
         "_lingering",
-        "_logged_ms",
         "_max",
         "_pending_ms",
         "_processor_seconds",
@@ -99,8 +99,7 @@ class Handshakes:
         """The handshakes that wait for their turn, by address."""
         self._credit, self._credit_at = BURST_SECONDS, seconds()
         self._timer: TimerHandle | None = None
-        self._logged_ms: dict[str, int] = {}
-        self._unlogged: dict[str, int] = {}
+        self._lines, self._unlogged = FailedLogins(), 0
         self._is_stopping = False
         self.busy_seconds = 0.0
         """The time that handshakes have taken."""
@@ -147,21 +146,17 @@ class Handshakes:
         now_ms = self._clock.now_ms()
         self._leave(layer)
         self._lingering[layer] = now_ms + LINGER_MS
-        host, unlogged = layer.host, self._unlogged.pop(layer.host, 0) + 1
-        if now_ms - self._logged_ms.get(host, -FAILURES_LOGGED_EVERY_MS) < FAILURES_LOGGED_EVERY_MS:
-            self._unlogged[host] = unlogged
+        if not self._lines.may_log(layer.host, now_ms):
+            self._unlogged += 1
             return
-        if len(self._logged_ms) >= LOGGED_HOSTS_MAX:
-            self._logged_ms.clear()
-            self._unlogged.clear()
-        self._logged_ms[host] = now_ms
         log.warning(
-            "event=tls_handshake_failed peer=%s listener=%s count=%d reason=%r",
+            "event=tls_handshake_failed peer=%s listener=%s reason=%r unlogged=%d",
             layer.peer,
             listener,
-            unlogged,
             reason,
+            self._unlogged,
         )
+        self._unlogged = 0
 
     def closed(self, layer: TlsLayer) -> None:
         """Forget a connection that was closed before its handshake was complete."""

@@ -238,9 +238,9 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def shake(self) -> None:
         """Go on with the handshake, with the bytes that were received."""
-        if self._state is not _State.HANDSHAKE:
-            return
         assert self._raw is not None
+        if self._state is not _State.HANDSHAKE or self._raw.is_closing():
+            return  # The peer may have gone while the handshake waited for its turn.
         try:
             if self._object is None:  # Made late: peers that send nothing cost less memory.
                 self._object = self._handshaker.new_object(self._incoming, self._outgoing)

@@ -74,6 +74,9 @@ class RawTransport:
     def close(self) -> None:
         self.is_closed = True
 
+    def is_closing(self) -> bool:
+        return self.is_closed or self.is_aborted
+
     def abort(self) -> None:
         self.is_aborted = True
 
@@ -428,3 +431,12 @@ def test_peer_that_leaves_during_the_handshake_is_a_failure(files: CertificateFi
 def test_renegotiation_is_refused(files: CertificateFiles) -> None:
     context = handshaker_of(files).context
     assert context.options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_turn_of_a_peer_that_has_gone_does_nothing(files: CertificateFiles) -> None:
+    client = Client(handshaker_of(files), client_context(files))
+    client.raw.close()
+    client.layer.shake()
+    assert client.handshaker.failures == []
+    client.layer.connection_lost(None)
+    assert client.handshaker.closed_count == 1
