@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from cryptography import x509
 
 from sharegroup.broker.security.handshakes import LINGER_MS
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
@@ -26,6 +27,7 @@ from tests.integration.broker.tls_scene import (
     trusting,
     until,
 )
+from tests.support.scraping import Scrape, scrape
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
 NAMES = "RULE:^CN=([^,]+).*$/$1/L"
@@ -114,6 +116,30 @@ def test_rights_of_a_connection_are_those_of_its_certificate(tmp_path: Path) -> 
         return found
 
     assert uvloop.run(main()) == [TopicAuthorizationFailed, None]
+
+
+def test_metrics_count_handshakes_and_tell_when_the_certificate_expires(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    pem = files.server.read_bytes()
+    expires = x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
+
+    async def main() -> Scrape:
+        settings = tls_settings(files) | {"sharegroup.metrics.port": "0"}
+        async with running(tmp_path, settings) as broker:
+            async with AdminClient(**client_options(files, broker)) as admin:
+                await admin.list_topics()
+            with socket.create_connection(("127.0.0.1", broker.parts.node.port)) as peer:
+                peer.send(b"no TLS")
+                await until(lambda: not broker.server.handshakes.is_empty, "it failed")
+            assert broker.metrics is not None
+            return await asyncio.to_thread(scrape, broker.metrics.port)
+
+    found = uvloop.run(main())
+    assert found("sharegroup_tls_handshakes_total", listener="SSL", result="completed") > 0
+    assert found("sharegroup_tls_handshakes_total", listener="SSL", result="failed") == 1
+    name = "sharegroup_tls_certificate_expires_timestamp_seconds"
+    assert found(name, listener="SSL") == expires
 
 
 def _other_authority(tmp_path: Path) -> CertificateFiles:

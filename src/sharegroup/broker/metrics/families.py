@@ -374,6 +374,11 @@ PROCESS: tuple[Family, ...] = (
         "sharegroup_tls_handshakes_pending", MetricType.GAUGE, "handshakes",
         "Connections whose TLS handshake is not complete.",
     ),
+    TLS_EXPIRES := Family(
+        "sharegroup_tls_certificate_expires_timestamp_seconds", MetricType.GAUGE, "seconds",
+        "Time at which the certificate of a listener expires, in seconds since 1970.",
+        ("listener",),
+    ),
     TLS_SECONDS := Family(
         "sharegroup_tls_handshake_seconds_total", MetricType.COUNTER, "seconds",
         "Processor time that TLS handshakes took on the event loop.",

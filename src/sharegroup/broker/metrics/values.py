@@ -373,6 +373,7 @@ class Metrics:
         for listener in server.tls_listeners:
             yield names.TLS_HANDSHAKES, (listener.name, "completed"), listener.completed_count
             yield names.TLS_HANDSHAKES, (listener.name, "failed"), listener.failed_count
+            yield names.TLS_EXPIRES, (listener.name,), listener.expires_seconds
         yield names.BAD_REQUESTS, (), requests.bad_count
         unreadable = self._parts.share_partitions.batch_checks.unreadable_count
         yield names.UNREADABLE_BATCHES, (), unreadable

@@ -75,6 +75,11 @@ class TlsListener:
         """The subject of the certificate that new connections get."""
         return self._loaded.names.subject
 
+    @property
+    def expires_seconds(self) -> int:
+        """The end of the validity of that certificate, in seconds since 1970."""
+        return self._loaded.names.expires_seconds
+
     # The handshakes of its connections.
 
     def accepted(self, layer: TlsLayer) -> bool:

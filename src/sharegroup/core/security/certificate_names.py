@@ -1,8 +1,8 @@
-"""The subject and the alternative names of a certificate, read from its DER encoding.
+"""The subject, the alternative names and the end of a certificate, read from its DER encoding.
 
 The standard library tells the subject of a peer's certificate only by names of its own, without the
 order and the types of the values.  Kafka's users are named by Java's text of the subject (RFC 2253
-with Java's choices), for example ``CN=alice,OU=billing,O=Example``.  So this module reads the two
+with Java's choices), for example ``CN=alice,OU=billing,O=Example``.  So this module reads the
 fields itself.  It is meant for certificates whose signature has been verified.
 
     Certificate ::= SEQUENCE { TBSCertificate, algorithm, signature }
@@ -12,6 +12,7 @@ fields itself.  It is meant for certificates whose signature has been verified.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -45,8 +46,11 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 _SUBJECT_ALTERNATIVE_NAME = bytes.fromhex("0603551d11")
 
 _CONTEXT_0, _CONTEXT_3 = 0xA0, 0xA3
-_SUBJECT_AT = 4
-"""The position of the subject after the serial number."""
+_VALIDITY_AT, _SUBJECT_AT = 3, 4
+"""The positions of the validity and of the subject, that of the serial number being 0."""
+
+_TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+"""The formats of UTCTime and GeneralizedTime, by tag (RFC 5280)."""
 
 
 class Element(NamedTuple):
@@ -65,6 +69,8 @@ class CertificateNames(NamedTuple):
     """As Java's ``X500Principal.getName()`` writes it."""
     alternatives: frozenset[bytes]
     """The encoded alternative names: hosts, addresses and others."""
+    expires_seconds: int
+    """The end of its validity, in seconds since 1970."""
 
 
 def certificate_names(certificate: bytes) -> CertificateNames:
@@ -75,7 +81,8 @@ def certificate_names(certificate: bytes) -> CertificateNames:
         if fields[0].tag == _CONTEXT_0:
             fields = fields[1:]
         subject = subject_text(fields[_SUBJECT_AT].encoded)
-        return CertificateNames(subject, frozenset(_alternatives(fields)))
+        expires_seconds = _seconds(elements(fields[_VALIDITY_AT].content)[1])
+        return CertificateNames(subject, frozenset(_alternatives(fields)), expires_seconds)
     except (ValueError, IndexError) as error:
         raise InvalidConfig(
             f"the names of a certificate of {len(certificate)} bytes cannot be read: {error}"
@@ -89,6 +96,15 @@ def subject_text(name: bytes) -> str:
         "+".join(map(_attribute, elements(part.content))) for part in elements(sequence.content)
     ]
     return ",".join(reversed(parts))
+
+
+def _seconds(moment: Element) -> int:
+    """Return a time in seconds since 1970; UTCTime is of the years 1950 to 2049."""
+    text, form = moment.content.decode("ascii"), _TIME_FORMATS.get(moment.tag, "")
+    parsed = dt.datetime.strptime(text, form).replace(tzinfo=dt.UTC)
+    if moment.tag == 0x17 and parsed.year >= 2050:
+        parsed = parsed.replace(year=parsed.year - 100)
+    return int(parsed.timestamp())
 
 
 def _attribute(attribute: Element) -> str:

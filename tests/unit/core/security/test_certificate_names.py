@@ -23,6 +23,8 @@ STRANGE = base64.b64decode(
     "/zAKBggqhkjOPQQDAgNJADBGAiEArmoPDv4uxXL0ZMXhiTgTag0oH/tfBnn7W405IvjYocICIQDOiqISu3GEhtNp"
     "HX2BhpKpOmxTFV5wIMniDw6PL/xz/Q=="
 )
+EXPIRES = 1_795_908_552
+"""2026-11-28 23:29:12Z, as openssl says."""
 
 
 def test_subject_is_written_as_java_writes_it() -> None:
@@ -30,6 +32,10 @@ def test_subject_is_written_as_java_writes_it() -> None:
         r"CN=\ Älice \"q\" \<w\> \; \\ end\ ,2.5.4.5=#13023132,"
         r"OU=a\=b\#c+1.2.840.113549.1.9.1=#16057840792e7a,O=Ex\, Inc.,ST=Bay ern,C=DE"
     )
+
+
+def test_end_of_the_validity_is_read() -> None:
+    assert certificate_names(STRANGE).expires_seconds == EXPIRES
 
 
 def test_certificate_without_alternative_names_has_none() -> None:
