@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import click
@@ -27,6 +28,9 @@ from tests.fuzz.frames import VERSIONS
 @click.option("--seed", type=int, default=None, help="Default: from the clock; it is printed.")
 @click.option("--frames", type=int, default=1 << 62, help="End after this many frames.")
 @click.option("--socket", "is_socket", is_flag=True, help="Through sockets to a broker process.")
+@click.option(
+    "--secured", "is_secured", is_flag=True, help="The same through TLS, as a user with few rights."
+)
 @click.option("--no-cases", is_flag=True, help="Do not minimise and store findings.")
 @click.option(
     "--cases",
@@ -40,6 +44,7 @@ def main(
     seed: int | None,
     frames: int,
     is_socket: bool,
+    is_secured: bool,
     no_cases: bool,
     cases: Path,
 ) -> None:
@@ -48,8 +53,9 @@ def main(
     click.echo(f"seed={seed}")
     began, cpu = time.monotonic(), _cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_memory_folder()) as folder:
-        mode = by_socket if is_socket else in_process
-        run = mode.run(
+        is_socket = is_socket or is_secured
+        run_in = partial(by_socket.run, is_secured=is_secured) if is_socket else in_process.run
+        run = run_in(
             Path(folder) / "life" / "data",
             seconds=seconds,
             seed=seed,

@@ -11,6 +11,7 @@ import random
 import selectors
 import shutil
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -20,9 +21,11 @@ from uuid import UUID
 
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
+from tests.attacks.entrance import Entrance
 from tests.attacks.harness import slowness
 from tests.attacks.probe import Probe
 from tests.attacks.target import Target
+from tests.faults.login import Login
 from tests.fuzz.engine import API_VERSIONS, SETTINGS, Finding, Step, check_answer
 from tests.fuzz.findings import CASES, minimised
 from tests.fuzz.frames import Frame, FrameMaker
@@ -58,13 +61,18 @@ _ENDED = struct.pack("ii", 1, 0)
 """SO_LINGER: a connection ends at once, and its port is free."""
 
 
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
 class _Line:
     """One connection, the frames of its burst, and the bytes on the way."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, login: Login | None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ENDED)
+        if login is not None:
+            self.socket = login.enter(self.socket)
         self.socket.setblocking(False)
         self.asked: dict[int, tuple[int, int]] = {}
         """API key and version of the answers that are read, by correlation id."""
@@ -84,7 +92,7 @@ class _Line:
         return data
 
     def flush(self) -> None:
-        with suppress(BlockingIOError):
+        with suppress(*_NOT_NOW):
             while self.out:
                 self.out = self.out[self.socket.send(self.out) :]
 
@@ -92,7 +100,9 @@ class _Line:
         """Whole answers; None when the broker closed the connection."""
         try:
             data = self.socket.recv(1 << 20)
-        except BlockingIOError:
+            while isinstance(self.socket, ssl.SSLSocket) and (pending := self.socket.pending()):
+                data += self.socket.recv(pending)  # No selector tells of it.
+        except _NOT_NOW:
             return []
         except OSError:
             return None
@@ -113,8 +123,11 @@ class _Line:
 class _Life:
     """One broker process and the frames that it gets."""
 
-    def __init__(self, broker: ServeProcess, dice: random.Random, totals: Totals) -> None:
+    def __init__(
+        self, broker: ServeProcess, dice: random.Random, totals: Totals, login: Login | None
+    ) -> None:
         self._broker = broker
+        self._login = login
         self._dice = dice
         self._totals = totals
         self.known = Known(waits_ms=WAITS_MS)
@@ -204,7 +217,7 @@ class _Life:
             self._selector.unregister(old.socket)
             old.socket.close()
         try:
-            line = self._lines[number] = _Line(self._broker.port)
+            line = self._lines[number] = _Line(self._broker.port, self._login)
         except OSError:
             if self._broker.running:
                 raise
@@ -252,36 +265,53 @@ async def run(
     seed: int,
     cases: Path | None = CASES,
     frames_max: int = 1 << 62,
+    is_secured: bool = False,
 ) -> Totals:
-    """Fuzz broker processes, one after the other, until the time is up."""
+    """Fuzz broker processes, one after the other, until the time is up.
+
+    If they are secured, frames come through TLS from a user with few rights (`Entrance`).
+    """
     totals = Totals()
+    entrance = Entrance(folder.parent.parent / "certificates") if is_secured else None
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and totals.sent < frames_max:
         life_seed = seed * 1_000_003 + totals.lives
         left = min(LIFE_FRAMES, frames_max - totals.sent)
         until = min(limit, time.monotonic() + LIFE_SECONDS)
-        await _life(folder, life_seed, until, left, totals, cases)
+        await _life(folder, life_seed, until, left, totals, cases, entrance)
         totals.lives += 1
     return totals
 
 
 async def _life(
-    folder: Path, seed: int, limit: float, frames: int, totals: Totals, cases: Path | None
+    folder: Path,
+    seed: int,
+    limit: float,
+    frames: int,
+    totals: Totals,
+    cases: Path | None,
+    entrance: Entrance | None,
 ) -> None:
     shutil.rmtree(folder.parent, ignore_errors=True)
     (metrics_port,) = free_ports(1)
     settings = BROKER_SETTINGS | {"sharegroup.metrics.port": str(metrics_port)}
+    attacker = honest = None
+    if entrance is not None:
+        settings |= entrance.settings
+        attacker, honest = entrance.attacker, entrance.honest
     broker = ServeProcess(folder, durability="os", settings=settings, log_level="warning")
     began = time.monotonic()
     broker.start(wait=False)
     try:
         broker.wait_ready(READY_SECONDS_MAX)
         probe_limit = PROBE_SECONDS_MAX * slowness(time.monotonic() - began)
-        life = _Life(broker, random.Random(seed), totals)
-        ids = _make_topics(Target(broker.port))
+        if entrance is not None:
+            entrance.let_in()
+        life = _Life(broker, random.Random(seed), totals, attacker)
+        ids = _make_topics(Target(broker.port, login=honest))
         life.known.topic_ids = list(ids.values())
         idle = rss_bytes(broker.pid)
-        with Probe(broker.port) as probe:
+        with Probe(broker.port, honest) as probe:
             before = _counted(metrics_port, Totals())
             life.run(limit, frames)
             if broker.running:
