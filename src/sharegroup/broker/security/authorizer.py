@@ -50,17 +50,12 @@ class Authorizer:
         """The rules by which it decides."""
         return self._rules
 
-    @property
-    def version(self) -> int:
-        """A number that changes whenever ACLs change."""
-        return self._entries.version
-
     def rights_of(self, peer: Peer) -> AclRights:
         """Return the rights of a peer with its present principal."""
         key = str(peer.principal), plain_address(peer.host)
         decisions = self._known.get(key)
         if decisions is None:
-            decisions = self._known[key] = _Decisions(self, *key)
+            decisions = self._known[key] = _Decisions(self, self._entries, *key)
         is_unlimited = decisions.principal in self._super_users
         return AclRights(decisions, Origin.of(peer), self._audit, is_unlimited=is_unlimited)
 
@@ -75,30 +70,33 @@ class Authorizer:
 class _Decisions:
     """The decisions about one principal at one address; its connections share them."""
 
-    __slots__ = ("__weakref__", "_anywhere", "_authorizer", "_count", "_host", "_operations",
-                 "_version", "principal")  # fmt: skip
+    __slots__ = ("__weakref__", "_anywhere", "_authorizer", "_count", "_entries", "_host",
+                 "_operations", "_version", "principal")  # fmt: skip
 
-    def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
+    def __init__(
+        self, authorizer: Authorizer, entries: AclEntries, principal: str, host: str
+    ) -> None:
         self._authorizer = authorizer
+        self._entries = entries
         self.principal = principal
         self._host = host
         self._operations: list[dict[str, int]] = [{} for _ in range(_TYPES)]
         """The bits of the allowed operations by resource type and name."""
         self._anywhere: dict[tuple[int, int], bool] = {}
         self._count = 0
-        self._version = authorizer.version
+        self._version = entries.version
 
     def __del__(self) -> None:
         self._authorizer.decision_count -= self._count
 
     def operations(self, resource_type: AclResourceType, name: str) -> int:
         """Return the bits of the operations that are allowed on a resource."""
-        authorizer = self._authorizer
-        if self._version != authorizer.version:
+        if self._version != self._entries.version:
             self.forget()
         known = self._operations[resource_type]
         bits = known.get(name)
         if bits is None:
+            authorizer = self._authorizer
             bits = authorizer.rules.operations(self.principal, self._host, resource_type, name)
             if len(name) <= NAME_CHARACTERS_MAX:
                 if self._count >= PRINCIPAL_DECISIONS_MAX:
@@ -111,7 +109,7 @@ class _Decisions:
 
     def anywhere(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Return whether an operation is allowed on any resource of a type."""
-        if self._version != self._authorizer.version:
+        if self._version != self._entries.version:
             self.forget()
         key = int(operation), int(resource_type)
         found = self._anywhere.get(key)
@@ -123,7 +121,7 @@ class _Decisions:
 
     def forget(self) -> None:
         """Forget all decisions."""
-        self._version = self._authorizer.version
+        self._version = self._entries.version
         for known in self._operations:
             known.clear()
         self._anywhere.clear()
@@ -134,7 +132,7 @@ class _Decisions:
 class AclRights:
     """The rights of one peer by ACLs (`sharegroup.broker.security.rights.Rights`)."""
 
-    __slots__ = ("_api_key", "_audit", "_decisions", "_origin", "is_unlimited")
+    __slots__ = ("_api_key", "_audit", "_by_api", "_decisions", "_origin", "is_unlimited")
 
     def __init__(
         self,
@@ -149,15 +147,19 @@ class AclRights:
         self._origin = origin
         self._audit = audit
         self._api_key = api_key
+        self._by_api: dict[int, AclRights] = {}
         self.is_unlimited = is_unlimited
 
     def of_request(self, api_key: int) -> AclRights:
         """Return the same rights for a request of an API, which denials are logged with."""
         if self.is_unlimited:
             return self
-        return AclRights(
-            self._decisions, self._origin, self._audit, is_unlimited=False, api_key=api_key
-        )
+        rights = self._by_api.get(api_key)
+        if rights is None:  # Once for each API that the connection uses.
+            rights = self._by_api[api_key] = AclRights(
+                self._decisions, self._origin, self._audit, is_unlimited=False, api_key=api_key
+            )
+        return rights
 
     def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         if self._decisions.operations(resource_type, name) >> operation & 1:
