@@ -147,7 +147,8 @@ def test_request_that_holds_the_event_loop_is_counted_and_named(
         requests=RequestCounters(clock, processor_clock),
         late_requests=LateRequests(),
         features=SimpleNamespace(check_served=lambda _: None, finalized={}, epoch=0),
-        config=SimpleNamespace(server=SimpleNamespace(share_state_apis=False, metrics_port=0)),
+        config=SimpleNamespace(server=SimpleNamespace(metrics_port=0)),
+        serves_share_state=False,
         client_telemetry=SimpleNamespace(note_software=lambda *_: None),
     )
     hello = frame(18, 4, client_software_name="test", client_software_version="1")
