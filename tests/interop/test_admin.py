@@ -40,6 +40,7 @@ from sharegroup.errors import (
     InvalidRequest,
     InvalidUpdateVersion,
     NonEmptyGroup,
+    ThrottlingQuotaExceeded,
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
@@ -295,6 +296,29 @@ def test_quotas_are_set_listed_and_removed(bootstrap: str) -> None:
         assert await admin.alter_client_quotas(removed) == {user: None, both: None}
         nothing: dict[QuotaEntity, dict[str, float]] = {}
         await until(lambda: admin.describe_client_quotas(user="quota-user"), nothing)
+
+    administer(bootstrap, scenario)
+
+
+def test_changes_above_the_quota_are_made_when_it_allows_them(bootstrap: str) -> None:
+    """The quota allows 11 partitions at once; after 13, the next ones are two seconds later."""
+
+    async def scenario(admin: AdminClient) -> None:
+        entity = QuotaEntity(client_id="changer")
+        limits = {"controller_mutation_rate": 1.0}
+        assert await admin.alter_client_quotas({entity: limits}) == {entity: None}
+        await until(lambda: admin.describe_client_quotas(client_id="changer"), {entity: limits})
+        names = [f"throttled-{number}" for number in range(2)]
+        async with AdminClient(bootstrap_servers=bootstrap, client_id="changer") as changer:
+            began = time.monotonic()
+            topics = [NewTopic(names[0], 13), NewTopic(names[1], 1)]
+            assert await changer.create_topics(topics) == {names[0]: None, names[1]: None}
+            assert time.monotonic() - began > 1.5
+            refused = await changer.create_topics([NewTopic("throttled-2", 20)], timeout=0.5)
+            assert isinstance(refused["throttled-2"], ThrottlingQuotaExceeded)
+        removed: dict[str, float | None] = {"controller_mutation_rate": None}
+        assert await admin.alter_client_quotas({entity: removed}) == {entity: None}
+        assert await admin.delete_topics(names) == dict.fromkeys(names)
 
     administer(bootstrap, scenario)
 

@@ -29,6 +29,7 @@ from kio.schema.metadata.v13.response import MetadataResponseTopic
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
+from sharegroup.client.admin.throttled_changes import until_allowed
 from sharegroup.client.admin.types import (
     ClusterDescription,
     NewTopic,
@@ -122,31 +123,40 @@ async def create_topics(
 ) -> dict[str, KafkaError | None]:
     """Create topics; the result of a topic is None or its error."""
     new_topics = tuple(topics)
-    request = CreateTopicsRequest(
-        topics=tuple(
-            CreatableTopic(
-                name=KioTopicName(topic.name),
-                num_partitions=i32(topic.num_partitions),
-                replication_factor=i16(topic.replication_factor),
-                assignments=(),
-                configs=tuple(
-                    CreatableTopicConfig(name=key, value=value)
-                    for key, value in topic.configs.items()
-                ),
-            )
-            for topic in new_topics
-        ),
-        timeout=timeout_of(cluster),
-        validate_only=validate_only,
-    )
-    response = await ask_any(cluster, request, subject="create_topics")
-    answered = {
-        str(answer.name): outcome(
-            cluster, answer.error_code, answer.error_message, operation="CREATE", topic=answer.name
+
+    async def ask(names: Mapping[str, None]) -> dict[str, KafkaError | None]:
+        request = CreateTopicsRequest(
+            topics=tuple(_creatable(topic) for topic in new_topics if topic.name in names),
+            timeout=timeout_of(cluster),
+            validate_only=validate_only,
         )
-        for answer in response.topics
-    }
+        response = await ask_any(cluster, request, subject="create_topics")
+        return {
+            str(answer.name): outcome(
+                cluster,
+                answer.error_code,
+                answer.error_message,
+                operation="CREATE",
+                topic=answer.name,
+            )
+            for answer in response.topics
+        }
+
+    names = dict.fromkeys(topic.name for topic in new_topics)
+    answered = await until_allowed(cluster, names, ask, subject="create_topics")
     return by_item((topic.name for topic in new_topics), answered, "topic")
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=KioTopicName(topic.name),
+        num_partitions=i32(topic.num_partitions),
+        replication_factor=i16(topic.replication_factor),
+        assignments=(),
+        configs=tuple(
+            CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()
+        ),
+    )
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError | None]:
@@ -155,21 +165,30 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Kaf
     The cached metadata of these topics is outdated afterwards, even if a deletion failed.
     """
     topic_names = several(names)
-    request = DeleteTopicsRequest(
-        topics=tuple(
-            DeleteTopicState(name=KioTopicName(name), topic_id=None) for name in topic_names
-        ),
-        timeout=timeout_of(cluster),
-    )
-    response = await ask_any(cluster, request, subject="delete_topics")
-    for name in topic_names:
-        cluster.outdate(name)
-    answered = {
-        str(answer.name): outcome(
-            cluster, answer.error_code, answer.error_message, operation="DELETE", topic=answer.name
+
+    async def ask(names: Mapping[str, None]) -> dict[str, KafkaError | None]:
+        request = DeleteTopicsRequest(
+            topics=tuple(
+                DeleteTopicState(name=KioTopicName(name), topic_id=None) for name in names
+            ),
+            timeout=timeout_of(cluster),
         )
-        for answer in response.responses
-    }
+        response = await ask_any(cluster, request, subject="delete_topics")
+        for name in names:
+            cluster.outdate(name)
+        return {
+            str(answer.name): outcome(
+                cluster,
+                answer.error_code,
+                answer.error_message,
+                operation="DELETE",
+                topic=answer.name,
+            )
+            for answer in response.responses
+        }
+
+    names = dict.fromkeys(topic_names)
+    answered = await until_allowed(cluster, names, ask, subject="delete_topics")
     return by_item(topic_names, answered, "topic")
 
 
@@ -180,23 +199,31 @@ async def create_partitions(
 
     The cached metadata of these topics is outdated afterwards.
     """
-    request = CreatePartitionsRequest(
-        topics=tuple(
-            CreatePartitionsTopic(name=KioTopicName(name), count=i32(count), assignments=None)
-            for name, count in counts.items()
-        ),
-        timeout=timeout_of(cluster),
-        validate_only=validate_only,
-    )
-    response = await ask_any(cluster, request, subject="create_partitions")
-    for name in counts:
-        cluster.outdate(name)
-    answered = {
-        str(answer.name): outcome(
-            cluster, answer.error_code, answer.error_message, operation="ALTER", topic=answer.name
+
+    async def ask(left: Mapping[str, int]) -> dict[str, KafkaError | None]:
+        request = CreatePartitionsRequest(
+            topics=tuple(
+                CreatePartitionsTopic(name=KioTopicName(name), count=i32(count), assignments=None)
+                for name, count in left.items()
+            ),
+            timeout=timeout_of(cluster),
+            validate_only=validate_only,
         )
-        for answer in response.results
-    }
+        response = await ask_any(cluster, request, subject="create_partitions")
+        for name in left:
+            cluster.outdate(name)
+        return {
+            str(answer.name): outcome(
+                cluster,
+                answer.error_code,
+                answer.error_message,
+                operation="ALTER",
+                topic=answer.name,
+            )
+            for answer in response.results
+        }
+
+    answered = await until_allowed(cluster, counts, ask, subject="create_partitions")
     return by_item(counts, answered, "topic")
 
 
