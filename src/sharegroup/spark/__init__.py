@@ -10,6 +10,7 @@ try:
     from sharegroup.spark.letters.source import KafkaShareLettersDataSource
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
     from sharegroup.spark.python import ensure_python, set_default_python
+    from sharegroup.spark.registry.columns import from_registry
     from sharegroup.spark.source import KafkaShareDataSource
     from sharegroup.spark.state.source import KafkaShareStateDataSource
 except ModuleNotFoundError as error:
@@ -30,6 +31,7 @@ __all__ = [
     "dead_letter",
     "ensure_java",
     "ensure_python",
+    "from_registry",
     "outcomes",
     "redrive",
     "reject",

@@ -1,0 +1,162 @@
+"""Decodes Protobuf values with the descriptors that the registry has of their files.
+
+No generated classes are needed: the registry is asked for descriptors instead of ``.proto`` files.
+Between the prefix and the message a value has the index of its message type in the file, as a
+path through nested types; a single zero stands for the first type.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC
+from importlib import import_module
+from typing import Any
+
+from sharegroup.spark.registry.decoding import Decode, FetchedSchema, UnreadableValue
+
+INDEX_DEPTH_MAX = 100
+VARINT_BYTES_MAX = 5
+WRAPPERS = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in (
+        *("Bool", "Bytes", "Double", "Float"),
+        *("Int32", "Int64", "String", "UInt32", "UInt64"),
+    )
+)
+"""Messages that only make a value nullable."""
+
+
+def protobuf_decode(schema: FetchedSchema) -> Decode:
+    """Return the function that decodes Protobuf values with this descriptor."""
+    # Imported here, because this library is optional.
+    from google.protobuf import descriptor_pool, message_factory
+
+    pool = descriptor_pool.DescriptorPool()
+    file = _added(pool, "main.proto", schema, set())
+    classes: dict[tuple[int, ...], Any] = {}
+
+    def decode(payload: bytes) -> Any:
+        path, start = _message_path(payload)
+        if path not in classes:
+            classes[path] = message_factory.GetMessageClass(_message_type(file, path))
+        message = classes[path]()
+        message.ParseFromString(payload[start:])
+        return _fields(message)
+
+    return decode
+
+
+def _added(pool: Any, path: str, schema: FetchedSchema, known: set[str]) -> Any:
+    """Add the file of a schema and all files that it imports to the pool; returns the file."""
+    # Imported here, because this library is optional.
+    from google.protobuf import descriptor_pb2
+
+    known.add(path)
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text))
+    file.name = path
+    _add_imports(pool, file.dependency, schema.references, known)
+    pool.Add(file)
+    return pool.FindFileByName(path)
+
+
+def _add_imports(
+    pool: Any, paths: Any, references: Mapping[str, FetchedSchema], known: set[str]
+) -> None:
+    for path in paths:
+        if path in known:
+            continue
+        if path in references:
+            _added(pool, path, references[path], known)
+            continue
+        known.add(path)
+        file = _built_in(path)
+        _add_imports(pool, file.dependency, {}, known)
+        pool.Add(file)
+
+
+def _built_in(path: str) -> Any:
+    """Return a file that libraries bring along, such as ``google/protobuf/timestamp.proto``."""
+    # Imported here, because this library is optional.
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    # A file of another library is unknown until its module is imported.
+    with suppress(ModuleNotFoundError):
+        import_module(path.removesuffix(".proto").replace("/", ".") + "_pb2")
+    try:
+        found = descriptor_pool.Default().FindFileByName(path)
+    except KeyError as error:
+        raise UnreadableValue(
+            f"the schema imports {path!r}, which is neither a reference in the registry nor a file "
+            "of an installed library"
+        ) from error
+    file = descriptor_pb2.FileDescriptorProto()
+    found.CopyToProto(file)
+    return file
+
+
+def _message_path(payload: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the path to the message type in its file, and where the message begins."""
+    count, position = _zigzag(payload, 0)
+    if count == 0:
+        return (0,), position
+    if not 0 < count <= INDEX_DEPTH_MAX:
+        raise UnreadableValue(f"expected a path of up to {INDEX_DEPTH_MAX} indexes, found {count}")
+    path = []
+    for _ in range(count):
+        index, position = _zigzag(payload, position)
+        path.append(index)
+    return tuple(path), position
+
+
+def _zigzag(payload: bytes, position: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(VARINT_BYTES_MAX):
+        if position + shift >= len(payload):
+            break
+        byte = payload[position + shift]
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position + shift + 1
+    raise UnreadableValue("the index of the message type is cut off or too large")
+
+
+def _message_type(file: Any, path: tuple[int, ...]) -> Any:
+    types = list(file.message_types_by_name.values())
+    found = None
+    for index in path:
+        if not 0 <= index < len(types):
+            raise UnreadableValue(f"the schema has no message type at {list(path)}")
+        found = types[index]
+        types = list(found.nested_types)
+    return found
+
+
+def _fields(message: Any) -> Any:
+    """Return a message as a dictionary; times and wrapped values as plain values."""
+    name = message.DESCRIPTOR.full_name
+    if name == "google.protobuf.Timestamp":
+        return message.ToDatetime(tzinfo=UTC)
+    if name in WRAPPERS:
+        return message.value
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _field(message: Any, field: Any) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    content = getattr(message, field.name)
+    if not field.is_repeated:
+        return _value(field, content)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        value_field = field.message_type.fields_by_name["value"]
+        return {key: _value(value_field, content[key]) for key in content}
+    return [_value(field, element) for element in content]
+
+
+def _value(field: Any, content: Any) -> Any:
+    if field.enum_type is not None:
+        number = field.enum_type.values_by_number.get(content)
+        return str(content) if number is None else number.name
+    return content if field.message_type is None else _fields(content)
