@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.errors import PySparkException
 
+from sharegroup.client import AdminClient, TopicPartition
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
 from sharegroup.spark import redrive
 from tests.integration.spark.conftest import create_topic, produce, run_available
@@ -190,3 +191,30 @@ def test_redrive_needs_the_place_of_its_letters(spark, bootstrap):
         redrive(spark.sql("select 'x' topic, 0 partition, bigint(0) offset"))
     with pytest.raises(PySparkException, match="dead letters are read from plain offsets"):
         load(spark.read, bootstrap, dead, **{"share.group": "g"}).collect()
+
+
+def test_stream_of_letters_ends_if_letters_were_lost_and_goes_on_if_told(
+    spark, bootstrap, tmp_path
+):
+    dead = create_topic(bootstrap, partitions=1)
+    found: list[list[int]] = []
+
+    def work(batch, _):
+        found.append(sorted(row["offset"] for row in batch.collect()))
+
+    def run(**options):
+        frame = load(spark.readStream, bootstrap, dead, **options)
+        run_available(frame, tmp_path / "checkpoint", work)
+
+    async def purge(offset):
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_records({TopicPartition(dead, 0): offset})
+
+    write_letters(bootstrap, dead, "billing", 2)
+    run()
+    write_letters(bootstrap, dead, "billing", 3)
+    asyncio.run(purge(4))
+    with pytest.raises(PySparkException, match="offsets 2 to 4 were deleted before they were read"):
+        run()
+    run(failOnDataLoss="false")
+    assert [offsets for offsets in found if offsets] == [[0, 1], [4]]
