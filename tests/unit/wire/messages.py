@@ -82,6 +82,8 @@ def _random_element(field: MessageField, dice: random.Random) -> Any:
             return dice.choice(list(ErrorCode))
         case "timedelta_i32" | "timedelta_i64":
             return timedelta(milliseconds=dice.randrange(-(2**31), 2**31))
+        case "float64":
+            return dice.choice([0.0, -1.5, dice.uniform(-1e300, 1e300), float("inf")])
         case "datetime_i64":
             return EPOCH + timedelta(milliseconds=dice.randrange(0, 2**41))
     raise AssertionError(f"no values for {field}")
