@@ -13,6 +13,7 @@ try:
     from sharegroup.spark.registry.columns import from_registry
     from sharegroup.spark.source import KafkaShareDataSource
     from sharegroup.spark.state.source import KafkaShareStateDataSource
+    from sharegroup.spark.transactional_write import write_in_transaction
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{error}: sharegroup.spark needs PySpark, pip install 'sharegroup[spark]'"
@@ -36,4 +37,5 @@ __all__ = [
     "redrive",
     "reject",
     "release",
+    "write_in_transaction",
 ]

@@ -139,7 +139,7 @@ class _Sending:
     def send(self, batch: pa.RecordBatch) -> None:
         """Queue the rows, then wait until those of the previous batch are acknowledged."""
         previous, self._unsettled = self._unsettled, []
-        rows = _rows(batch, self._options, first_row=self._count)
+        rows = record_rows(batch, self._options, first_row=self._count)
         self._thread.run(self._send(rows))
         self._thread.run(_settled(previous))
 
@@ -187,7 +187,9 @@ async def _settled(futures: Sequence[SendFuture]) -> None:
         future.result()
 
 
-def _rows(batch: pa.RecordBatch, options: SinkOptions, *, first_row: int) -> list[tuple[Any, ...]]:
+def record_rows(
+    batch: pa.RecordBatch, options: SinkOptions, *, first_row: int
+) -> list[tuple[Any, ...]]:
     """Return the rows as arguments of `Producer.send`."""
     columns = {name: batch.column(name) for name in batch.schema.names if name in _COLUMNS}
     count = batch.num_rows
