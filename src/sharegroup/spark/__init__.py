@@ -8,6 +8,7 @@ try:
     from sharegroup.spark.java import ensure_java, set_default_java
     from sharegroup.spark.letters.redrive import redrive
     from sharegroup.spark.letters.source import KafkaShareLettersDataSource
+    from sharegroup.spark.listener import ShareGroupListener
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
     from sharegroup.spark.python import ensure_python, set_default_python
     from sharegroup.spark.registry.columns import from_registry
@@ -29,6 +30,7 @@ __all__ = [
     "KafkaShareDataSource",
     "KafkaShareLettersDataSource",
     "KafkaShareStateDataSource",
+    "ShareGroupListener",
     "dead_letter",
     "ensure_java",
     "ensure_python",

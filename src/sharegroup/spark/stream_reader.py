@@ -121,7 +121,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._member is None:
             return None
         self._member.refresh()
-        return dict(self._member.stream.report())
+        # With the group, because Spark's progress report names a Python source by its class.
+        return {"group": self._options.group, **self._member.stream.report()}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return the tasks that read the records of the batch that ends at ``end``."""
