@@ -22,6 +22,7 @@ OUTPUT = Path("build/demo")
 SUMMARY = "summary.json"
 TIMELINE = "timeline.png"
 DELAYS = "delays.png"
+QUERY = "query.png"
 SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy")
 ROWS_MIN = 1_000
 """With fewer rows the run ends before a worker can be killed half way."""
@@ -49,12 +50,13 @@ def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
     First, workers process the flights; one worker and the broker are killed with kill -9 halfway.
     build/demo/timeline.png shows the throughput, the retries and the dead letters over time.
     Then a Spark query processes them in its own share group; it is killed in the middle of a batch
-    and draws build/demo/delays.png.  Finally the demo compares the counts of the data, of the
-    workers, of the query and of the broker.  If a check fails, the demo reports it and fails.
+    and draws build/demo/delays.png, the delays by carrier, hour, week and weather, and
+    build/demo/query.png, the query over time.  Finally the demo compares the counts of the data, of
+    the workers, of the query and of the broker.  If a check fails, the demo reports it and fails.
     """
     require_extra(spark=not no_spark)
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    for name in (SUMMARY, TIMELINE, DELAYS):
+    for name in (SUMMARY, TIMELINE, DELAYS, QUERY):
         (OUTPUT / name).unlink(missing_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT))
     keep_for_a_look = False
@@ -94,13 +96,14 @@ def _run(rows: int, port: int, folder: Path, *, spark: bool) -> bool:
     from sharegroup.demo.waiting import Stalled
 
     console = Console(highlight=False)
-    pictures = Pictures(OUTPUT / TIMELINE, OUTPUT / DELAYS if spark else None)
+    of_query = (OUTPUT / DELAYS, OUTPUT / QUERY) if spark else (None, None)
+    pictures = Pictures(OUTPUT / TIMELINE, *of_query)
     try:
         figures = asyncio.run(_until_signal(play(Plan(rows, port, folder), console, pictures)))
     except (ChildFailed, Stalled) as error:
         raise click.ClickException(str(error)) from error
     (OUTPUT / SUMMARY).write_text(json.dumps(figures, indent=2) + "\n")
-    for picture in (pictures.timeline, pictures.delays):
+    for picture in (pictures.timeline, pictures.delays, pictures.query):
         if picture is not None:
             console.print(f"picture  {picture}")
     return bool(figures["ok"] and (not spark or figures["pipeline"]["ok"]))

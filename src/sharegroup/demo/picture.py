@@ -1,18 +1,20 @@
-"""Draws the result of the query: the mean delay of departures by carrier and hour."""
+"""Draws the result of the query: mean delays by carrier and hour, and by week and weather."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sharegroup.demo.departures import table_path
-from sharegroup.demo.query_account import Delays
+from sharegroup.demo.query_account import Delays, Week
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DEPARTED_MIN = 20
 """Fields with fewer departures stay blank, because their mean is not significant."""
@@ -20,23 +22,29 @@ MINUTES_MAX = 40
 """The end of the colour scale; longer delays have the same colour."""
 WHITE_FROM_MINUTES = 28
 """Fields from this mean on are dark, so their figures are white."""
-INCHES = (12.0, 7.0)
+INCHES = (12.0, 10.0)
 DOTS_PER_INCH = 100
+WEEK_DAYS = 7
+DRY, WET = "#a9743a", "#1f4e79"
 
 
-def draw(delays: Sequence[Delays], path: Path) -> None:
-    """Draw the mean delays to a file: a row for each carrier, a column for each hour.
-
-    The carrier with the most departures is on top.
-    """
+def draw(delays: Sequence[Delays], weeks: Sequence[Week], path: Path) -> None:
+    """Draw the mean delays to a file: by carrier and hour, and below by week and weather."""
     # Imported here because it is an optional dependency; without pyplot it needs no display.
     from matplotlib.figure import Figure
 
+    figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    by_carrier, over_weeks = figure.subplots(2, height_ratios=(7, 3))
+    _draw_carriers(figure, by_carrier, delays)
+    _draw_weeks(over_weeks, weeks)
+    figure.savefig(path)
+
+
+def _draw_carriers(figure: Figure, axes: Axes, delays: Sequence[Delays]) -> None:
+    """Draw a row for each carrier, the one with the most departures on top, a column per hour."""
     carriers = by_departures(delays)
     hours = hours_of(delays)
     fields = means(delays, carriers, hours)
-    figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
-    axes = figure.subplots()
     image = axes.imshow(
         [[float("nan") if mean is None else mean for mean in row] for row in fields],
         aspect="auto",
@@ -59,7 +67,38 @@ def draw(delays: Sequence[Delays], path: Path) -> None:
         size=11,
     )
     _write_figures(axes, fields)
-    figure.savefig(path)
+
+
+def _draw_weeks(axes: Axes, weeks: Sequence[Week]) -> None:
+    """Draw a line of the weekly means of dry hours, and one of those with rain or snow."""
+    for is_wet, name, colour in ((False, "dry hours", DRY), (True, "hours with rain or snow", WET)):
+        days, minutes = weekly_means(weeks, is_wet=is_wet)
+        axes.plot(days, minutes, color=colour, marker=".", label=name)  # type: ignore[arg-type]
+    axes.set_ylabel("mean delay, minutes")
+    axes.set_title(
+        "The same departures by week, joined with the weather of their airport and hour",
+        loc="left",
+        size=11,
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper right")
+
+
+def weekly_means(weeks: Sequence[Week], *, is_wet: bool) -> tuple[list[date], list[float]]:
+    """Return the first days of all weeks, and their mean delays in minutes.
+
+    The mean of a week with too few departures is NaN, which interrupts a line.
+    """
+    means_by_day = {
+        date.fromisoformat(week.start): week.minutes / week.departed
+        for week in weeks
+        if week.wet is is_wet and week.departed >= DEPARTED_MIN
+    }
+    if not means_by_day:
+        return [], []
+    first, last = min(means_by_day), max(means_by_day)
+    days = [first + timedelta(days=day) for day in range(0, (last - first).days + 1, WEEK_DAYS)]
+    return days, [means_by_day.get(day, float("nan")) for day in days]
 
 
 def _write_figures(axes: Axes, fields: Sequence[Sequence[float | None]]) -> None:

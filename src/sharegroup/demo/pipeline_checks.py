@@ -55,6 +55,11 @@ def pipeline_checks(account: QueryAccount, evidence: PipelineEvidence) -> tuple[
         ),
         equal("rejected = the poison ones", kinds[Kind.POISON], len(rejected)),
         equal("every figure equals that of a batch job over the CSV", result.groups, same),
+        equal(
+            "every week, joined with the weather, equals that of the batch job",
+            len(result.weeks),
+            len(result.weeks) - result.weeks_differing,
+        ),
         none("every rejected record is a dead letter", rejected - evidence.dead_letters),
         none("every dead letter was rejected", evidence.dead_letters - rejected),
         Check(

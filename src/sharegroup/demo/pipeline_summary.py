@@ -36,6 +36,8 @@ def pipeline_summary(
         "batches": account.batches,
         "groups": result.groups,
         "groups_differing": result.groups_differing,
+        "weeks": len(result.weeks),
+        "weeks_differing": result.weeks_differing,
         "records_per_second": round(evidence.rows / seconds),
         "seconds": round(seconds, 2),
         "seconds_in_all": round(course.end - course.begin, 2),
@@ -73,5 +75,6 @@ def pipeline_rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ),
         ("query back", f"{figures['back_after_seconds']} s", "later, with the same records"),
         ("figures", numbers["groups"], "pairs of carrier and hour"),
+        ("weeks", numbers["weeks"], "joined with the weather of the airport, dry and wet"),
         ("memory", f"{numbers['peak_pss_mib']} MiB", "peak of all processes, the JVM included"),
     ]

@@ -14,6 +14,7 @@ from sharegroup.demo.picture import draw
 from sharegroup.demo.pipeline_checks import pipeline_checks
 from sharegroup.demo.pipeline_run import PipelineRun
 from sharegroup.demo.pipeline_summary import pipeline_rows, pipeline_summary
+from sharegroup.demo.query_picture import draw_query
 from sharegroup.demo.screen import screen
 from sharegroup.demo.stage import Plan, Stage, stage
 from sharegroup.demo.summary import rows, summary
@@ -27,18 +28,21 @@ class Pictures:
 
     timeline: Path
     delays: Path | None
-    """None: the demo ends after the dispatch, without the pipeline that counts the delays."""
+    query: Path | None
+    """Both None: the demo ends after the dispatch, without the pipeline that counts the delays."""
 
 
 async def play(plan: Plan, console: Console, pictures: Pictures) -> dict[str, Any]:
     """Run the dispatch and, if there is to be a picture of the delays, the pipeline.
 
-    Each prints its figures and draws its picture at its end; all figures are returned.
+    Each prints its figures and draws its pictures at its end; all figures are returned.
     """
     async with stage(plan) as stage_:
         evidence, figures = await _dispatch(stage_, console, pictures.timeline)
-        if pictures.delays is not None:
-            figures["pipeline"] = await _pipeline(stage_, evidence, console, pictures.delays)
+        if pictures.delays is not None and pictures.query is not None:
+            run, figures["pipeline"] = await _pipeline(stage_, evidence, console)
+            draw(run.account.result.delays, run.account.result.weeks, pictures.delays)
+            draw_query(run.account.figures, run.course, plan.rows, pictures.query)
     return figures
 
 
@@ -55,8 +59,8 @@ async def _dispatch(
 
 
 async def _pipeline(
-    stage: Stage, dispatch: Evidence, console: Console, picture: Path
-) -> dict[str, Any]:
+    stage: Stage, dispatch: Evidence, console: Console
+) -> tuple[PipelineRun, dict[str, Any]]:
     console.print("Now a Spark query over the same flights, in share group pipeline; Spark starts.")
     with screen(console, stage.plan.rows, "written") as view:
         run = PipelineRun(stage, dispatch.kinds, view)
@@ -64,5 +68,4 @@ async def _pipeline(
     checked = pipeline_checks(run.account, evidence)
     figures = pipeline_summary(run.account, evidence, run.course, checked)
     show(pipeline_rows(figures), figures["checks"], console)
-    draw(run.account.result.delays, picture)
-    return figures
+    return run, figures

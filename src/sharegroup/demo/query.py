@@ -5,9 +5,10 @@
     readable     counted by carrier and hour; accepted when Spark has committed the batch
     unreadable   copied to the dead letters, then rejected
 
-It writes two Parquet tables, with one folder for each batch:
+It writes three Parquet tables, with one folder for each batch:
 
     delays/batch=7    the figures of the batch
+    weeks/batch=7     its delays by week, joined with the weather of the airport and hour
     records/batch=7   the records of the batch
 
 A batch interrupted by ``kill -9`` is run again, and still no record counts twice:
@@ -36,15 +37,26 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from sharegroup.demo.delays import GROUPS, added_up, by_batch_job, differing, figures, parsed
+from sharegroup.demo.delays import (
+    GROUPS,
+    added_up,
+    by_batch_job,
+    differing,
+    figures,
+    parsed,
+    readable_flights,
+)
 from sharegroup.demo.ledger import LineWriter
 from sharegroup.demo.names import DEAD, FLIGHTS, PIPELINE
-from sharegroup.demo.query_account import Delays, Result, What
-from sharegroup.spark import dead_letter, ensure_java, ensure_python
+from sharegroup.demo.query_account import Delays, Result, Week, What
+from sharegroup.demo.weather import WEEKS, by_week, weather, weeks_added_up, weeks_differing
+from sharegroup.spark import ShareGroupListener, dead_letter, ensure_java, ensure_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sharegroup.spark.query_figures import QueryFigures
 
 LOOK_SECONDS = 0.2
 MEMORY = "640m"
@@ -95,6 +107,7 @@ class Pipeline:
         self._folder = folder
         self._ledger = ledger
         self._told: dict[str, Any] = {}
+        self._weather = weather(spark).persist()
 
     def run(self, bootstrap_servers: str, batch_records: int) -> None:
         """Process batches until the group has no records left."""
@@ -108,6 +121,8 @@ class Pipeline:
             .option("outcomesLocation", str(self._folder / "outcomes"))
             .load()
         )
+        listener = ShareGroupListener(self._spark, is_logged=False, on_figures=self._tell_figures)
+        self._spark.streams.addListener(listener)
         query = (
             records.writeStream.foreachBatch(self._process)
             .option("checkpointLocation", str(self._folder / "checkpoint"))
@@ -118,12 +133,15 @@ class Pipeline:
                 time.sleep(LOOK_SECONDS)
         finally:
             query.stop()
+            self._spark.streams.removeListener(listener)
 
     def compare(self) -> None:
         """Read the tables, compare them with a batch job, and write the result to the ledger."""
         streamed = added_up(self._spark.read.parquet(self._table("delays"))).persist()
         expected = by_batch_job(self._spark, self._table("flights.csv")).persist()
         records = self._spark.read.parquet(self._table("records")).persist()
+        weeks = weeks_added_up(self._spark.read.parquet(self._table("weeks"))).persist()
+        flights = readable_flights(self._spark, self._table("flights.csv"))
         record_key = ("partition", "offset")
         rejected = records.where("not readable").select(*record_key).distinct()
         result = Result(
@@ -135,6 +153,8 @@ class Pipeline:
             groups=expected.count(),
             groups_differing=differing(streamed, expected),
             delays=[Delays(*row) for row in streamed.orderBy(*GROUPS).collect()],
+            weeks_differing=weeks_differing(weeks, by_week(flights, self._weather)),
+            weeks=[Week(*row) for row in weeks.orderBy(*WEEKS).collect()],
         )
         self._ledger.append({"what": What.RESULT, **result._asdict()})
 
@@ -145,6 +165,7 @@ class Pipeline:
             unreadable = rows.where("flight is null")
             flights = rows.where("flight is not null").select("flight.*")
             self._write(figures(flights).coalesce(1), "delays", batch_id)
+            self._write(by_week(flights, self._weather).coalesce(1), "weeks", batch_id)
             account = rows.selectExpr(
                 "partition", "offset", "deliveryCount", "flight is not null as readable"
             )
@@ -165,6 +186,21 @@ class Pipeline:
             f.bit_xor(f.xxhash64("partition", "offset")).alias("fingerprint"),
         ).collect()
         self._ledger.append({"what": What.BATCH, "batch": batch_id, **row.asDict()})
+
+    def _tell_figures(self, told: QueryFigures) -> None:
+        """Write the figures of a batch, or of an idle query, to the ledger; in Spark's thread."""
+        (group,) = told.groups
+        self._ledger.append(
+            {
+                "what": What.FIGURES,
+                "rows": told.rows,
+                "batch_ms": told.batch_ms,
+                "lag": group.lag,
+                "held": group.held,
+                "carried": group.carried,
+                "recognised": group.counts["recognised"],
+            }
+        )
 
     def _write(self, rows: DataFrame, table: str, batch_id: int) -> None:
         rows.write.mode("overwrite").parquet(f"{self._table(table)}/batch={batch_id}")

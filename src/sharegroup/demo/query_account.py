@@ -7,6 +7,7 @@ Each start has its own ledger, with one JSON object per line:
     written   batch                        the batch is in the tables
     done      batch                        its dead letters are written; Spark commits it next
     progress  group                        the figures of the source, counted from the start
+    figures   rows, batch_ms, lag, ...     what the listener of the query was told, for the picture
     result                                 the contents of the tables, and the comparison; the last
 
 The fingerprint of a batch depends only on the records of the batch.
@@ -27,6 +28,7 @@ class What(StrEnum):
     WRITTEN = "written"
     DONE = "done"
     PROGRESS = "progress"
+    FIGURES = "figures"
     RESULT = "result"
 
 
@@ -52,6 +54,32 @@ class Delays(NamedTuple):
     """The longest delay in minutes; None if no flight departed."""
 
 
+class Week(NamedTuple):
+    """The figures of one week, of the hours with or without rain or snow."""
+
+    start: str
+    """The first day, as in 2013-01-31."""
+    wet: bool | None
+    """None if the table of weather has no row for the airport and the hour."""
+    flights: int
+    departed: int
+    minutes: int
+
+
+class Figures(NamedTuple):
+    """What the listener of the query was told after a batch, or by an idle query."""
+
+    at: float
+    """When it was told, in seconds of the machine's monotonic clock."""
+    rows: int
+    batch_ms: int
+    lag: int | None
+    held: int
+    carried: int
+    recognised: int
+    """Counted from the start of the query."""
+
+
 class Result(NamedTuple):
     """The contents of the tables at the end, and the comparison with the batch job."""
 
@@ -67,16 +95,21 @@ class Result(NamedTuple):
     """The number of pairs of carrier and hour in the figures of the batch job."""
     groups_differing: int
     delays: Sequence[Delays]
+    weeks_differing: int
+    """The number of weeks, dry or wet, that differ from those of the batch job."""
+    weeks: Sequence[Week]
 
 
 class QueryAccount:
     """The state of the query over both starts, built from the lines of the ledgers."""
 
-    __slots__ = ("_done", "_groups", "_result", "_run", "_written", "started")
+    __slots__ = ("_done", "_groups", "_result", "_run", "_written", "figures", "started")
 
     def __init__(self) -> None:
         self.started: set[int] = set()
         """The numbers of the starts whose Spark session has started."""
+        self.figures: list[Figures] = []
+        """Of both starts, in the order of their times."""
         self._result: Result | None = None
         self._run: dict[int, list[Batch]] = {}
         self._written: set[int] = set()
@@ -97,6 +130,9 @@ class QueryAccount:
                 self._done.add(line["batch"])
             case What.PROGRESS:
                 self._groups[start] = line["group"]
+            case What.FIGURES:
+                told = {name: line[name] for name in Figures._fields[1:]}
+                self.figures.append(Figures(line["at_us"] / 1_000_000, **told))
             case What.RESULT:
                 self._result = _result(line)
 
@@ -150,4 +186,5 @@ def _result(line: Mapping[str, Any]) -> Result:
     values = {name: line[name] for name in Result._fields}
     values["rejected"] = [(partition, offset) for partition, offset in values["rejected"]]
     values["delays"] = [Delays(*row) for row in values["delays"]]
+    values["weeks"] = [Week(*row) for row in values["weeks"]]
     return Result(**values)

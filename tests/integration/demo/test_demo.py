@@ -81,6 +81,7 @@ def test_counts_of_five_thousand_flights_add_up(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["build"]
     assert sorted(path.name for path in output.iterdir()) == [
         "delays.png",
+        "query.png",
         "summary.json",
         "timeline.png",
     ]

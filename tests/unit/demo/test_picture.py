@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from datetime import date
 from pathlib import Path
 
-from sharegroup.demo.picture import by_departures, carrier_names, draw, hours_of, means
-from sharegroup.demo.query_account import Delays
+from sharegroup.demo.picture import (
+    by_departures,
+    carrier_names,
+    draw,
+    hours_of,
+    means,
+    weekly_means,
+)
+from sharegroup.demo.query_account import Delays, Week
 
 DELAYS = [
     Delays("AA", 6, flights=30, departed=30, minutes=-15, late=1, longest=20),
@@ -14,6 +23,27 @@ DELAYS = [
     Delays("UA", 7, flights=20, departed=19, minutes=190, late=2, longest=40),
     Delays("YV", 7, flights=3, departed=0, minutes=0, late=0, longest=None),
 ]
+
+WEEKS = [
+    Week("2013-01-03", wet=False, flights=50, departed=40, minutes=400),
+    Week("2013-01-03", wet=True, flights=30, departed=20, minutes=700),
+    Week("2013-01-10", wet=None, flights=50, departed=50, minutes=0),
+    Week("2013-01-10", wet=True, flights=30, departed=19, minutes=700),
+]
+
+
+def test_weeks_with_few_departures_are_left_out() -> None:
+    first = date(2013, 1, 3)
+    assert weekly_means(WEEKS, is_wet=False) == ([first], [10.0])
+    assert weekly_means(WEEKS, is_wet=True) == ([first], [35.0])
+    assert weekly_means([], is_wet=True) == ([], [])
+
+
+def test_week_without_departures_interrupts_the_line() -> None:
+    later = Week("2013-01-17", wet=False, flights=30, departed=30, minutes=30)
+    days, minutes = weekly_means([*WEEKS, later], is_wet=False)
+    assert days == [date(2013, 1, 3), date(2013, 1, 10), date(2013, 1, 17)]
+    assert (minutes[0], math.isnan(minutes[1]), minutes[2]) == (10.0, True, 1.0)
 
 
 def test_carrier_with_most_departures_is_first() -> None:
@@ -43,7 +73,7 @@ def test_carriers_are_named_without_their_legal_form() -> None:
 
 
 def test_picture_is_a_png_of_the_promised_size(tmp_path: Path) -> None:
-    draw(DELAYS, tmp_path / "delays.png")
+    draw(DELAYS, WEEKS, tmp_path / "delays.png")
     head = (tmp_path / "delays.png").read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", head[16:24]) == (1200, 700)
+    assert struct.unpack(">II", head[16:24]) == (1200, 1000)

@@ -31,6 +31,8 @@ RESULT: dict[str, Any] = {
     "groups": 5,
     "groups_differing": 0,
     "delays": [],
+    "weeks_differing": 0,
+    "weeks": [["2013-01-03", True, 7, 6, 60], ["2013-01-03", None, 1, 0, 0]],
 }
 RUNS = [(0, 20, 111), (1, 20, 222), (1, 20, 222)]
 """Batch, records, fingerprint: the second batch was run twice."""
@@ -67,6 +69,10 @@ def test_all_checks_pass_for_a_correct_run() -> None:
         (
             {"groups_differing": 2},
             ("every figure equals that of a batch job over the CSV", "5", "3"),
+        ),
+        (
+            {"weeks_differing": 1},
+            ("every week, joined with the weather, equals that of the batch job", "2", "1"),
         ),
     ],
 )

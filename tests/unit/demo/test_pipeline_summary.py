@@ -46,6 +46,8 @@ LINES = [
         "groups": 207,
         "groups_differing": 0,
         "delays": [],
+        "weeks_differing": 0,
+        "weeks": [["2013-01-03", True, 7, 6, 60], ["2013-01-03", None, 1, 0, 0]],
     },
 ]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.demo.query_account import Delays, QueryAccount
+from sharegroup.demo.query_account import Delays, Figures, QueryAccount, Week
 
 RESULT = {
     "rows": 30,
@@ -17,6 +17,8 @@ RESULT = {
     "groups": 1,
     "groups_differing": 0,
     "delays": [["UA", 5, 29, 28, 100, 3, 60]],
+    "weeks_differing": 0,
+    "weeks": [["2013-01-03", True, 7, 6, 60], ["2013-01-03", None, 1, 0, 0]],
 }
 
 
@@ -83,7 +85,23 @@ def test_result_survives_a_round_trip() -> None:
     result = told((1, {"what": "result", "at_us": 1, **RESULT})).result
     assert result.rejected == [(0, 7)]
     assert result.delays == [Delays("UA", 5, 29, 28, 100, 3, 60)]
+    assert result.weeks[0] == Week("2013-01-03", True, 7, 6, 60)
+    assert result.weeks[1].wet is None
     assert result.accepted == 29
+
+
+def test_figures_of_the_listener_have_the_time_of_their_line() -> None:
+    line = {
+        "what": "figures",
+        "at_us": 2_500_000,
+        "rows": 10,
+        "batch_ms": 400,
+        "lag": None,
+        "held": 10,
+        "carried": 0,
+        "recognised": 3,
+    }
+    assert told((1, line)).figures == [Figures(2.5, 10, 400, None, 10, 0, 3)]
 
 
 def test_missing_result_is_an_error() -> None:
