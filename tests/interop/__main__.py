@@ -34,10 +34,7 @@ LONG = [
     *("tests/integration/spark/test_local_cluster.py", "tests/docs/test_testing_examples.py"),
     *("tests/authorization/test_matrix.py", "tests/integration/spark/test_rights.py"),
     "tests/integration/spark/test_pipeline_examples.py",
-    *(
-        "tests/integration/spark/test_pipeline_examples.py",
-        "tests/integration/spark/test_connect.py",
-    ),
+    "tests/integration/spark/test_connect.py",
 ]
 """What `make test` leaves out because it takes long."""
 
