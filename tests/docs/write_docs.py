@@ -251,11 +251,13 @@ METRICS = f"""\
     sharegroup serve --metrics-port 9464
     curl http://127.0.0.1:9464/metrics
 
-The text format of Prometheus, on the listener's address; nothing has to be installed for it. Names
-that begin with `kafka_` are metrics of Apache Kafka (last column: their MBean attributes), those
-with `sharegroup_` are ours. What Kafka counts as a rate is a counter here (`rate(...[1m])` is its
-rate), times are seconds and percentages are ratios. Counters begin anew when the broker starts,
-those of a share partition also when it leaves memory, because nobody of its group is connected.
+The text format of Prometheus; nothing has to be installed for it. The port has neither TLS nor a
+password, so it is open to this machine alone unless `sharegroup.metrics.host` names another address
+or the broker runs with `--insecure`. Names that begin with `kafka_` are metrics of Apache Kafka
+(last column: their MBean attributes), those with `sharegroup_` are ours. What Kafka counts as a
+rate is a counter here (`rate(...[1m])` is its rate), times are seconds and percentages are ratios.
+Counters begin anew when the broker starts, those of a share partition also when it leaves memory,
+because nobody of its group is connected.
 
 Series of their own have the first {SHARE_PARTITIONS_MAX:,} share partitions in memory, and
 {GROUPS_MAX:,} groups and {TOPICS_MAX:,} topics; `sharegroup_metrics_left_out` says how many do not,

@@ -31,7 +31,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.authorizer_settings import parse_authorizer
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
-from sharegroup.broker.configuration.listeners import Listener, parse_listeners
+from sharegroup.broker.configuration.listeners import Listener, metrics_host, parse_listeners
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.descriptors import divide
@@ -191,7 +191,8 @@ async def start(
         parts = await _build(config, clock, directory, nodes[0], listeners)
         tls.follow(parts.config)
         server.share(budgets_of(parts))
-        metrics = await _serve_metrics(parts, server, directory, listeners[0].host)
+        host = metrics_host(config.server, listeners[0], insecure=insecure)
+        metrics = await _serve_metrics(parts, server, directory, host)
         parts.config.on_applied(partial(_limit_hosts, server, parts))
         _limit_hosts(server, parts)
         views = [
@@ -406,10 +407,7 @@ def _build_share(
 async def _serve_metrics(
     parts: Parts, server: Server, directory: LogDirectory, host: str
 ) -> MetricsEndpoint | None:
-    """Serve metrics on the listener's host, so they are no more open to other machines than it is.
-
-    Returns None if no metrics port is configured.
-    """
+    """Serve metrics on an address; return None if no metrics port is configured."""
     port = parts.config.server.metrics_port
     if port < 0:
         return None

@@ -152,6 +152,21 @@ def test_endpoint_on_a_non_local_listener_is_refused() -> None:
         asyncio.run(start(Config.parse(settings)))
 
 
+def test_endpoint_listens_on_the_address_of_its_own_key() -> None:
+    settings = {"sharegroup.metrics.port": "0", "sharegroup.metrics.host": "127.0.0.9"}
+
+    async def main() -> None:
+        async with broker(settings) as running:
+            metrics = running.running.metrics
+            assert metrics is not None
+            _, writer = await asyncio.open_connection("127.0.0.9", metrics.port)
+            writer.close()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", metrics.port)
+
+    asyncio.run(main())
+
+
 def test_endpoint_is_absent_by_default() -> None:
     async def main() -> None:
         async with broker() as running:

@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.configuration.listeners import Listener, is_loopback, parse_listeners
+from sharegroup.broker.configuration.listeners import (
+    Listener,
+    is_loopback,
+    metrics_host,
+    parse_listeners,
+)
 from sharegroup.errors import InvalidConfig
 
 LOCAL = "PLAINTEXT://127.0.0.1:9092"
@@ -192,3 +197,23 @@ def test_protocols_of_listeners_come_from_their_names_or_from_the_map() -> None:
         listener_security_protocol_map="EXTERNAL:SSL",
     )
     assert [listener.protocol for listener in found] == ["SSL", "SSL", "PLAINTEXT"]
+
+
+@pytest.mark.parametrize(
+    ("host", "insecure", "given", "expected"),
+    [
+        ("127.0.0.5", False, "", "127.0.0.5"),
+        ("::1", False, "", "::1"),
+        ("0.0.0.0", False, "", "127.0.0.1"),
+        ("192.0.2.1", False, "", "127.0.0.1"),
+        ("0.0.0.0", True, "", "0.0.0.0"),
+        ("0.0.0.0", False, "10.0.0.1", "10.0.0.1"),
+        ("127.0.0.1", True, "10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_metrics_are_open_to_other_machines_by_choice_alone(
+    host: str, insecure: bool, given: str, expected: str
+) -> None:
+    server = Config.parse({"sharegroup.metrics.host": given}).server
+    listener = Listener("CLIENTS", host, 9092, "queue.local", 9092, False, "SASL_SSL")
+    assert metrics_host(server, listener, insecure=insecure) == expected

@@ -119,6 +119,16 @@ def parse_listeners(
     return tuple(listeners)
 
 
+def metrics_host(server: ServerConfig, listener: Listener, *, insecure: bool) -> str:
+    """Return the address of the metrics port, which has neither TLS nor a password.
+
+    A listener that other machines reach does not open the metrics to them.
+    """
+    if server.metrics_host:
+        return server.metrics_host
+    return listener.host if insecure or is_loopback(listener.host) else LOOPBACK
+
+
 def _listener(
     server: ServerConfig,
     name: str,

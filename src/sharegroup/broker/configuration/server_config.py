@@ -202,10 +202,17 @@ class ServerConfig:
     metrics_port: int = key(
         "sharegroup.metrics.port",
         -1,
-        "Port of `GET /metrics` for Prometheus on the address of the listener; 0: a free port, "
-        "-1: no metrics.",
+        "Port of `GET /metrics` for Prometheus on the address `sharegroup.metrics.host`; 0: a free "
+        "port, -1: no metrics.",
         low=-1,
         high=65_535,
+    )
+    metrics_host: str = key(
+        "sharegroup.metrics.host",
+        "",
+        "Address of the metrics port, which has neither TLS nor a password. Empty: the address of "
+        "the first listener if only this machine reaches that or the broker runs with "
+        "`--insecure`, otherwise 127.0.0.1.",
     )
     decompressed_bytes_max: int = key(
         "sharegroup.decompressed.max.bytes",

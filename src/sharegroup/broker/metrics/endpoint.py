@@ -4,8 +4,8 @@ Only one answer of metrics is made at a time, so that many scrapers cannot take 
 time.  The answer is sent in chunks, as fast as it is read.  `share_partition_page` has the other
 page, whose answers are small.
 
-The endpoint listens on the same address as the broker's listener, so it is only open to other
-machines if the broker is.
+The endpoint has neither TLS nor a password.  It is open to this machine alone, unless
+``sharegroup.metrics.host`` names another address or the broker runs with ``--insecure``.
 """
 
 from __future__ import annotations
