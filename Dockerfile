@@ -4,8 +4,9 @@
 #     docker run --publish 127.0.0.1:9092:9092 --volume sharegroup:/data sharegroup
 #
 # Clients connect to the name that the broker tells them: localhost unless another is given by
-# --env SHAREGROUP_HOST=...  Publishing on 127.0.0.1 alone keeps the unprotected port on this
-# machine.  With the environment of Apache Kafka's image (KAFKA_LISTENERS, ...) the broker is
+# --env SHAREGROUP_HOST=...  The broker is open, and its log says so: publishing on 127.0.0.1 alone
+# keeps the unprotected port on this machine.  A mounted /etc/sharegroup/server.properties (or the
+# file that SHAREGROUP_CONFIG names) secures it: docs/security.md, "In a container".  With the environment of Apache Kafka's image (KAFKA_LISTENERS, ...) the broker is
 # configured by that, so a compose file works with this image in its place.  Any other command of
 # `sharegroup` runs too: docker run sharegroup groups list --help
 

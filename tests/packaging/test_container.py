@@ -24,7 +24,10 @@ def run_entry(tmp_path):
         entry = [str(ROOT / "container" / "entry"), *arguments]
         given = {**environment, **variables}
         done = subprocess.run(entry, env=given, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
+        arguments_given = done.stdout.splitlines()
+        # The log says that a broker is open, and only then.
+        assert ("event=container_open" in done.stderr) == ("--insecure" in arguments_given)
+        return arguments_given
 
     return run
 
@@ -53,6 +56,28 @@ def test_the_environment_of_kafkas_image_replaces_the_listener(run_entry, name):
         "--durability",
         "os",
     ]
+
+
+def test_a_broker_with_a_settings_file_is_not_opened(run_entry, tmp_path):
+    settings = tmp_path / "server.properties"
+    settings.write_text("")
+    expected = ["serve", "--config", str(settings), "--data", "/data"]
+    assert run_entry(SHAREGROUP_CONFIG=str(settings)) == expected
+    assert run_entry("broker", "--durability", "os", SHAREGROUP_CONFIG=str(settings)) == [
+        *expected,
+        "--durability",
+        "os",
+    ]
+    assert run_entry(SHAREGROUP_CONFIG=str(settings), KAFKA_LISTENERS="SASL_SSL://:9092") == [
+        "serve", "--config", str(settings), "--kafka-env", "--data", "/data",
+    ]  # fmt: skip
+
+
+def test_a_named_settings_file_that_is_missing_does_not_open_the_broker(run_entry, tmp_path):
+    missing = str(tmp_path / "missing.properties")
+    assert run_entry(SHAREGROUP_CONFIG=missing) == [
+        "serve", "--config", missing, "--data", "/data",
+    ]  # fmt: skip
 
 
 def test_other_arguments_are_a_command_of_sharegroup(run_entry):
