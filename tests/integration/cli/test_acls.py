@@ -10,6 +10,7 @@ import pytest
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
 from sharegroup.cli.main import main
 from sharegroup.testing import run_broker
+from tests.docs.snippets.page_blocks import ROOT, blocks
 from tests.integration.cli.conftest import Printed, Run
 from tests.support.chosen_broker import KAFKA, chosen, running, when_heard
 
@@ -158,3 +159,25 @@ def test_a_broker_without_an_authorizer_says_so(capsys: pytest.CaptureFixture[st
 
 def test_json_of_an_empty_list(run: Run) -> None:
     assert json.loads(run("acls list --json").out) == []
+
+
+def test_commands_of_the_page_add_list_and_remove(run: Run) -> None:
+    (block,) = [
+        block
+        for block in blocks(ROOT / "docs" / "security.md")
+        if block.how == "run by" and block.reason in __file__
+    ]
+    # This broker needs no login, so the file with the login is left out.
+    words = [
+        step.command.removeprefix("sharegroup ").removesuffix("--command-config admin.properties")
+        for step in block.steps()
+    ]
+    consumer, producer, listing, removal = words
+    assert run(consumer).code == 0
+    assert run(producer).code == 0
+    found = {(row[3], row[4], row[5]) for row in listed(run, 6)}
+    assert ("User:alice", "*", "READ") in found
+    assert ("User:shop", "10.0.0.0/8", "WRITE") in found
+    assert "User:shop" in run(listing).out
+    assert run(removal).code == 0
+    assert [row[:2] for row in listed(run, 1)] == [["GROUP", "billing"]]
