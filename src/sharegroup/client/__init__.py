@@ -1,7 +1,8 @@
 """Asyncio clients for any Kafka cluster with share groups: consumer, producer, admin.
 
-The client classes are imported at their first use, so programs that only need the
-`AdminClient`, like most commands of the command line, start faster.
+The client classes, and other names whose modules send requests, are imported at their first use. So
+programs that only need the `AdminClient`, like most commands of the command line, start faster, and
+so do Spark's Python processes, most of which send nothing.
 
 The sub-packages are layers (see ``pyproject.toml``):
 
@@ -23,18 +24,6 @@ also use its lower parts: the clients' own modules, `records`, `settings`, `net.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sharegroup.client.admin.offset_resets import (
-    ByDuration,
-    FromPlan,
-    OffsetChange,
-    ShiftBy,
-    ToCurrent,
-    ToDatetime,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-    new_offsets,
-)
 from sharegroup.client.admin.quota_types import QuotaEntity, QuotaName
 from sharegroup.client.admin.types import (
     AclBinding,
@@ -77,7 +66,6 @@ from sharegroup.client.consume.consumer_record import (
     RecordDeserializationError,
     UnreadableConsumerRecord,
 )
-from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import (
     AcknowledgementResult,
     CloseReport,
@@ -123,8 +111,21 @@ from sharegroup.protocol_enums import (
 
 if TYPE_CHECKING:
     from sharegroup.client.admin.admin_client import AdminClient
+    from sharegroup.client.admin.offset_resets import (
+        ByDuration,
+        FromPlan,
+        OffsetChange,
+        ShiftBy,
+        ToCurrent,
+        ToDatetime,
+        ToEarliest,
+        ToLatest,
+        ToOffset,
+        new_offsets,
+    )
     from sharegroup.client.consume.consumer import Consumer
     from sharegroup.client.consume.rebalance_listener import RebalanceListener
+    from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
     from sharegroup.client.produce.producer import Producer, SendFuture
     from sharegroup.client.produce.transaction import Transaction
     from sharegroup.client.share.share_consumer import ShareConsumer
@@ -228,7 +229,25 @@ __all__ = [
     "records_by_partition",
 ]
 
+_OFFSET_RESETS = "sharegroup.client.admin.offset_resets"
 _MODULES = {
+    **dict.fromkeys(
+        (
+            "ByDuration",
+            "FromPlan",
+            "OffsetChange",
+            "ShiftBy",
+            "ToCurrent",
+            "ToDatetime",
+            "ToEarliest",
+            "ToLatest",
+            "ToOffset",
+            "new_offsets",
+        ),
+        _OFFSET_RESETS,
+    ),
+    "ListedOffset": "sharegroup.client.fetch.offsets",
+    "OffsetSpec": "sharegroup.client.fetch.offsets",
     "AdminClient": "sharegroup.client.admin.admin_client",
     "Consumer": "sharegroup.client.consume.consumer",
     "RebalanceListener": "sharegroup.client.consume.rebalance_listener",

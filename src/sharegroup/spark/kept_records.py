@@ -30,13 +30,15 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
-from sharegroup.client.share_sessions.share_session import FetchedPartition
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicIdPartition
 from sharegroup.wire.batches import batch_positions, parse_header
+
+if TYPE_CHECKING:
+    from sharegroup.client.share_sessions.share_session import FetchedPartition
 
 log = logging.getLogger(__name__)
 

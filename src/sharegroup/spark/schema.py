@@ -7,6 +7,7 @@ schema, so both are defined here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,12 @@ from pyspark.sql.types import (
 
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.partition import NOT_DELIVERED
-from sharegroup.wire.columns import RecordColumns
 from sharegroup.wire.header_columns import HEADERS
-from sharegroup.wire.varints import Integers
+from sharegroup.wire.number_arrays import number_array
+
+if TYPE_CHECKING:
+    from sharegroup.wire.columns import RecordColumns
+    from sharegroup.wire.varints import Integers
 
 BATCH_BYTES_MAX = 1024 * 1024
 """Maximum size of an Arrow batch; Spark is slower with larger ones and needs more memory."""
@@ -85,19 +89,30 @@ def arrow_batches(
     arrays = {
         "key": columns.keys,
         "value": columns.values,
-        "topic": pa.repeat(topic, count),
-        "partition": pa.array(np.full(count, partition, dtype=np.int32)),
-        "offset": pa.array(columns.offsets),
-        "timestamp": pa.array(micros).view(_ARROW_TYPES["timestamp"]),
-        "timestampType": pa.array(columns.timestamp_types),
+        "topic": _repeated(topic, count),
+        "partition": number_array(np.full(count, partition, dtype=np.int32)),
+        "offset": number_array(columns.offsets),
+        "timestamp": number_array(micros, _ARROW_TYPES["timestamp"]),
+        "timestampType": number_array(columns.timestamp_types),
     }
     if options.include_headers:
         arrays["headers"] = columns.headers
     if options.include_delivery_count:
         counts = delivery_counts[columns.range_index].astype(np.int32)
-        arrays["deliveryCount"] = pa.array(counts, mask=counts == NOT_DELIVERED)
+        arrays["deliveryCount"] = number_array(counts, absent=counts == NOT_DELIVERED)
     schema = pa.schema([(name, _ARROW_TYPES[name]) for name in arrays])
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
     rows = max(1, count * BATCH_BYTES_MAX // batch.nbytes)
     for first in range(0, count, rows):
         yield batch.slice(first, rows)
+
+
+def _repeated(text: str, count: int) -> pa.StringArray:
+    """Return the text ``count`` times; ``pa.repeat`` does it too, but imports pandas."""
+    encoded = text.encode()
+    bounds = np.array([0, len(encoded)], dtype=np.int32)
+    single = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(encoded)]
+    )
+    _, *buffers = single.take(number_array(np.zeros(count, dtype=np.int32))).buffers()
+    return pa.Array.from_buffers(pa.string(), count, [None, *buffers])  # None of them is null.

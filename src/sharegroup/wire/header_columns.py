@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import Buffer
+from sharegroup.wire.number_arrays import flag_array, number_array
 from sharegroup.wire.varints import INT_BYTES_MAX, Integers, Octets, read_varints
 
 HEADER_BYTES_MIN = 2
@@ -45,7 +46,7 @@ def cut(
         pa.binary(), max(0, 2 * count - 1), [None, pa.py_buffer(bounds), pa.py_buffer(body)]
     )
     strings = np.arange(0, 2 * count, 2, dtype=np.int32)
-    return pieces.take(pa.array(strings, mask=absent) if absent.any() else pa.array(strings))
+    return pieces.take(number_array(strings, absent=absent))
 
 
 def read_headers(
@@ -118,5 +119,5 @@ def _lists(body: Buffer, table: Integers, bounds: Integers, counts: Integers) ->
     except pa.ArrowInvalid as error:
         raise CorruptMessage(f"a header's name is not UTF-8: {error}") from error
     return pa.ListArray.from_arrays(
-        pa.array(bounds, type=pa.int32()), pairs, type=HEADERS, mask=pa.array(counts == 0)
+        number_array(bounds.astype(np.int32)), pairs, type=HEADERS, mask=flag_array(counts == 0)
     )

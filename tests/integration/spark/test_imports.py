@@ -8,7 +8,9 @@ import sys
 import pytest
 
 import pyspark_sharegroup
+import sharegroup.spark
 from sharegroup.spark import KafkaShareDataSource
+from sharegroup.wire.records import SimpleRecord, encode_batch
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,54 @@ def test_executor_loads_the_plain_fetch_and_no_other_client():
         "sharegroup.wire.share_state_records",
         "sharegroup.worker",
     }
+
+
+def test_planning_loads_no_client():
+    """Spark starts a process for the schema and one for the plan; each takes the import's time."""
+    code = "import sys, pyspark_sharegroup; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    loaded = set(done.stdout.decode().split())
+    assert "sharegroup.spark.source" in loaded
+    assert not loaded & {
+        "aiokafka",
+        "kio",
+        "sharegroup.client.net.cluster",
+        "sharegroup.dead_letters",
+        "sharegroup.spark.executor_read",
+        "sharegroup.wire.columns",
+    }
+
+
+def test_names_that_are_imported_at_their_first_use_are_complete():
+    for name in sharegroup.spark.__all__:
+        assert getattr(sharegroup.spark, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'redrives'"):
+        getattr(sharegroup.spark, "redrives")  # noqa: B009  The name does not exist.
+
+
+DECODING = """
+import sys
+from sharegroup.spark.options import read_options
+from sharegroup.spark.schema import arrow_batches
+from sharegroup.wire.columns import record_columns
+
+options = read_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"})
+for columns in record_columns(sys.stdin.buffer.read(), headers=True):
+    for rows in arrow_batches(
+        columns, options, topic="orders", partition=0, delivery_counts=columns.offsets
+    ):
+        print(rows.num_rows)
+print("pandas" in sys.modules)
+"""
+
+
+def test_decoding_does_not_import_pandas():
+    headers = [("name", b"text")]
+    batch = encode_batch([SimpleRecord(b"key", b"value", 1, headers), SimpleRecord(None, None, 2)])
+    done = subprocess.run(
+        [sys.executable, "-c", DECODING],
+        input=batch,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stdout.decode().split() == ["2", "False"]
