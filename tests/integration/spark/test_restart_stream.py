@@ -97,6 +97,7 @@ def test_progress_reports_the_group(
         query.stop()
         spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
     assert said == {
+        "group": group,
         "lag": 0,
         "held": 0,
         "carried": 0,
