@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
@@ -25,6 +26,8 @@ TOKENS = 60
 TOKEN_BYTES = 500_000
 SECRET_GUESS = "guessed-secret"
 SECONDS = 5.0
+OLD_VERSIONS = tuple(ssl.TLSVersion(number) for number in (0x301, 0x302))
+"""TLS 1.0 and 1.1."""
 STANDS_SECONDS = 1.0
 COMES_IN_SECONDS_MAX = 3.0
 RETRY_SECONDS = 0.1
@@ -114,10 +117,12 @@ def requests_before_login(target: Target) -> Iterator[None]:
                 served.append(number)
     if served:
         target.found.append(f"requests were served without a login: api keys {served}")
-    for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
+    for version in OLD_VERSIONS:
         with suppress(OSError, ValueError), _connect(target) as peer:
             context = ssl.create_default_context(cafile=_authority(target))
-            context.minimum_version = context.maximum_version = version
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # That is the point.
+                context.minimum_version = context.maximum_version = version
             context.wrap_socket(peer, server_hostname="127.0.0.1")
             target.found.append(f"a handshake of {version.name} was accepted")
     yield

@@ -14,10 +14,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sharegroup.client.records import Header
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
+
+if TYPE_CHECKING:
+    # A program that only declares handlers loads no client.
+    from sharegroup.client.records import Header
 
 log = logging.getLogger(__name__)
 

@@ -72,6 +72,7 @@ NOT_SHOWN = {
             *("sharegroup_consumer_groups_bytes", "sharegroup_transactions_bytes"),
             *("sharegroup_client_metrics_bytes",),
             *("sharegroup_logins_pending", "sharegroup_tls_handshakes_pending"),
+            *("sharegroup_tls_certificate_expires_timestamp_seconds",),
             *("sharegroup_tls_handshake_seconds_total", "sharegroup_token_key_readings_total"),
         ),
         "for the search of a cause that the dashboard has shown",
