@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
+from tests.support.chosen_broker import LONG_WITH_A_JVM
+
+pytestmark = LONG_WITH_A_JVM
+
 SETTING = "spark.sql.python.filterPushdown.enabled"
 
 

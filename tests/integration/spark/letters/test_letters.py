@@ -23,6 +23,7 @@ from tests.integration.worker.dead import (
     set_group,
     until_there,
 )
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 
 STORY = Story(
     origin=RecordOrigin("orders", 3, 77, 1_700_000_000_000),
@@ -167,6 +168,7 @@ def test_redrive_sends_rows_back_to_their_group_once(spark, bootstrap):
     assert (dict(done.sent), dict(done.left)) == ({f"{group}.retry": 2}, {"redriven-before": 2})
 
 
+@LONG_WITH_A_JVM
 def test_redrive_leaves_letters_that_came_back_too_often_or_have_no_group(spark, bootstrap):
     dead = create_topic(bootstrap, partitions=1)
     group = f"group-{dead}"
@@ -193,6 +195,7 @@ def test_redrive_needs_the_place_of_its_letters(spark, bootstrap):
         load(spark.read, bootstrap, dead, **{"share.group": "g"}).collect()
 
 
+@LONG_WITH_A_JVM
 def test_stream_of_letters_ends_if_letters_were_lost_and_goes_on_if_told(
     spark, bootstrap, tmp_path
 ):

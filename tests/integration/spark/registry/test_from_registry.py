@@ -27,6 +27,7 @@ from tests.integration.testing.registry_clients import (
     SchemaRegistryClient,
 )
 from tests.integration.worker.dead import lying_in
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 
 CUSTOMER = {
     "type": "record",
@@ -223,6 +224,7 @@ def test_registry_that_does_not_answer_is_no_error_of_a_row():
         decoded(registry, [value])
 
 
+@LONG_WITH_A_JVM
 def test_unreadable_rows_of_a_stream_become_dead_letters(
     spark, bootstrap, topic, group, registry, tmp_path
 ):
@@ -247,6 +249,7 @@ def test_unreadable_rows_of_a_stream_become_dead_letters(
     assert headers["__dlq.errors.message"].startswith(b"expected a zero byte and a schema id")
 
 
+@LONG_WITH_A_JVM
 def test_stopped_registry_fails_the_query_with_its_address(spark):
     with run_schema_registry() as registry:
         (value,) = avro(registry, ROW)
