@@ -179,9 +179,15 @@ class Connection(asyncio.Protocol):
             self._turns.add(self)
 
     def close(self, reason: str) -> None:
-        """Close the connection without sending the remaining answers."""
+        """Close the connection without sending the remaining answers; log the reason.
+
+        Before a login the number of lines is limited.
+        """
         if self._transport is not None and not self._closing:
-            log.info("event=connection_closed peer=%s reason=%s", self.peer, reason)
+            if self._login is not None and self._login.is_pending:
+                self._login.failed(reason)
+            else:
+                log.info("event=connection_closed peer=%s reason=%s", self.peer, reason)
             self.drop()
 
     def check_progress(self, now_ms: int) -> None:

@@ -7,6 +7,7 @@ import logging
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -364,6 +365,25 @@ def test_failures_are_logged_once_per_second_without_the_password(
     assert "mechanism=none" in lines[1]
     assert "unlogged=4" in lines[1]
     assert "sesame" not in caplog.text
+
+
+def test_closed_connections_without_a_login_are_logged_once_per_second(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the broker closes them for; here it stops."""
+    values = settings(tmp_path)
+    with (
+        run_broker(values, clock=ManualClock()) as running,
+        caplog.at_level(logging.INFO),
+        ExitStack() as connections,
+    ):
+        for _ in range(20):
+            connections.enter_context(RawConnection(port_of(running)))
+        pending = running.running.parts.logins.pending
+        wait_until(lambda: pending.count == 20, waiting_for="20 connections")
+        running.stop()
+    [line] = [line for line in caplog.messages if "the broker stops" in line]
+    assert "event=authentication_failed" in line
 
 
 def test_the_oldest_unauthenticated_connection_makes_room(tmp_path: Path) -> None:
