@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
+from types import MappingProxyType
 
 
 class AcknowledgeType(IntEnum):
@@ -62,6 +64,49 @@ class AclResourceType(IntEnum):
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
+
+
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the only resource of the type CLUSTER."""
+
+ACL_OPERATIONS: Mapping[AclResourceType, tuple[AclOperation, ...]] = MappingProxyType(
+    {
+        AclResourceType.TOPIC: (
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.CREATE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        ),
+        AclResourceType.GROUP: (
+            AclOperation.READ,
+            AclOperation.DELETE,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        ),
+        AclResourceType.CLUSTER: (
+            AclOperation.CREATE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE,
+            AclOperation.CLUSTER_ACTION,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+            AclOperation.IDEMPOTENT_WRITE,
+        ),
+        AclResourceType.TRANSACTIONAL_ID: (
+            AclOperation.WRITE,
+            AclOperation.DESCRIBE,
+            AclOperation.TWO_PHASE_COMMIT,
+        ),
+        AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+        AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+    }
+)
+"""The operations that exist for each type of resource, besides ALL (Kafka's ``AclEntry``)."""
 
 
 class AclPatternType(IntEnum):

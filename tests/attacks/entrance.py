@@ -12,6 +12,8 @@ from pathlib import Path
 from kio.schema.create_acls.v3 import request as create_acls
 from kio.static.primitive import i8
 
+from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
+from sharegroup.broker.security.jaas import PLAIN_MODULE
 from sharegroup.protocol_enums import (
     AclOperation,
     AclPatternType,
@@ -25,8 +27,6 @@ from tests.support.kafka_peer import free_ports
 
 HONEST, ATTACKER = "honest", "mallory"
 PASSWORD = "its-secret"
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class Entrance:
@@ -44,8 +44,8 @@ class Entrance:
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(certificates.broker),
             "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{PLAIN_LOGIN} required {users};",
-            "authorizer.class.name": AUTHORIZER,
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {users};",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": f"User:{HONEST}",
         }
 

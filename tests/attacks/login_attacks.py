@@ -1,4 +1,4 @@
-"""Attacks of somebody who has no user: floods of handshakes, tokens, guesses and idle peers.
+"""Attacks by peers that have no user: floods of handshakes, tokens, guesses and idle connections.
 
 They run on a broker whose only listener has TLS and SASL.
 """
@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from tests.attacks.attack import Attack
 from tests.attacks.honest import round_trip
 from tests.attacks.target import Target, pause_until
-from tests.faults.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, Login, call
+from tests.faults.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, Login, call, frame
 
 HALF_HANDSHAKES = 1_500
 WHOLE_HANDSHAKES = 600
@@ -71,7 +71,7 @@ def idle_before_login(target: Target) -> Iterator[None]:
 
 def giant_tokens(target: Target) -> Iterator[None]:
     """Tokens of half a megabyte for a mechanism of passwords, and frames that never end."""
-    frame = struct.pack(">hhihi", SASL_AUTHENTICATE, 1, 1, -1, TOKEN_BYTES) + bytes(TOKEN_BYTES)
+    token = frame(SASL_AUTHENTICATE, struct.pack(">i", TOKEN_BYTES) + bytes(TOKEN_BYTES))[4:]
     with ExitStack() as stack:
         for number in range(TOKENS):
             with suppress(OSError):
@@ -79,8 +79,8 @@ def giant_tokens(target: Target) -> Iterator[None]:
                     _encrypted(target, stack.enter_context(_connect(target)))
                 )
                 call(peer, SASL_HANDSHAKE, struct.pack(">h", 5) + b"PLAIN")
-                size = len(frame) if number % 2 else 100_000_000
-                peer.sendall(struct.pack(">i", size) + frame)
+                size = len(token) if number % 2 else 100_000_000
+                peer.sendall(struct.pack(">i", size) + token)
         yield
 
 
@@ -102,15 +102,15 @@ def guessed_passwords(target: Target) -> Iterator[None]:
 
 def requests_before_login(target: Target) -> Iterator[None]:
     """Requests of every kind, mechanisms that do not exist, and old TLS, without a login."""
-    bodies = [struct.pack(">hhih", key, 0, 1, -1) + bytes(64) for key in range(100)]
-    bodies += [
-        struct.pack(">hhihh", SASL_HANDSHAKE, 1, 1, -1, len(name)) + name
+    frames = [frame(key, bytes(64), 0) for key in range(100)]
+    frames += [
+        frame(SASL_HANDSHAKE, struct.pack(">h", len(name)) + name)
         for name in (b"", b"none", b"GSSAPI", b"PLAIN\0", b"X" * 3_000)
     ]
     served = []
-    for number, body in enumerate(bodies):
+    for number, request in enumerate(frames):
         with suppress(OSError), _connect(target) as peer, _encrypted(target, peer) as secured:
-            secured.sendall(struct.pack(">i", len(body)) + body)
+            secured.sendall(request)
             answer = secured.recv(1 << 16)
             is_harmless = number in (18, 36) or number >= 100  # ApiVersions, or a SASL error.
             if answer and not is_harmless and number != SASL_HANDSHAKE:

@@ -19,7 +19,7 @@ import pytest
 from tests.attacks.harness import PROBE_SECONDS_MAX, SLACK_MIB, slowness
 from tests.attacks.probe import Probe
 from tests.attacks.target import MIB
-from tests.faults.login import Login
+from tests.faults.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, Login, frame
 from tests.support.processes import ServeProcess, peak_rss_bytes, reset_peak_rss, rss_bytes
 from tests.support.token_issuer import claims_of, key_of, key_set, signed, unsigned
 
@@ -70,17 +70,12 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         process.kill9()
 
 
-def frame(api_key: int, body: bytes, version: int = 1) -> bytes:
-    request = struct.pack(">hhih", api_key, version, 1, -1) + body
-    return struct.pack(">i", len(request)) + request
-
-
 def handshake(mechanism: str) -> bytes:
-    return frame(17, struct.pack(">h", len(mechanism)) + mechanism.encode())
+    return frame(SASL_HANDSHAKE, struct.pack(">h", len(mechanism)) + mechanism.encode())
 
 
 def message(content: bytes) -> bytes:
-    return frame(36, struct.pack(">i", len(content)) + content)
+    return frame(SASL_AUTHENTICATE, struct.pack(">i", len(content)) + content)
 
 
 def bearer(token: str) -> bytes:

@@ -21,10 +21,16 @@ from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.operations import OPERATIONS, operation_bits
+from sharegroup.broker.security.operations import operation_bits
 from sharegroup.broker.security.peer import Peer
 from sharegroup.core.security.principal import USER, Principal
-from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+from sharegroup.protocol_enums import (
+    ACL_OPERATIONS,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+)
 from sharegroup.wire.apis import response_class, response_header_version
 from sharegroup.wire.decoder import decode
 from sharegroup.wire.encoder import encode_request
@@ -108,7 +114,7 @@ class ModelRights:
     def authorized_operations(self, resource_type: AclResourceType, name: str) -> i32:
         return operation_bits(
             operation
-            for operation in OPERATIONS[resource_type]
+            for operation in ACL_OPERATIONS[resource_type]
             if self.may(operation, resource_type, name)
         )
 

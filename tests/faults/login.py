@@ -46,10 +46,15 @@ def refuse_unless(condition: bool, text: str) -> None:
         raise PermissionError(text)
 
 
-def call(connected: socket.socket, api_key: int, body: bytes, version: int = 1) -> bytes:
-    """Send one of the requests with a header of version 1; return the body of its answer."""
+def frame(api_key: int, body: bytes, version: int = 1) -> bytes:
+    """A whole request with a header of version 1, without a client id."""
     request = struct.pack(">hhih", api_key, version, 1, -1) + body
-    connected.sendall(struct.pack(">i", len(request)) + request)
+    return struct.pack(">i", len(request)) + request
+
+
+def call(connected: socket.socket, api_key: int, body: bytes, version: int = 1) -> bytes:
+    """Send a request; return the body of its answer."""
+    connected.sendall(frame(api_key, body, version))
     (size,) = struct.unpack(">i", exactly(connected, 4))
     return exactly(connected, size)[4:]
 

@@ -17,7 +17,7 @@ from tests.sim.wiretap import Exchange
 
 
 class ModernGroupChecks:
-    """See the module's text."""
+    """Checks what the members of a consumer group of KIP-848 were told, for M1 to M3."""
 
     def __init__(self, report: Report) -> None:
         self._report = report

@@ -15,7 +15,6 @@ from sharegroup.broker.cluster.acl_entries import check_texts
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.authorizer import Authorizer
-from sharegroup.broker.security.rights import CLUSTER_NAME
 from sharegroup.core.security.acl_filters import AclFilter, find
 from sharegroup.core.security.acls import Acl
 from sharegroup.errors import (
@@ -25,7 +24,13 @@ from sharegroup.errors import (
     SecurityDisabled,
     UnsupportedVersion,
 )
-from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+from sharegroup.protocol_enums import (
+    CLUSTER_NAME,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+)
 
 Code = TypeVar("Code", bound=IntEnum)
 

@@ -48,7 +48,6 @@ from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.security.handshakes import Handshakes
 from sharegroup.broker.security.login_settings import logins_of
-from sharegroup.broker.security.rights import UNLIMITED
 from sharegroup.broker.security.tls_listeners import TlsListeners
 from sharegroup.broker.server import Server, budgets_of
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
@@ -269,7 +268,6 @@ async def _build(
     share = _build_share(config, clock, topics, waiting, settings, features, pruned)
     groups = _build_groups(config, clock, topics, settings, features, share)
     audit = AuditLog(clock)
-    authorizer = _authorizer(started, topics, audit)
     parts = Parts(
         node=node,
         config=config,
@@ -293,9 +291,8 @@ async def _build(
         transactions=groups.transactions,
         client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics.all),
         logins=logins_of(started, listeners, topics.catalog.scram_credentials, clock),
-        rights_of=(lambda _: UNLIMITED) if authorizer is None else authorizer.rights_of,
         audit=audit,
-        authorizer=authorizer,
+        authorizer=_authorizer(started, topics, audit),
         quotas=Quotas(topics.catalog.client_quotas, started.quotas, clock),
     )
     share.connect(parts)

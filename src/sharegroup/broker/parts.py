@@ -24,7 +24,8 @@ from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.security.logins import Logins
-from sharegroup.broker.security.peer import RightsOf
+from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.security.rights import UNLIMITED, Rights
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
@@ -78,7 +79,6 @@ class Parts:
     transactions: TransactionsOnDemand
     client_telemetry: ClientTelemetry
     logins: Logins
-    rights_of: RightsOf
     quotas: Quotas
     audit: AuditLog
     authorizer: Authorizer | None = None
@@ -103,6 +103,10 @@ class Parts:
         view = copy.copy(self)
         view.listener, view.node = listener, node
         return view
+
+    def rights_of(self, peer: Peer) -> Rights:
+        """Return the rights of a peer with its present principal."""
+        return UNLIMITED if self.authorizer is None else self.authorizer.rights_of(peer)
 
     @property
     def serves_share_state(self) -> bool:

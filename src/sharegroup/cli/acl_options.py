@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -13,34 +12,17 @@ import click
 from sharegroup.cli.cluster_access import Verb
 from sharegroup.cli.name_arguments import complete_groups, complete_topics
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
-from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
-
-CLUSTER = "kafka-cluster"
-READ, WRITE, CREATE, DELETE = (
-    AclOperation.READ,
-    AclOperation.WRITE,
-    AclOperation.CREATE,
-    AclOperation.DELETE,
+from sharegroup.protocol_enums import (
+    ACL_OPERATIONS,
+    CLUSTER_NAME,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
 )
-ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
-DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 
-OPERATIONS: Mapping[AclResourceType, Sequence[AclOperation]] = MappingProxyType(
-    {
-        AclResourceType.TOPIC: (
-            *(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
-        ),
-        AclResourceType.GROUP: (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
-        AclResourceType.CLUSTER: (
-            *(CREATE, ALTER, DESCRIBE, AclOperation.CLUSTER_ACTION, DESCRIBE_CONFIGS),
-            *(ALTER_CONFIGS, AclOperation.IDEMPOTENT_WRITE),
-        ),
-        AclResourceType.TRANSACTIONAL_ID: (WRITE, DESCRIBE, AclOperation.TWO_PHASE_COMMIT),
-        AclResourceType.DELEGATION_TOKEN: (DESCRIBE,),
-        AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
-    }
-)
-"""The operations that exist for each type of resource, besides ALL."""
+READ, WRITE = AclOperation.READ, AclOperation.WRITE
+CREATE, DESCRIBE = AclOperation.CREATE, AclOperation.DESCRIBE
 
 _BY_NAME = {
     operation.name.replace("_", "").lower(): operation
@@ -112,7 +94,7 @@ class Roles:
             ids = resources.of_types(AclResourceType.TRANSACTIONAL_ID)
             yield from _each(ids, (WRITE, DESCRIBE))
             if self.idempotent:
-                yield AclResourceType.CLUSTER, CLUSTER, AclOperation.IDEMPOTENT_WRITE
+                yield AclResourceType.CLUSTER, CLUSTER_NAME, AclOperation.IDEMPOTENT_WRITE
         if self.consumer:
             yield from _each(topics, (READ, DESCRIBE))
             yield from _each(resources.of_types(AclResourceType.GROUP), (READ,))
@@ -247,7 +229,7 @@ def resource_options(verb: Verb) -> Verb:
         named = (
             (AclResourceType.TOPIC, topics),
             (AclResourceType.GROUP, groups),
-            (AclResourceType.CLUSTER, (CLUSTER,) if cluster else ()),
+            (AclResourceType.CLUSTER, (CLUSTER_NAME,) if cluster else ()),
             (AclResourceType.TRANSACTIONAL_ID, transactional_ids),
             (AclResourceType.DELEGATION_TOKEN, delegation_tokens),
             (AclResourceType.USER, user_principals),
@@ -354,8 +336,8 @@ def check_operations(resources: Resources, roles: Roles) -> None:
     for resource_type, _, operation in roles.on(resources):
         if operation is AclOperation.ALL:
             continue
-        if operation not in OPERATIONS[resource_type]:
-            possible = ", ".join(map(_text, (*OPERATIONS[resource_type], AclOperation.ALL)))
+        if operation not in ACL_OPERATIONS[resource_type]:
+            possible = ", ".join(map(_text, (*ACL_OPERATIONS[resource_type], AclOperation.ALL)))
             raise click.UsageError(
                 f"{_text(operation)} does not exist for {resource_type.name.lower()}; use one of "
                 f"{possible}"

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import click
 
 from sharegroup.cli.acl_options import (
-    CLUSTER,
     Resources,
     Roles,
     Users,
@@ -33,7 +32,7 @@ from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.errors import KafkaError
-from sharegroup.protocol_enums import AclPatternType, AclResourceType
+from sharegroup.protocol_enums import CLUSTER_NAME, AclPatternType, AclResourceType
 
 COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 ADDABLE = (AclPatternType.LITERAL, AclPatternType.PREFIXED)
@@ -146,7 +145,7 @@ def _check_named(resources: Resources, roles: Roles) -> None:
     if roles.consumer and AclResourceType.GROUP not in types:
         raise click.UsageError("--consumer needs --group")
     if resources.pattern_type is not AclPatternType.LITERAL and types == {AclResourceType.CLUSTER}:
-        raise click.UsageError(f"the only cluster is {CLUSTER!r}: leave out the pattern type")
+        raise click.UsageError(f"the only cluster is {CLUSTER_NAME!r}: leave out the pattern type")
 
 
 def _exactly(acl: AclBinding) -> AclBindingFilter:

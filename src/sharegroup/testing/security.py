@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
+from sharegroup.broker.security.jaas import PLAIN_MODULE
 from sharegroup.core.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ CLIENTS, TESTS = "CLIENTS", "TESTS"
 """The names of the two listeners."""
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,9 @@ class Security:
             )
             settings["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
             key = f"listener.name.{CLIENTS.lower()}.plain.sasl.jaas.config"
-            settings[key] = f"{PLAIN_LOGIN} required {logins};"
+            settings[key] = f"{PLAIN_MODULE} required {logins};"
         if self.acls is not None:
-            settings["authorizer.class.name"] = AUTHORIZER
+            settings["authorizer.class.name"] = STANDARD_AUTHORIZER
             # Nobody is anonymous at the first listener, because there clients log in.
             settings["super.users"] = str(ANONYMOUS)
         if self.tls:

@@ -18,9 +18,10 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.checks import denied
 from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
-from sharegroup.broker.security.rights import CLUSTER_NAME, Rights
+from sharegroup.broker.security.rights import Rights
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
 from sharegroup.errors import InvalidRequest, KafkaError
+from sharegroup.protocol_enums import CLUSTER_NAME
 
 PRODUCER_FENCED_VERSION = 4
 """The first version whose clients know PRODUCER_FENCED."""

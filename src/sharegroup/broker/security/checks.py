@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sharegroup.broker.security.rights import CLUSTER_NAME, Rights
+from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import (
     AuthorizationException,
     ClusterAuthorizationFailed,
@@ -19,7 +19,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from sharegroup.protocol_enums import AclOperation, AclResourceType
+from sharegroup.protocol_enums import CLUSTER_NAME, AclOperation, AclResourceType
 
 _ERRORS: dict[AclResourceType, type[AuthorizationException]] = {
     AclResourceType.TOPIC: TopicAuthorizationFailed,

@@ -12,9 +12,9 @@ from typing import Final
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.checks import Check
 from sharegroup.broker.security.permission import Permission
-from sharegroup.broker.security.rights import CLUSTER_NAME, Rights
+from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import AuthorizationException
-from sharegroup.protocol_enums import ResourceType
+from sharegroup.protocol_enums import CLUSTER_NAME, ResourceType
 
 ChecksByType = Mapping[int, Check]
 """The check for each type of resource that has configurations."""

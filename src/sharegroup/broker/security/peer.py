@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from sharegroup.broker.security.rights import UNLIMITED, Rights
 from sharegroup.core.security.principal import ANONYMOUS, Principal
@@ -27,7 +25,3 @@ class Peer:
     def __str__(self) -> str:
         """Return address and port, for log lines; IPv6 addresses have colons themselves."""
         return f"{self.host}:{self.port}"
-
-
-RightsOf: TypeAlias = Callable[[Peer], Rights]
-"""Returns the rights of a peer with its present principal."""

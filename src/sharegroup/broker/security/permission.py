@@ -10,9 +10,9 @@ from kio.static.primitive import i32
 from sharegroup.broker.security.checks import Check, denied
 from sharegroup.broker.security.operations import NOT_ASKED
 from sharegroup.broker.security.requirements import DESCRIBE_CLUSTER
-from sharegroup.broker.security.rights import CLUSTER_NAME, Rights
+from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import AuthorizationException, TopicAuthorizationFailed
-from sharegroup.protocol_enums import AclResourceType
+from sharegroup.protocol_enums import CLUSTER_NAME, AclResourceType
 
 
 class Permission:

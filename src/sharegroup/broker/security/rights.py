@@ -9,9 +9,6 @@ from kio.static.primitive import i32
 from sharegroup.broker.security.operations import ALL_OPERATIONS
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 
-CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the only resource of the type CLUSTER."""
-
 
 class Rights(Protocol):
     """The permissions of one principal at one address."""

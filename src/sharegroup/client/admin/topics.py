@@ -131,20 +131,27 @@ async def create_topics(
             validate_only=validate_only,
         )
         response = await ask_any(cluster, request, subject="create_topics")
-        return {
-            str(answer.name): outcome(
-                cluster,
-                answer.error_code,
-                answer.error_message,
-                operation="CREATE",
-                topic=answer.name,
-            )
-            for answer in response.topics
-        }
+        return _outcomes(cluster, response.topics, operation="CREATE")
 
     names = dict.fromkeys(topic.name for topic in new_topics)
     answered = await until_allowed(cluster, names, ask, subject="create_topics")
     return by_item((topic.name for topic in new_topics), answered, "topic")
+
+
+def _outcomes(
+    cluster: Cluster, answers: Iterable[Any], *, operation: str
+) -> dict[str, KafkaError | None]:
+    """Return None or the error of each topic, by its name."""
+    return {
+        str(answer.name): outcome(
+            cluster,
+            answer.error_code,
+            answer.error_message,
+            operation=operation,
+            topic=answer.name,
+        )
+        for answer in answers
+    }
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -176,16 +183,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Kaf
         response = await ask_any(cluster, request, subject="delete_topics")
         for name in names:
             cluster.outdate(name)
-        return {
-            str(answer.name): outcome(
-                cluster,
-                answer.error_code,
-                answer.error_message,
-                operation="DELETE",
-                topic=answer.name,
-            )
-            for answer in response.responses
-        }
+        return _outcomes(cluster, response.responses, operation="DELETE")
 
     names = dict.fromkeys(topic_names)
     answered = await until_allowed(cluster, names, ask, subject="delete_topics")
@@ -212,16 +210,7 @@ async def create_partitions(
         response = await ask_any(cluster, request, subject="create_partitions")
         for name in left:
             cluster.outdate(name)
-        return {
-            str(answer.name): outcome(
-                cluster,
-                answer.error_code,
-                answer.error_message,
-                operation="ALTER",
-                topic=answer.name,
-            )
-            for answer in response.results
-        }
+        return _outcomes(cluster, response.results, operation="ALTER")
 
     answered = await until_allowed(cluster, counts, ask, subject="create_partitions")
     return by_item(counts, answered, "topic")

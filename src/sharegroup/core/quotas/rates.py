@@ -21,11 +21,6 @@ class Windows(NamedTuple):
     window_ms: int
 
     @property
-    def full_seconds(self) -> float:
-        """The seconds of all windows but one: the limit of so many seconds may be used at once."""
-        return (self.number - 1) * self.window_ms / 1000
-
-    @property
     def kept_ms(self) -> int:
         """The time after which a use has no effect any more."""
         return self.number * self.window_ms
