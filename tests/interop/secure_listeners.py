@@ -125,6 +125,10 @@ class SecureKafka(KafkaPeer):
                 key = f"listener.name.{listener}.{mechanism}.sasl.jaas.config"
                 self.properties[key] = f"{module};"
 
+    @property
+    def client_ports(self) -> tuple[int, ...]:
+        return (self.port, self.tls_port, self.sasl_tls_port, self.sasl_port)
+
     def at(self, port: int) -> str:
         return f"127.0.0.1:{port}"
 

@@ -25,6 +25,7 @@ NEED_THEM = (
     "sharegroup.spark",
     "sharegroup.wire.columns",
     "sharegroup.wire.header_columns",
+    "sharegroup.wire.number_arrays",
     "sharegroup.wire.varints",
     *("sharegroup.worker.lifecycle.metrics_page", "sharegroup.worker.telemetry.prometheus"),
     "sharegroup.worker.telemetry.tracing",

@@ -207,6 +207,14 @@ def free_ports(count: int) -> list[int]:
     raise KafkaPeerError(f"{count} free ports wanted, {len(free)} found in {LISTENING_PORTS}")
 
 
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 class KafkaNode:
     """A process of Apache Kafka over ``folder``; ``port`` on loopback answers when it is up."""
 
@@ -307,11 +315,13 @@ class KafkaNode:
         return self.log_path.read_text(errors="replace")[-3000:] if self.log_path.exists() else ""
 
     def _is_open(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        """Whether every listener for clients accepts connections: they open one by one."""
+        return all(_accepts(port) for port in self.client_ports)
+
+    @property
+    def client_ports(self) -> tuple[int, ...]:
+        """The ports of the listeners for clients."""
+        return (self.port,)
 
     def write_settings(self) -> None:
         """Write the files that the process reads when it starts."""

@@ -121,6 +121,7 @@ def _elements(field: MessageField) -> st.SearchStrategy[Any]:
         "string": st.text(max_size=200),
         "bytes": st.binary(max_size=300),
         "records": st.binary(max_size=300),
+        "float64": st.floats(allow_nan=False),
         "uuid": st.none() | st.uuids().filter(lambda value: value.int != 0),
         "error_code": st.sampled_from(ErrorCode),
         "timedelta_i32": milliseconds,
