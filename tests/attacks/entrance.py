@@ -13,7 +13,7 @@ from kio.schema.create_acls.v3 import request as create_acls
 from kio.static.primitive import i8
 
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.security.jaas import PLAIN_MODULE
+from sharegroup.broker.logins.jaas import PLAIN_MODULE
 from sharegroup.protocol_enums import (
     AclOperation,
     AclPatternType,

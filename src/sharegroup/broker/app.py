@@ -41,14 +41,12 @@ from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinat
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.listening import bracketed, listen
+from sharegroup.broker.logins.login_settings import logins_of
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.quotas import Quotas
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
-from sharegroup.broker.security.handshakes import Handshakes
-from sharegroup.broker.security.login_settings import logins_of
-from sharegroup.broker.security.tls_listeners import TlsListeners
 from sharegroup.broker.server import Server, budgets_of
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
@@ -57,6 +55,8 @@ from sharegroup.broker.share.persister import NoPersister, Persister
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.broker.share.state_pruning import StatePruning
+from sharegroup.broker.tls.handshakes import Handshakes
+from sharegroup.broker.tls.listeners import TlsListeners
 from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import OfConnection, WaitingRoom

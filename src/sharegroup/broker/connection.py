@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         if address:
             self._peer.host, self._peer.port = address[:2]
-            # The user of the client's certificate, if TLS requires one (`tls_transport`).
+            # The user of the client's certificate, if TLS requires one (`tls.transport`).
             self._peer.principal = transport.get_extra_info("principal") or self._peer.principal
             self._peer.rights = self._parts.rights_of(self._peer)
         if not self._owner.opened(self):

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from sharegroup.broker.configuration.listeners import Listener
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.parts import Node
-from sharegroup.broker.security.tls_listeners import TlsListeners
 from sharegroup.broker.server import Server
+from sharegroup.broker.tls.listeners import TlsListeners
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.late_requests import LateRequests
+from sharegroup.broker.logins.logins import Logins
 from sharegroup.broker.produced_batches import ProducedBatches
 from sharegroup.broker.quotas import Quotas
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
-from sharegroup.broker.security.logins import Logins
 from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.security.rights import UNLIMITED, Rights
 from sharegroup.broker.share.dead_letters import DeadLetters

@@ -27,9 +27,9 @@ from kio.static.primitive import i64Timedelta
 from sharegroup.broker.clock import TimerHandle
 from sharegroup.broker.dispatch import API_VERSIONS, Reply, dispatch
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf, error_code
+from sharegroup.broker.logins.logins import NO_MECHANISM, AcceptedLogins
+from sharegroup.broker.logins.mechanisms import OAUTHBEARER, Exchange, Outcome
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.security.logins import NO_MECHANISM, AcceptedLogins
-from sharegroup.broker.security.mechanisms import OAUTHBEARER, Exchange, Outcome
 from sharegroup.broker.security.peer import Peer
 from sharegroup.core.security.login import LoginRefused
 from sharegroup.core.security.principal import USER, Principal

@@ -19,9 +19,9 @@ from sharegroup.broker.connection import Budgets, Connection
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import RequestBudget
-from sharegroup.broker.security.handshakes import Handshakes
-from sharegroup.broker.security.tls_listener import TlsListener
-from sharegroup.broker.security.tls_transport import Buffers, TlsLayer
+from sharegroup.broker.tls.handshakes import Handshakes
+from sharegroup.broker.tls.listener import TlsListener
+from sharegroup.broker.tls.transport import Buffers, TlsLayer
 from sharegroup.broker.turns import Turns
 from sharegroup.core.security.principal import Principal
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.security.jaas import PLAIN_MODULE
+from sharegroup.broker.logins.jaas import PLAIN_MODULE
 from sharegroup.core.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from sharegroup.broker.app import start
 from sharegroup.broker.clock import SystemClock
 from sharegroup.broker.configuration.config import Config, ServerConfig
 from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.handshakes import Handshakes
 from sharegroup.broker.server import Server
+from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.errors import InvalidConfig
 
 

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 from cryptography import x509
 
-from sharegroup.broker.security.handshakes import LINGER_MS
+from sharegroup.broker.tls.handshakes import LINGER_MS
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from sharegroup.client import AdminClient, Consumer, NewTopic, Producer, TopicPartition
 from sharegroup.errors import TlsHandshakeFailed, TopicAuthorizationFailed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.broker.clock import SystemClock
-from sharegroup.broker.security.token_keys import (
+from sharegroup.broker.logins.token_keys import (
     KEY_SET_BYTES_MAX,
     KeySetUnreadable,
     parse_key_set,

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from sharegroup.broker.security.failed_logins import ADDRESSES_MAX, LINES_MAX, FailedLogins
-from sharegroup.broker.security.jaas import PLAIN_MODULE, LoginModule, parse_jaas, plain_users
-from sharegroup.broker.security.pending_logins import PendingLogins
+from sharegroup.broker.logins.failed_logins import ADDRESSES_MAX, LINES_MAX, FailedLogins
+from sharegroup.broker.logins.jaas import PLAIN_MODULE, LoginModule, parse_jaas, plain_users
+from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.errors import InvalidConfig
 
 KEY = "listener.name.external.plain.sasl.jaas.config"

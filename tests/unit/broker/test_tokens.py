@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from joserfc.errors import SecurityWarning
 
-from sharegroup.broker.security.token_keys import (
+from sharegroup.broker.logins.token_keys import (
     KEYS_MAX,
     UNKNOWN_KEY_PAUSE_MS,
     KeySetUnreadable,
@@ -21,7 +21,7 @@ from sharegroup.broker.security.token_keys import (
     check_key_set_url,
     parse_key_set,
 )
-from sharegroup.broker.security.tokens import TokenRules, TokenVerifier, VerifiedToken
+from sharegroup.broker.logins.tokens import TokenRules, TokenVerifier, VerifiedToken
 from sharegroup.core.security.login import LoginRefused, UnknownKey
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing.clock import ManualClock

@@ -64,7 +64,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_tls_handshakes_pending",
     ),
     Limit(
-        setting="broker.security.handshakes:ACTIVE_MAX",
+        setting="broker.tls.handshakes:ACTIVE_MAX",
         unit="handshakes",
         bounds="TLS handshakes that have begun and are not complete",
         answer="a handshake waits until another one ends or is slow",
@@ -79,7 +79,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_tls_handshakes_total",
     ),
     Limit(
-        setting="broker.security.tls_transport:HANDSHAKE_BYTES_MAX",
+        setting="broker.tls.transport:HANDSHAKE_BYTES_MAX",
         unit="bytes",
         bounds="bytes that a peer sends in one TLS handshake",
         answer="the connection is closed",
@@ -155,7 +155,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         answer="ILLEGAL_SASL_STATE",
     ),
     Limit(
-        setting="broker.security.failed_logins:LINES_MAX",
+        setting="broker.logins.failed_logins:LINES_MAX",
         unit="lines",
         bounds="lines about failed logins in a second, at most one for each address",
         answer="the failure is counted, and not logged",
@@ -168,21 +168,21 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_scram_credentials",
     ),
     Limit(
-        setting="broker.security.token_keys:KEY_SET_BYTES_MAX",
+        setting="broker.logins.token_keys:KEY_SET_BYTES_MAX",
         unit="bytes",
         bounds="a key set that verifies tokens",
         answer="the keys of the last reading are used",
         metric="sharegroup_token_key_readings_total",
     ),
     Limit(
-        setting="broker.security.token_keys:READ_MS_MAX",
+        setting="broker.logins.token_keys:READ_MS_MAX",
         unit="ms",
         bounds="time until a key set is read",
         answer="the keys of the last reading are used",
         metric="sharegroup_token_key_readings_total",
     ),
     Limit(
-        setting="broker.security.token_keys:UNKNOWN_KEY_PAUSE_MS",
+        setting="broker.logins.token_keys:UNKNOWN_KEY_PAUSE_MS",
         unit="ms",
         bounds="time between two readings of a key set because of tokens with unknown keys",
         answer="the token is refused",

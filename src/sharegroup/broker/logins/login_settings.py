@@ -12,9 +12,9 @@ from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.listener_settings import listener_settings
 from sharegroup.broker.configuration.listeners import Listener
 from sharegroup.broker.configuration.sasl_config import SaslConfig
-from sharegroup.broker.security.jaas import parse_jaas, plain_users
-from sharegroup.broker.security.logins import AcceptedLogins, Logins
-from sharegroup.broker.security.mechanisms import (
+from sharegroup.broker.logins.jaas import parse_jaas, plain_users
+from sharegroup.broker.logins.logins import AcceptedLogins, Logins
+from sharegroup.broker.logins.mechanisms import (
     MECHANISMS,
     OAUTHBEARER,
     PLAIN,
@@ -24,12 +24,12 @@ from sharegroup.broker.security.mechanisms import (
     PlainExchange,
     ScramExchange,
 )
-from sharegroup.broker.security.pending_logins import PendingLogins
+from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.errors import InvalidConfig
 
 if TYPE_CHECKING:
     # Its library is imported only by brokers that accept tokens.
-    from sharegroup.broker.security.token_keys import TokenKeys
+    from sharegroup.broker.logins.token_keys import TokenKeys
 
 
 def logins_of(
@@ -96,8 +96,8 @@ def _bearer(
     _check_token_settings(settings, listener)
     try:
         # Imported here, because the library takes 0.1 s, and it is an extra.
-        from sharegroup.broker.security.token_keys import Refresh, TokenKeys, check_key_set_url
-        from sharegroup.broker.security.tokens import TokenRules, TokenVerifier
+        from sharegroup.broker.logins.token_keys import Refresh, TokenKeys, check_key_set_url
+        from sharegroup.broker.logins.tokens import TokenRules, TokenVerifier
     except ModuleNotFoundError as error:
         raise InvalidConfig(
             f"OAUTHBEARER of the listener {listener} needs the package {error.name}; install it "

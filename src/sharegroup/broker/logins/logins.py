@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sharegroup.broker.security.failed_logins import FailedLogins
-from sharegroup.broker.security.mechanisms import Exchange
+from sharegroup.broker.logins.failed_logins import FailedLogins
+from sharegroup.broker.logins.mechanisms import Exchange
+from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.security.pending_logins import PendingLogins
 
 if TYPE_CHECKING:
     # Its library is imported only by brokers that accept tokens.
-    from sharegroup.broker.security.token_keys import TokenKeys
+    from sharegroup.broker.logins.token_keys import TokenKeys
 
 NO_MECHANISM = ""
 """The mechanism of a login that failed before it named one."""

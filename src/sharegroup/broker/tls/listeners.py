@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.listeners import Listener
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.security.handshakes import Handshakes
-from sharegroup.broker.security.tls_listener import TlsListener
+from sharegroup.broker.tls.handshakes import Handshakes
+from sharegroup.broker.tls.listener import TlsListener
 
 FILES_CHECKED_EVERY_SECONDS = 3.0
 

@@ -15,7 +15,7 @@ from sharegroup.protocol_enums import ScramMechanism
 
 if TYPE_CHECKING:
     # Its libraries are imported only by brokers that accept tokens.
-    from sharegroup.broker.security.tokens import TokenVerifier, VerifiedToken
+    from sharegroup.broker.logins.tokens import TokenVerifier, VerifiedToken
 
 PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sharegroup.broker.configuration.tls_config import TlsConfig
-from sharegroup.broker.security.tls_context import make_context
-from sharegroup.broker.security.tls_transport import (
+from sharegroup.broker.tls.context import make_context
+from sharegroup.broker.tls.transport import (
     HANDSHAKE_BYTES_MAX,
     PIECE_BYTES,
     RAW_BUFFER_BYTES_MAX,

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from sharegroup.broker.configuration.listener_settings import PREFIX, listener_settings
 from sharegroup.broker.configuration.tls_config import TlsConfig
-from sharegroup.broker.security.handshakes import Handshakes
-from sharegroup.broker.security.key_stores import certificate_of, read_key_store
-from sharegroup.broker.security.tls_context import make_context
-from sharegroup.broker.security.tls_transport import TlsLayer
+from sharegroup.broker.tls.context import make_context
+from sharegroup.broker.tls.handshakes import Handshakes
+from sharegroup.broker.tls.key_stores import certificate_of, read_key_store
+from sharegroup.broker.tls.transport import TlsLayer
 from sharegroup.core.security.certificate_names import CertificateNames, certificate_names
 from sharegroup.core.security.principal import USER, Principal
 from sharegroup.core.security.principal_rules import PrincipalRules

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.security.failed_logins import FailedLogins
-from sharegroup.broker.security.tls_transport import TlsLayer
+from sharegroup.broker.logins.failed_logins import FailedLogins
+from sharegroup.broker.tls.transport import TlsLayer
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import pytest
 
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.security.handshakes import (
+from sharegroup.broker.tls.handshakes import (
     ACTIVE_MAX,
     BURST_SECONDS,
     CROWDED_MS,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sharegroup.broker.configuration.tls_config import TlsConfig
-from sharegroup.broker.security.key_stores import KeyStore, read_key_store, read_trust_store
+from sharegroup.broker.tls.key_stores import KeyStore, read_key_store, read_trust_store
 from sharegroup.errors import InvalidConfig
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

@@ -17,7 +17,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.security.token_keys import ALGORITHMS, TokenKeys
+from sharegroup.broker.logins.token_keys import ALGORITHMS, TokenKeys
 from sharegroup.core.security.login import LoginRefused, UnknownKey
 
 HEADER_BYTES_MAX = 8 * 1024

@@ -1,0 +1,1 @@
+"""Logins by SASL: mechanisms, settings, pending and failed logins, and the keys of tokens."""

@@ -1,0 +1,1 @@
+"""TLS of the listeners: contexts, certificates, handshakes and the transport of a connection."""
