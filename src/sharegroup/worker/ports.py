@@ -13,20 +13,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
+from sharegroup.dead_letters.story import PlacedRecord
+
 Header = tuple[str, bytes | None]
 
 
-class DeliveredRecord(Protocol):
+class DeliveredRecord(PlacedRecord, Protocol):
     """One delivery of a record to this process; `sharegroup.client.Record` is one."""
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp_ms(self) -> int: ...
     @property
     def key(self) -> bytes | None: ...
     @property
@@ -97,17 +91,8 @@ class RecordSource(Protocol):
         """Send pending acknowledgements and release all other records; returns their number."""
 
 
-class WrittenRecord(Protocol):
+class WrittenRecord(PlacedRecord, Protocol):
     """The topic, partition and offset of a written record."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp_ms(self) -> int: ...
 
 
 class Outbox(Protocol):

@@ -21,12 +21,11 @@ from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.security import requirements as required
-from sharegroup.broker.security.permission import Permission, operations_on_group
+from sharegroup.broker.security.group_descriptions import described_groups
 from sharegroup.core.modern_group.member import DescribedModernMember
 from sharegroup.core.share_group import assignor
 from sharegroup.core.share_group.records import by_topic
-from sharegroup.errors import InvalidGroupId, KafkaError, TopicAuthorizationFailed
+from sharegroup.errors import InvalidGroupId, KafkaError
 from sharegroup.ids import GroupId
 from sharegroup.steps import Steps, of_each
 
@@ -34,28 +33,18 @@ CLASSIC_MEMBER = i8(0)
 CONSUMER_MEMBER = i8(1)
 """The types of members (KIP-1099)."""
 
-FEW = 15
-"""Bit mask: a step ends after every 16 groups."""
-
 
 def handle(
     parts: Parts, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Steps[ConsumerGroupDescribeResponse]:
-    groups_allowed = Permission(context.rights, required.DESCRIBE_GROUPS)
-    topics_allowed = Permission(context.rights, required.DESCRIBE_TOPICS)
-    groups: list[DescribedGroup] = []
-    for group_id in dict.fromkeys(request.group_ids):
-        if (denial := groups_allowed.denial(group_id)) is not None:
-            groups.append(_failed(group_id, denial))
-            continue
-        operations = operations_on_group(context.rights, request, group_id)
-        group = yield from _group(parts, group_id, operations)
-        if (hidden := (yield from _hidden_topic(group, topics_allowed))) is not None:
-            group = _failed(group_id, hidden)
-        groups.append(group)
-        if len(groups) & FEW == FEW:
-            yield
-    return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
+    groups = yield from described_groups(
+        context.rights,
+        request,
+        describe=partial(_group, parts),
+        failed=_failed,
+        assignments_of=lambda member: (member.assignment, member.target_assignment),
+    )
+    return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
 def refuse(
@@ -86,22 +75,6 @@ def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> Steps[Descri
         members=tuple(members),
         authorized_operations=operations,
     )
-
-
-def _hidden_topic(group: DescribedGroup, topics: Permission) -> Steps[KafkaError | None]:
-    """Return the error for a group with a topic that the principal may not describe."""
-    for member in () if topics.is_unlimited else group.members:
-        named = {
-            topic.topic_name
-            for assignment in (member.assignment, member.target_assignment)
-            for topic in assignment.topic_partitions
-        }
-        if not all(map(topics.allows, named.union(member.subscribed_topic_names))):
-            return TopicAuthorizationFailed(
-                "members of the group use topics that no ACL allows this user to DESCRIBE"
-            )
-        yield
-    return None
 
 
 def _member(catalog: Catalog, described: DescribedModernMember) -> Member:
