@@ -46,7 +46,7 @@ unit: setup ## Run the pure tests: no broker, socket, process or waiting (45 sec
 fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (90 seconds).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in three processes; much of it waits (11 minutes).
+test: setup ## Run the test suite in three processes; much of it waits (15 to 20 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile
 
 check: setup ## Lint, formatting, types, layers, tidiness.

@@ -37,6 +37,7 @@ LONG = [
     "tests/integration/spark/test_connect.py",
     "tests/integration/spark/test_pushdown.py",
     "tests/integration/spark/letters",
+    "tests/integration/spark/state",
     "tests/integration/spark/registry",
 ]
 """What `make test` leaves out because it takes long."""

@@ -25,6 +25,8 @@ from sharegroup.testing.embedded import TestBroker
 from tests.support import postgres
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 
+pytestmark = LONG_WITH_A_JVM
+
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "spark"
 QUERY_SECONDS_MAX = 90
@@ -114,7 +116,6 @@ def test_windows_are_written_once_the_watermark_has_passed(
     broker.wait_until(group="turnover", topic="orders", lag=0)
 
 
-@LONG_WITH_A_JVM
 def test_join_has_paid_orders_and_those_that_are_overdue(
     spark: SparkSession, broker: TestBroker, tmp_path: Path
 ) -> None:
@@ -135,9 +136,7 @@ def test_join_has_paid_orders_and_those_that_are_overdue(
     assert found == {1: 1.0, 2: None, 3: None, 9: 1.0}
 
 
-@pytest.mark.parametrize(
-    "in_pandas", [False, pytest.param(True, marks=LONG_WITH_A_JVM)], ids=["rows", "pandas"]
-)
+@pytest.mark.parametrize("in_pandas", [False, True], ids=["rows", "pandas"])
 # PySpark warns that it does not know the newest pandas yet.
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_silent_sensor_is_reported_once(
@@ -206,7 +205,6 @@ def test_duckdb_keeps_the_newest_version_and_counts_each_record_once(
         assert database.execute("SELECT sum(records) FROM deliveries").fetchone() == (5,)
 
 
-@LONG_WITH_A_JVM
 @pytest.mark.skipif(postgres.why_missing() is not None, reason=postgres.why_missing() or "")
 def test_postgres_keeps_the_newest_version(
     spark: SparkSession, broker: TestBroker, tmp_path: Path
@@ -236,7 +234,6 @@ def test_kafka_copy_of_a_batch_that_runs_again_is_written_once(
     assert sorted(copied) == list(range(20))
 
 
-@LONG_WITH_A_JVM
 def test_refused_order_goes_back_to_the_worker_and_ends_after_three_tries(
     spark: SparkSession, broker: TestBroker, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_letter_of_a_broker_is_completed_with_its_record(spark, bootstrap):
     assert [tuple(row) for row in bare.select("value", "recordMissing").collect()] == [(None, True)]
 
 
+@LONG_WITH_A_JVM
 def test_stream_of_letters_continues_where_its_checkpoint_ends(spark, bootstrap, tmp_path):
     dead = create_topic(bootstrap, partitions=1)
     found: list[list[int]] = []

@@ -17,6 +17,7 @@ from sharegroup.client import (
     ShareConsumer,
     TopicPartition,
 )
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -82,6 +83,7 @@ def test_share_state_has_a_row_for_each_record(spark, bootstrap, topic, group):
     assert f'"groupId":"{group}"' in rows[0]["key"]
 
 
+@LONG_WITH_A_JVM
 def test_offsets_and_transactions_are_columns(spark, bootstrap, topic):
     name = f"id-{topic}"
 
