@@ -16,7 +16,6 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from tests.bench.first_answer import wait_for_metadata
 from tests.support.confluent_calls import admin
 from tests.support.kafka_peer import SERVER_JVM, KafkaPeer, free_ports
@@ -191,6 +190,9 @@ class ApacheKafka:
 
 def tls_settings(folder: Path, listeners: str) -> dict[str, str]:
     """Settings of a broker with a listener SSL; both brokers read the same kind of files."""
+    # The paired benchmark imports this module beside older packages, which lack certificates.
+    from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+
     files = CertificateFiles(folder / "certificates", ())
     if not files.server.exists():
         make_certificates(files.folder, hosts=["127.0.0.1"], clients=())
