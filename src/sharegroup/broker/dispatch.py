@@ -163,8 +163,9 @@ def _take(
         )
     name, number = client_id or "", request_number
     context = RequestContext(
-        connection_id, peer, name, version, correlation_id, answers, number, api_key
-    )
+        connection_id, peer, name, version, correlation_id, answers, number, api_key,
+        peer.rights.of_request(api_key),
+    )  # fmt: skip
     handler, cls = handler_of(api_key), request_class(api_key, version)
     frame_bytes, elements_max = len(frame), ELEMENTS_MAX
     if is_large := frame_bytes > WHOLE_BYTES_MAX:

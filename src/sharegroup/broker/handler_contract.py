@@ -61,11 +61,8 @@ class RequestContext(NamedTuple):
     request_number: int
     """The number of the request in ``answers``."""
     api_key: int
-
-    @property
-    def rights(self) -> Rights:
-        """What the peer may do."""
-        return self.peer.rights.of_request(self.api_key)
+    rights: Rights
+    """What the peer may do."""
 
 
 class Encoded(NamedTuple):
