@@ -58,6 +58,17 @@ def test_wrong_epoch_and_unknown_session_are_refused() -> None:
         sessions.plan(77, 1, connection_id=1, named={}, forgotten=(), now_ms=0)
 
 
+def test_session_of_another_connection_can_be_neither_used_nor_closed() -> None:
+    sessions = FetchSessions(10)
+    session_id = opened(sessions, connection_id=1)
+    with pytest.raises(FetchSessionIdNotFound, match=f"no fetch session {session_id} of this"):
+        sessions.plan(session_id, 1, connection_id=2, named={}, forgotten=(), now_ms=0)
+    for epoch in (-1, 0):
+        sessions.plan(session_id, epoch, connection_id=2, named={}, forgotten=(), now_ms=0)
+    plan = sessions.plan(session_id, 1, connection_id=1, named={}, forgotten=(), now_ms=0)
+    assert plan == (session_id, {A: FROM_5, B: FROM_5}, True)
+
+
 def test_session_never_has_more_partitions_than_one_request_could_name() -> None:
     sessions = FetchSessions(10)
     session_id = opened(sessions)
@@ -203,8 +214,8 @@ def test_connection_without_a_session_gets_a_place_from_the_connection_with_most
     with pytest.raises(FetchSessionIdNotFound):
         sessions.plan(second, 1, connection_id=1, named={}, forgotten=(), now_ms=0)
     assert [open_large(sessions, 1, at=connection) for connection in (1, 2, 3)] == [0, 0, 0]
-    for session_id, epoch in ((first, 2), (third, 1), (alone, 1), (new, 1)):
-        sessions.plan(session_id, epoch, connection_id=1, named={}, forgotten=(), now_ms=0)
+    for session_id, epoch, owner in ((first, 2, 1), (third, 1, 1), (alone, 1, 2), (new, 1, 3)):
+        sessions.plan(session_id, epoch, connection_id=owner, named={}, forgotten=(), now_ms=0)
 
 
 def test_session_without_a_request_for_two_minutes_makes_room() -> None:

@@ -6,7 +6,9 @@
     id n, epoch -1    close session n; this request has no session
     id n, epoch e     the next request of session n; after 2**31 - 1 comes 1
 
-A session lasts as long as the connection it was opened on, unless its room is needed:
+A session belongs to the connection it was opened on: for others it does not exist, because its
+topics are names that their users may not know. It lasts as long as the connection, unless its room
+is needed:
 
 - A session without a request for `EVICTION_MS` makes room for any other (Kafka's rule).
 - If the partitions of all sessions reach their limit, a session within an equal share of the limit
@@ -164,15 +166,18 @@ class FetchSessions:
         One refusal does change state: a session that has no room to grow is closed, because clients
         answer FETCH_SESSION_ID_NOT_FOUND with a request that names all partitions.
         """
+        session = self._own(session_id, connection_id)
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._close(session_id)
+            if session is not None:
+                self._close(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchPlan(NO_SESSION, dict(named), incremental=False)
             opened = self._open(connection_id, named, now_ms, uses_topic_ids=uses_topic_ids)
             return FetchPlan(opened, dict(named), incremental=False)
-        session = self._sessions.get(session_id)
         if session is None:
-            raise FetchSessionIdNotFound(f"there is no fetch session {session_id}")
+            raise FetchSessionIdNotFound(
+                f"there is no fetch session {session_id} of this connection"
+            )
         if epoch != session.expected_epoch:
             raise InvalidFetchSessionEpoch(
                 f"fetch session {session_id}: expected epoch {session.expected_epoch}, got {epoch}"
@@ -248,6 +253,11 @@ class FetchSessions:
         )
         self.partition_count += len(named)
         return session_id
+
+    def _own(self, session_id: int, connection_id: int) -> _Session | None:
+        """Return a session of the connection; None if it has no session with this id."""
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.connection_id == connection_id else None
 
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
