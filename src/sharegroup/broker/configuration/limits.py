@@ -86,6 +86,13 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_tls_handshakes_total",
     ),
     Limit(
+        setting="broker.tls.records:OTHER_RECORDS_MAX",
+        unit="records",
+        bounds="TLS records without content of one connection, such as changes of keys; one more "
+        "for each 1,000 records with content",
+        answer="the connection is closed, and the log has `event=tls_connection_closed`",
+    ),
+    Limit(
         setting="sharegroup.user.connections.max",
         unit="connections",
         bounds="open connections of one user",

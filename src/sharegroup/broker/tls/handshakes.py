@@ -142,15 +142,20 @@ class Handshakes:
         self._leave(layer)
 
     def failed(self, layer: TlsLayer, listener: str, reason: str) -> None:
-        """Forget a failed handshake, and log it once per address and second."""
-        now_ms = self._clock.now_ms()
+        """Forget a failed handshake, and log it."""
         self._leave(layer)
-        self._lingering[layer] = now_ms + LINGER_MS
+        self._lingering[layer] = self._clock.now_ms() + LINGER_MS
+        self.report("tls_handshake_failed", layer, listener, reason)
+
+    def report(self, event: str, layer: TlsLayer, listener: str, reason: str) -> None:
+        """Log that a connection ends, once per address and second."""
+        now_ms = self._clock.now_ms()
         if not self._lines.may_log(layer.host, now_ms):
             self._unlogged += 1
             return
         log.warning(
-            "event=tls_handshake_failed peer=%s listener=%s reason=%r unlogged=%d",
+            "event=%s peer=%s listener=%s reason=%r unlogged=%d",
+            event,
             layer.peer,
             listener,
             reason,

@@ -103,6 +103,9 @@ class TlsListener:
         self.failed_count += 1
         self._handshakes.failed(layer, self.name, reason)
 
+    def misused(self, layer: TlsLayer, reason: str) -> None:
+        self._handshakes.report("tls_connection_closed", layer, self.name, reason)
+
     def closed(self, layer: TlsLayer) -> None:
         self._handshakes.closed(layer)
         self.on_empty()

@@ -14,7 +14,7 @@ are encrypted but not sent.
     raw transport ◀── write ◀── outgoing ◀── SSLObject.write ◀── backlog ◀── TlsTransport.writelines
 
 While the peer does not read, written chunks stay in the backlog as they are, and at most
-`PIECE_BYTES` are encrypted ahead.
+`PIECE_BYTES` are encrypted ahead.  TLS gets received bytes in pieces of few records (`records`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Any, Protocol, cast
 
+from sharegroup.broker.tls.records import OTHER_RECORDS_MAX, ReceivedRecords
 from sharegroup.core.security.principal import Principal
 
 BUFFER_BYTES = 256 * 1024
@@ -41,6 +42,9 @@ RAW_BUFFER_BYTES_MAX = 64 * 1024
 
 HANDSHAKE_BYTES_MAX = 256 * 1024
 """Bytes that a peer may send before the handshake is complete."""
+
+HANDSHAKE_RECORDS_MAX = 128
+"""TLS records that a peer may send before the handshake is complete; clients need about six."""
 
 _HANDSHAKE_RECORD = 22
 """The first byte of a TLS handshake."""
@@ -84,6 +88,9 @@ class Handshaker(Protocol):
     def failed(self, layer: TlsLayer, reason: str) -> None:
         """Report a failed handshake."""
 
+    def misused(self, layer: TlsLayer, reason: str) -> None:
+        """Report that a connection is closed because its peer misuses TLS."""
+
     def closed(self, layer: TlsLayer) -> None:
         """Forget a connection that was closed before its handshake was complete."""
 
@@ -117,6 +124,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         "_outgoing",
         "_protocol",
         "_raw",
+        "_records",
         "_state",
         "began_ms",
         "connection_id",
@@ -145,6 +153,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._raw: asyncio.Transport | None = None
         self._protocol: asyncio.Protocol | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._records = ReceivedRecords()
         self._object: ssl.SSLObject | None = None
         self._state = _State.HANDSHAKE
         self._handshake_bytes = 0
@@ -200,7 +209,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take received bytes; they are lost if the connection is closing."""
         if self._state is _State.OPEN:
-            self._incoming.write(self._buffers.encrypted[:nbytes])
+            self._records.feed(self._buffers.encrypted[:nbytes], self._incoming)
             self._read()
         elif self._state is _State.HANDSHAKE:
             received = self._buffers.encrypted[:nbytes]
@@ -211,7 +220,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
                 self._fail(f"the TLS handshake has more than {HANDSHAKE_BYTES_MAX} bytes")
                 return
-            self._incoming.write(received)
+            self._records.feed(received, self._incoming)
             self._handshaker.received(self)
 
     def pause_writing(self) -> None:
@@ -244,17 +253,30 @@ class TlsLayer(asyncio.BufferedProtocol):
         try:
             if self._object is None:  # Made late: peers that send nothing cost less memory.
                 self._object = self._handshaker.new_object(self._incoming, self._outgoing)
-            self._object.do_handshake()
-        except ssl.SSLWantReadError:
-            self._flush()
-            self._raw.resume_reading()
-            return
+            while not self._is_shaken():
+                if self._records.count > HANDSHAKE_RECORDS_MAX:
+                    self._fail(f"the TLS handshake has more than {HANDSHAKE_RECORDS_MAX} records")
+                    return
+                if not self._records.feed_more(self._incoming):
+                    self._flush()
+                    self._raw.resume_reading()
+                    return
         except ssl.SSLError as error:
             self._flush()  # The alert says why, so that the client need not guess.
             self._fail(f"the TLS handshake failed: {_reason(error)}")
             return
         self._flush()
         self._open()
+
+    def _is_shaken(self) -> bool:
+        """Go on with the handshake; return whether it is complete."""
+        assert self._object is not None
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self._records.count = 0
+        return True
 
     def _open(self) -> None:
         assert self._object is not None
@@ -290,7 +312,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     def _read(self) -> None:
         """Give the protocol the received bytes, as many at a time as the buffer holds."""
         while self._state is _State.OPEN and self._is_reading:
-            plain, is_end = self._decrypt()
+            plain, record_count, is_end = self._decrypt()
             if plain:
                 assert self._protocol is not None
                 self._protocol.data_received(plain)
@@ -298,16 +320,22 @@ class TlsLayer(asyncio.BufferedProtocol):
                 if self._state is _State.OPEN:
                     self.close_gracefully()
                 return
-            if len(plain) < BUFFER_BYTES:
+            if self._records.are_too_many(record_count):
+                self._handshaker.misused(
+                    self, f"more than {OTHER_RECORDS_MAX} TLS records without content"
+                )
+                self.abort()
+                return
+            if len(plain) < BUFFER_BYTES and not self._records.feed_more(self._incoming):
                 break
         if self._state is _State.OPEN:
             self._flush()  # Tickets, and answers to changes of keys.
 
-    def _decrypt(self) -> tuple[bytes, bool]:
-        """Return decrypted bytes, and whether nothing follows them."""
+    def _decrypt(self) -> tuple[bytes, int, bool]:
+        """Return decrypted bytes, the number of their records, and whether nothing follows."""
         assert self._object is not None
         plain, read, incoming = self._buffers.plain, self._object.read, self._incoming
-        count, is_end = 0, False
+        count, record_count, is_end = 0, 0, False
         try:
             while count < BUFFER_BYTES:
                 length = cast("int", read(BUFFER_BYTES - count, cast("Any", plain[count:])))
@@ -315,6 +343,7 @@ class TlsLayer(asyncio.BufferedProtocol):
                 if not length:
                     is_end = True
                     break
+                record_count += 1
                 # An exception for want of bytes costs more than these questions.
                 if not incoming.pending and not self._object.pending():
                     break
@@ -322,7 +351,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             pass
         except ssl.SSLError:  # Also the peer's notice that it ends the connection.
             is_end = True
-        return bytes(plain[:count]), is_end
+        return bytes(plain[:count]), record_count, is_end
 
     # Encryption.
 

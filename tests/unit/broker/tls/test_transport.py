@@ -13,8 +13,10 @@ import pytest
 
 from sharegroup.broker.configuration.tls_config import TlsConfig
 from sharegroup.broker.tls.context import make_context
+from sharegroup.broker.tls.records import OTHER_RECORDS_MAX, PIECE_RECORDS
 from sharegroup.broker.tls.transport import (
     HANDSHAKE_BYTES_MAX,
+    HANDSHAKE_RECORDS_MAX,
     PIECE_BYTES,
     RAW_BUFFER_BYTES_MAX,
     Buffers,
@@ -22,9 +24,12 @@ from sharegroup.broker.tls.transport import (
 )
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from sharegroup.core.security.principal import Principal
+from tests.support.key_updates import client_secret, key_updates
 
 ALICE = Principal("User", "alice")
 MIB = 1 << 20
+ANSWER_BYTES_MAX = 27 * (OTHER_RECORDS_MAX + 2 * PIECE_RECORDS)
+"""What a flood of new keys makes the broker write at most."""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +95,9 @@ class Handshaker:
     user: Callable[[], Principal | None] = lambda: None
     certificates: list[bytes | None] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    misuses: list[str] = field(default_factory=list)
     closed_count: int = 0
+    outgoing: ssl.MemoryBIO = field(default_factory=ssl.MemoryBIO)
 
     def accepted(self, layer: TlsLayer) -> bool:
         return not self.is_full
@@ -99,6 +106,7 @@ class Handshaker:
         layer.shake()
 
     def new_object(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+        self.outgoing = outgoing
         return self.context.wrap_bio(incoming, outgoing, server_side=True)
 
     def completed(self, layer: TlsLayer, certificate: bytes | None) -> Principal | None:
@@ -107,6 +115,9 @@ class Handshaker:
 
     def failed(self, layer: TlsLayer, reason: str) -> None:
         self.failures.append(reason)
+
+    def misused(self, layer: TlsLayer, reason: str) -> None:
+        self.misuses.append(reason)
 
     def closed(self, layer: TlsLayer) -> None:
         self.closed_count += 1
@@ -335,6 +346,99 @@ def test_abort_loses_what_was_not_sent(files: CertificateFiles) -> None:
     assert client.protocol.transport.get_write_buffer_size() == 0
     client.layer.connection_lost(None)
     assert client.protocol.calls[-1] == "lost"
+
+
+def connected_with_secret(files: CertificateFiles, folder: Path) -> tuple[Client, bytes]:
+    """A client, and the secret with which its records are encrypted."""
+    context = client_context(files)
+    context.keylog_filename = str(folder / "secrets")
+    client = Client(handshaker_of(files), context)
+    client.shake()
+    return client, client_secret(folder / "secrets")
+
+
+@pytest.mark.parametrize("wants_answer", [False, True])
+def test_flood_of_new_keys_ends_the_connection_before_it_costs_time_and_memory(
+    files: CertificateFiles, tmp_path: Path, wants_answer: bool
+) -> None:
+    client, secret = connected_with_secret(files, tmp_path)
+    client.raw.take()
+    client.deliver(key_updates(secret, 1_000, wants_answer=wants_answer))
+    assert client.raw.is_aborted
+    assert client.handshaker.misuses == [
+        f"more than {OTHER_RECORDS_MAX} TLS records without content"
+    ]
+    # No answer was sent, and OpenSSL has handled only the pieces up to the limit.
+    assert len(client.raw.sent) + client.handshaker.outgoing.pending <= ANSWER_BYTES_MAX
+    assert client.protocol.received == b""
+
+
+def test_flood_of_new_keys_behind_the_handshake_is_not_handled_at_once(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    context = client_context(files)
+    context.keylog_filename = str(tmp_path / "secrets")
+    client = Client(handshaker_of(files), context)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    client.exchange()
+    client.tls.do_handshake()
+    flood = key_updates(client_secret(tmp_path / "secrets"), 1_000, wants_answer=True)
+    client.deliver(client.outgoing.read() + flood)
+    assert client.raw.is_aborted
+    assert client.handshaker.outgoing.pending <= ANSWER_BYTES_MAX
+
+
+def test_client_may_change_its_keys_now_and_then(files: CertificateFiles, tmp_path: Path) -> None:
+    client, secret = connected_with_secret(files, tmp_path)
+    client.raw.take()
+    client.deliver(key_updates(secret, OTHER_RECORDS_MAX // 2, wants_answer=True))
+    assert not client.raw.is_aborted
+    assert len(client.raw.sent) > 27, "it answers"
+
+
+def test_many_small_records_that_are_cut_anywhere_arrive(files: CertificateFiles) -> None:
+    client = connected(files)
+    for number in range(20 * PIECE_RECORDS):
+        client.tls.write(b"%05d" % number)
+    sent = client.outgoing.read()
+    step = 997
+    for at in range(0, len(sent), step):
+        client.deliver(sent[at : at + step])
+    expected = b"".join(b"%05d" % number for number in range(20 * PIECE_RECORDS))
+    assert client.protocol.received == expected
+    assert client.handshaker.misuses == []
+
+
+def test_protocol_that_pauses_gets_the_waiting_records_when_it_resumes(
+    files: CertificateFiles,
+) -> None:
+    client = connected(files)
+    transport = client.protocol.transport
+    client.protocol.on_data = transport.pause_reading
+    for _ in range(4 * PIECE_RECORDS):
+        client.tls.write(b"x" * 10)
+    client.exchange()
+    assert len(client.protocol.received) == 10 * PIECE_RECORDS, "one piece"
+
+    async def resume() -> None:
+        client.protocol.on_data = lambda: None
+        transport.resume_reading()
+        await asyncio.sleep(0)
+
+    asyncio.run(resume())
+    assert len(client.protocol.received) == 40 * PIECE_RECORDS
+
+
+def test_handshake_of_many_records_is_cut(files: CertificateFiles) -> None:
+    client = Client(handshaker_of(files), client_context(files))
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    hello = client.outgoing.read()[5:]
+    client.deliver(b"".join(b"\x16\x03\x01\x00\x01%c" % byte for byte in hello))
+    assert client.handshaker.failures == [
+        f"the TLS handshake has more than {HANDSHAKE_RECORDS_MAX} records"
+    ]
 
 
 def test_end_by_the_peer_closes_the_connection(files: CertificateFiles) -> None:
