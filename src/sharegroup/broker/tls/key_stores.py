@@ -141,8 +141,11 @@ def _read(path: str, name: str) -> bytes:
     try:
         # Non-blocking, so that a named pipe does not stop the broker; it reads as empty.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            content = file.read(STORE_BYTES_MAX + 1)
+        try:  # `open` does not close the descriptor of a folder, which it refuses.
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read(STORE_BYTES_MAX + 1)
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         raise InvalidConfig(f"{name}={path[:500]} cannot be read: {error}") from error
     if not content or len(content) > STORE_BYTES_MAX:
@@ -181,6 +184,8 @@ def _blocks(text: str, source: str, wanted: str) -> list[str]:
     if not found or (wanted == "PRIVATE KEY" and len(found) > 1):
         expected = "one private key" if wanted == "PRIVATE KEY" else "at least one certificate"
         raise InvalidConfig(f"{source} must have {expected} in PEM, found {len(found)}")
+    if not all(map(str.isascii, found)):
+        raise InvalidConfig(f"{source}: a PEM block is damaged: it has bytes that are not ASCII")
     return found
 
 

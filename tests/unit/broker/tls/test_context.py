@@ -106,6 +106,26 @@ def test_encrypted_key_needs_its_password(files: CertificateFiles, tmp_path: Pat
             make_context(config(files, keystore_location=str(path), key_password=wrong))
 
 
+def test_damaged_certificates_of_authorities_are_a_configuration_error(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "damaged.pem"
+    damaged.write_bytes(files.authority.read_bytes().replace(b"M", b"\xff", 1))
+    tls = config(files, truststore_type="PEM", truststore_location=str(damaged))
+    with pytest.raises(InvalidConfig, match=r"damaged\.pem: a PEM block is damaged"):
+        make_context(tls)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors with /proc")
+def test_folder_instead_of_a_file_leaves_no_descriptor_open(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(InvalidConfig, match=r"cannot be read: .*directory"):
+        make_context(config(files, keystore_location=str(tmp_path)))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
 def test_pkcs12_file_is_used_also_where_keytool_calls_it_jks(
     files: CertificateFiles, tmp_path: Path, kind: str
