@@ -51,7 +51,8 @@ def make_context(tls: TlsConfig) -> ssl.SSLContext:
         )
     context.verify_mode = _CLIENT_AUTH[tls.client_auth]
     if tls.client_auth != "none":
-        # A resumed session would skip the check of the client's certificate.
+        # A resumed session skips the check of the client's certificate.  TLS 1.2 can also resume
+        # without tickets, so `TlsListener.completed` looks at the end of its validity.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
     return context

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from sharegroup.broker.clock import wall_ms
 from sharegroup.broker.configuration.listener_settings import PREFIX, listener_settings
 from sharegroup.broker.configuration.tls_config import TlsConfig
 from sharegroup.broker.tls.context import make_context
@@ -92,9 +93,7 @@ class TlsListener:
         return self._loaded.context.wrap_bio(incoming, outgoing, server_side=True)
 
     def completed(self, layer: TlsLayer, certificate: bytes | None) -> Principal | None:
-        principal = None
-        if certificate is not None and self._uses_client_names:
-            principal = self._principal(certificate)
+        principal = None if certificate is None else self._principal(certificate)
         self.completed_count += 1
         self._handshakes.completed(layer)
         return principal
@@ -110,16 +109,25 @@ class TlsListener:
         self._handshakes.closed(layer)
         self.on_empty()
 
-    def _principal(self, certificate: bytes) -> Principal:
-        """Return the user of a client's certificate, whose signature was verified."""
+    def _principal(self, certificate: bytes) -> Principal | None:
+        """Return the user of a client's certificate, whose signature was verified.
+
+        The session of TLS 1.2 may be resumed, which verifies nothing.  OpenSSL forgets sessions
+        after two hours, and Python cannot turn that off.
+        """
         try:
-            subject = certificate_names(certificate).subject
+            names = certificate_names(certificate)
         except InvalidConfig as error:
             raise PermissionError(str(error)) from error
-        name = self._rules.name_of(subject)
+        if names.expires_seconds * 1000 < wall_ms():
+            raise PermissionError("the client's certificate has expired since its session began")
+        if not self._uses_client_names:
+            return None
+        name = self._rules.name_of(names.subject)
         if name is None:
             raise PermissionError(
-                f"no rule of ssl.principal.mapping.rules gives the subject {subject[:500]!r} a user"
+                f"no rule of ssl.principal.mapping.rules gives the subject {names.subject[:500]!r} "
+                "a user"
             )
         return Principal(USER, name)
 
