@@ -168,7 +168,7 @@ class ClientTelemetry:
         name, version = self._software.get(sender.connection_id, ("", ""))
         return ClientIdentity(
             client_instance_id=uuid_text(instance_id),
-            client_id=sender.client_id,
+            client_id=sender.client_id[:TEXT_CHARACTERS_MAX],
             client_software_name=name,
             client_software_version=version,
             client_source_address=sender.peer.host,

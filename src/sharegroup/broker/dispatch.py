@@ -37,7 +37,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     Wide,
 )
-from sharegroup.broker.holds import RequestOrigin, note_hold
+from sharegroup.broker.holds import CLIENT_ID_CHARACTERS_MAX, RequestOrigin, note_hold
 from sharegroup.broker.late_requests import Decoding
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_counters import HOLD_SECONDS, ApiCounters
@@ -448,7 +448,7 @@ async def _unexpected(
         "event=request_failed api=%s version=%d client=%r",
         APIS[call.header.api_key].snake_name,
         call.header.api_version,
-        call.header.client_id,
+        (call.header.client_id or "")[:CLIENT_ID_CHARACTERS_MAX],
         exc_info=error,
     )
     parts = call.parts

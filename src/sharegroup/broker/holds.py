@@ -22,6 +22,9 @@ BY_MACHINE = (
     "latency of the disk"
 )
 
+CLIENT_ID_CHARACTERS_MAX = 250
+"""Number of characters of a client id in a log line."""
+
 
 class RequestOrigin:
     """The origin of a request; called with the seconds of each slice of the work on it."""
@@ -68,7 +71,7 @@ def note_hold(
         header.api_version,
         seconds * 1000,
         worked * 1000,
-        header.client_id or "",
+        (header.client_id or "")[:CLIENT_ID_CHARACTERS_MAX],
         peer_host,
         count,
         BY_REQUEST if worked > seconds / 2 else BY_MACHINE,

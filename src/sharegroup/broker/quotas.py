@@ -16,6 +16,7 @@ is set.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Protocol, TypeAlias
 
 from sharegroup.broker.clock import Clock
@@ -31,6 +32,10 @@ THROTTLE_MS_MAX = 3_600_000
 
 LIMITS_KEPT_MAX = 10_000
 """Maximum number of clients whose limits are kept; then all are looked up again."""
+
+CLIENT_ID_CHARACTERS_MAX = 249
+"""Client ids up to this length are kept, longer ones only as digests: clients choose them, and ids
+of 32 KB would take hundreds of megabytes."""
 
 PRODUCE, FETCH, REQUEST, MUTATION = (
     QuotaKey.PRODUCER_BYTE_RATE,
@@ -162,7 +167,7 @@ class Quotas:
         if limit is None:
             return 0
         windows, now_ms = self._mutation_windows, self._clock.now_ms()
-        bucket = self._buckets.of(MeterKey(MUTATION, limit.user, limit.client_id), self._is_idle)
+        bucket = self._buckets.of(_meter_key(MUTATION, limit), self._is_idle)
         throttle_ms = bucket.throttle_ms(limit.value, windows, now_ms) if is_strict else 0
         if not throttle_ms:
             bucket.record(partitions, limit.value, windows, now_ms)
@@ -219,6 +224,8 @@ class Quotas:
         if key not in self._limits.in_use:
             return None
         asked = MeterKey(key, client.peer.principal.name, client.client_id)
+        if len(asked.client_id) > CLIENT_ID_CHARACTERS_MAX:
+            return self._limits.limit_of(*asked)
         try:
             return self._kept[asked]
         except KeyError:
@@ -228,7 +235,7 @@ class Quotas:
             return found
 
     def _rate(self, key: QuotaKey, limit: Limit) -> Rate:
-        return self._rates.of(MeterKey(key, limit.user, limit.client_id), self._is_idle)
+        return self._rates.of(_meter_key(key, limit), self._is_idle)
 
     def _is_idle(self, key: MeterKey, meter: Meter) -> bool:
         """Return whether a meter equals one that was never used."""
@@ -267,3 +274,11 @@ class Mutations:
                 "controller_mutation_rate of partitions that are created and deleted per second "
                 f"is used up; try again in {self.throttle_ms} ms"
             )
+
+
+def _meter_key(key: QuotaKey, limit: Limit) -> MeterKey:
+    """Return whose use counts against a limit, without a long client id."""
+    client_id = limit.client_id
+    if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        client_id = sha256(client_id.encode()).hexdigest()
+    return MeterKey(key, limit.user, client_id)

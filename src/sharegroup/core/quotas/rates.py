@@ -13,6 +13,9 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
+PAUSE_MS_MAX = float(2**53)
+"""The longest throttle time.  Limits near 0 would give a time that is no number."""
+
 
 class Windows(NamedTuple):
     """How a rate is averaged: over ``number`` windows, of which the last is incomplete."""
@@ -67,7 +70,8 @@ class Rate:
         rate = self.per_second(windows, now_ms)
         if rate <= limit:
             return 0
-        return round((rate - limit) / limit * self._averaged_ms(windows, now_ms))
+        pause_ms = (rate - limit) / limit * self._averaged_ms(windows, now_ms)
+        return round(min(pause_ms, PAUSE_MS_MAX))
 
     def room(self, limit: float, windows: Windows, now_ms: int) -> float:
         """Return how much may be used now within the limit."""
@@ -123,7 +127,7 @@ class TokenBucket:
     def throttle_ms(self, limit: float, windows: Windows, now_ms: int) -> int:
         """Return after how many milliseconds the bucket is no longer overdrawn."""
         tokens = self.tokens(limit, windows, now_ms)
-        return 0 if tokens >= 0 else max(1, round(-tokens / limit * 1000))
+        return 0 if tokens >= 0 else max(1, round(min(-tokens / limit * 1000, PAUSE_MS_MAX)))
 
     def is_idle(self, limit: float, windows: Windows, now_ms: int) -> bool:
         """Return whether the bucket is full, as one that was never used."""
