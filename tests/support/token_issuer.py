@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from joserfc import jws, jwt
+from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 ISSUER = "https://issuer.example"
@@ -56,7 +56,8 @@ def signed(claims: Mapping[str, Any], key: Key, algorithm: str = "RS256", **head
     """Return a token with these claims, which names the key that signs it."""
     named = {"alg": algorithm, "kid": key.kid, **header}
     named = {name: value for name, value in named.items() if value is not None}
-    return jwt.encode(named, dict(claims), key, registry=_REGISTRY)
+    payload = json.dumps(dict(claims))  # In ASCII, so that it may have any character.
+    return jws.serialize_compact(named, payload, key, registry=_REGISTRY)
 
 
 def unsigned(claims: Mapping[str, Any], **header: object) -> str:

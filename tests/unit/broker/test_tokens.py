@@ -101,6 +101,7 @@ def test_headers_and_claims_of_other_kinds_are_ignored() -> None:
         ({"sub": " "}, "'sub'"),
         ({"sub": ["alice"]}, "'sub'"),
         ({"sub": "a" * 1025}, "longer than 1024"),
+        ({"sub": "alice\ud800"}, "surrogate"),
         ({"scope": ["a", "a"]}, "scope"),
         ({"scope": ""}, "scope"),
     ],
@@ -109,6 +110,16 @@ def test_other_claims_are_refused(changed: dict[str, Any], reason: str) -> None:
     clock, tokens = verifier()
     with pytest.raises(LoginRefused, match=reason):
         tokens.verify(signed(valid(clock, **changed), key_of("RS256")))
+
+
+@pytest.mark.parametrize(
+    ("subject", "user"),
+    [(" alice\t\n", "alice"), ("\u00a0alice", "\u00a0alice"), ("alice\u2003", "alice\u2003")],
+)
+def test_subject_is_trimmed_like_in_java(subject: str, user: str) -> None:
+    """Otherwise somebody who registers as a name with a special space would be that user."""
+    clock, tokens = verifier()
+    assert tokens.verify(signed(valid(clock, sub=subject), key_of("RS256"))).subject == user
 
 
 def test_clock_skew_is_allowed_at_both_ends() -> None:

@@ -28,6 +28,10 @@ KEYS_TRIED_MAX = 4
 
 SUBJECT_BYTES_MAX = 1_024
 
+SPACE = "".join(map(chr, range(0x21)))
+"""What Java's ``trim`` removes from both ends of a subject.  Python's ``strip`` removes more, so
+two subjects could become the same user."""
+
 KEY_ID_CHARACTERS_MAX = 1_000
 
 
@@ -77,10 +81,11 @@ class TokenVerifier:
         self._check_addressees(claims)
         self._check_scopes(claims.get(self._rules.scope_claim))
         subject = claims.get(self._rules.subject_claim)
-        if not isinstance(subject, str) or not subject.strip():
+        if not isinstance(subject, str) or not (subject := subject.strip(SPACE)):
             raise LoginRefused(f"the token has no claim {self._rules.subject_claim!r}")
-        subject = subject.strip()
-        if len(subject.encode("utf-8", "surrogatepass")) > SUBJECT_BYTES_MAX:
+        if any("\ud800" <= character <= "\udfff" for character in subject):
+            raise LoginRefused("the token's subject has half of a surrogate pair")
+        if len(subject.encode()) > SUBJECT_BYTES_MAX:
             raise LoginRefused(f"the token's subject is longer than {SUBJECT_BYTES_MAX} bytes")
         return VerifiedToken(subject, _wall_ms(claims, "exp"))
 
@@ -132,7 +137,7 @@ class TokenVerifier:
     def _check_scopes(self, scopes: object) -> None:
         """Raise LoginRefused for empty and repeated scopes; Kafka uses them for nothing else."""
         listed = scopes if isinstance(scopes, list) else [scopes] if isinstance(scopes, str) else []
-        texts = [scope.strip() if isinstance(scope, str) else "" for scope in listed]
+        texts = [scope.strip(SPACE) if isinstance(scope, str) else "" for scope in listed]
         if not all(texts) or len(set(texts)) < len(texts):
             raise LoginRefused(f"the claim {self._rules.scope_claim!r} has empty or equal scopes")
 
