@@ -23,13 +23,20 @@ import pytest
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kio.schema.share_acknowledge.v2.request import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
+from kio.static.primitive import i8
 
+from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.apis import APIS, Api, request_class
 from sharegroup.wire.encoder import encode, encode_request
 from sharegroup.wire.headers import encode_request_header
@@ -67,7 +74,23 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
             with RawConnection(broker.port) as peer:
                 peer.send(framed(api, version))
                 peer.answer()
+        with RawConnection(broker.port) as peer:
+            answer = peer.ask(log_everything())
+        assert [int(response.error_code) for response in answer.responses] == [0]
         yield broker
+
+
+def log_everything() -> IncrementalAlterConfigsRequest:
+    """Let the broker log each closed connection; by default it logs one in a second."""
+    change = AlterableConfig(
+        name="sharegroup.broker.connection",
+        config_operation=i8(ConfigOperation.SET),
+        value="DEBUG",
+    )
+    loggers = AlterConfigsResource(
+        resource_type=i8(ResourceType.BROKER_LOGGER), resource_name="1", configs=(change,)
+    )
+    return IncrementalAlterConfigsRequest(resources=(loggers,), validate_only=False)
 
 
 class Closings:

@@ -172,7 +172,7 @@ class Admission:
         self._unlogged += 1
         if now_ms - self._logged_ms >= REFUSALS_LOGGED_EVERY_MS:
             log.warning(
-                "event=connection_refused peer=%s reason=%s count=%d", peer, reason, self._unlogged
+                "event=connection_refused peer=%s reason=%r count=%d", peer, reason, self._unlogged
             )
             self._logged_ms, self._unlogged = now_ms, 0
 

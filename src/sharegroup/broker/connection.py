@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes that may wait for a slow reader before its requests are no longer read."""
 
+TOO_MANY_OF_USER = "its user has too many connections"
+
 
 class Budgets(NamedTuple):
     """The budgets and turns that all connections of a broker share."""
@@ -141,9 +143,12 @@ class Connection(asyncio.Protocol):
             self._received.assign(user)
             self._answers.assign(user)
         else:
-            # The answer to the login is being made; it is lost with the connection.
-            reason = f"{user} has too many connections"
-            asyncio.get_running_loop().call_soon(self.close, reason)
+            log.info("event=connection_closed peer=%s reason=%r", self.peer, TOO_MANY_OF_USER)
+            # Neither the answer to the login, which is being made, is sent, nor is a request that
+            # came behind it dispatched.
+            self._closing = True
+            self._frames.clear()
+            asyncio.get_running_loop().call_soon(self.drop)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  The signature of asyncio.
         self._closing = True
@@ -187,7 +192,7 @@ class Connection(asyncio.Protocol):
             if self._login is not None and self._login.is_pending:
                 self._login.failed(reason)
             else:
-                log.info("event=connection_closed peer=%s reason=%s", self.peer, reason)
+                log.info("event=connection_closed peer=%s reason=%r", self.peer, reason)
             self.drop()
 
     def check_progress(self, now_ms: int) -> None:
@@ -457,15 +462,28 @@ class Connection(asyncio.Protocol):
     def _refuse(self, reason: str) -> None:
         """End the connection because the peer broke the protocol; log one line with its address.
 
-        Before a login the number of lines is limited.  Replies that are ready are sent first.
+        The number of warnings is limited; the other lines have the level DEBUG.  Replies that are
+        ready are sent first.
         """
         if not self._closing:
             self._parts.requests.bad_count += 1
             if self._login is not None and self._login.is_pending:
                 self._login.failed(reason)
             else:
-                log.warning("event=bad_request peer=%s reason=%r", self.peer, reason)
+                self._log_bad_request(reason)
             self._finish()
+
+    def _log_bad_request(self, reason: str) -> None:
+        """Log that the peer broke the protocol."""
+        lines = self._parts.logins.bad_requests
+        unlogged = lines.unlogged(self.host, self._clock.now_ms())
+        log.log(
+            logging.DEBUG if unlogged is None else logging.WARNING,
+            "event=bad_request peer=%s reason=%r unlogged=%d",
+            self.peer,
+            reason,
+            unlogged or 0,
+        )
 
     def _finish(self) -> None:
         """End the connection after the replies that are ready are sent."""

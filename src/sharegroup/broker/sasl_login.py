@@ -181,9 +181,9 @@ class SaslLogin:
         if now_ms > self._expires_ms:
             self._parts.logins.expired_count += 1
             log.info(
-                "event=session_expired peer=%s principal=%s mechanism=%s",
+                "event=session_expired peer=%s principal=%r mechanism=%s",
                 self._peer,
-                self._peer.principal,
+                str(self._peer.principal),
                 self._mechanism,
             )
             raise LoginEnded("the session has expired", [])
@@ -341,7 +341,7 @@ class SaslLogin:
             parts.logins.pending.end(self)
             self._carrier.logged_in()
         self._carrier.limit_frames(parts.config.server.request_bytes_max, FRAME_BYTES_MIN)
-        log.debug("event=authenticated peer=%s principal=%s", peer, principal)
+        log.debug("event=authenticated peer=%s principal=%r", peer, str(principal))
         return lifetime_ms
 
     def _session(self, expires_wall_ms: int | None) -> int:

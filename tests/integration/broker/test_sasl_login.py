@@ -68,6 +68,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
         yield running
 
 
+def test_broken_requests_cause_one_warning_for_an_address_and_second(
+    served: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin = time.monotonic()
+    for _ in range(20):
+        with RawConnection(port_of(served, OPEN)) as stranger:
+            stranger.send(b"\x16\x03\x01\x02\x00\x01\x00\x01")
+            assert is_closed(stranger)
+    seconds = time.monotonic() - begin
+    lines = [line for line in caplog.messages if line.startswith("event=bad_request")]
+    assert 1 <= len(lines) <= 1 + seconds
+    assert "TLS handshake; the listener is PLAINTEXT" in lines[0]
+
+
 @pytest.fixture
 def connection(served: TestBroker) -> Iterator[RawConnection]:
     with RawConnection(port_of(served)) as opened:

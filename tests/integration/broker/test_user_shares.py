@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from kio.schema.alter_client_quotas.v1 import request as alter
+from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 
+from sharegroup.ids import TopicName
 from sharegroup.testing import TestBroker, run_broker
 from sharegroup.wire.encoder import encode_request
 from tests.attacks.batches import honest_batch
@@ -17,7 +19,9 @@ from tests.attacks.target import frame, produce_request, produced
 from tests.faults.raw_connection import RawConnection
 from tests.integration.broker.sasl_scene import (
     OPEN,
+    handshake,
     log_in,
+    plain,
     port_of,
     settings,
     versions,
@@ -66,6 +70,24 @@ def test_user_with_too_many_connections_gets_no_more(tmp_path: Path, opened: Exi
         server = broker.running.server
         wait_until(lambda: server.connection_count <= 3, waiting_for="the end of the connection")
         assert is_served(logged_in(opened, broker, "alice"))
+
+
+def test_requests_behind_a_login_that_is_one_too_many_are_not_carried_out(
+    tmp_path: Path, opened: ExitStack
+) -> None:
+    with run_broker(settings(tmp_path, sharegroup_user_connections_max="1")) as broker:
+        broker.create_topic("t", 1)
+        produce = frame(produce_request("t", bytes(honest_batch(1, b"x"))))
+        login = frame(SaslAuthenticateRequest(auth_bytes=plain()))
+        answer_counts = []
+        for _ in range(2):
+            connection = connected(opened, broker)
+            handshake(connection)
+            connection.send(login + produce)
+            answer_counts.append(sum(connection.answer() is not None for _ in range(2)))
+        assert answer_counts == [2, 0]
+        _, log = broker.running.parts.topics.named(TopicName("t"), 0)
+        assert log.end_offset == 1, "the record of the first connection"
 
 
 def test_frames_of_one_user_leave_room_for_others(tmp_path: Path, opened: ExitStack) -> None:

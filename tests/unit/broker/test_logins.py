@@ -6,9 +6,11 @@ import logging
 
 import pytest
 
-from sharegroup.broker.logins.failed_logins import ADDRESSES_MAX, LINES_MAX, FailedLogins
 from sharegroup.broker.logins.jaas import PLAIN_MODULE, LoginModule, parse_jaas, plain_users
+from sharegroup.broker.logins.lines_by_address import ADDRESSES_MAX, LINES_MAX
+from sharegroup.broker.logins.logins import Logins
 from sharegroup.broker.logins.pending_logins import PendingLogins
+from sharegroup.broker.security.peer import Peer
 from sharegroup.errors import InvalidConfig
 
 KEY = "listener.name.external.plain.sasl.jaas.config"
@@ -105,18 +107,20 @@ def test_ended_logins_make_room() -> None:
     assert pending.count == 2
 
 
-def note(failures: FailedLogins, host: str, now_ms: int) -> None:
-    failures.note(
-        host=host, peer=f"{host}:1", listener="L", mechanism="", reason="wrong", now_ms=now_ms
-    )
+def logins() -> Logins:
+    return Logins({}, PendingLogins(1, host_max=1))
+
+
+def note(logins: Logins, host: str, now_ms: int) -> None:
+    logins.failed_login(Peer(host, 1, "L"), "", "wrong", now_ms=now_ms)
 
 
 def test_one_line_for_an_address_and_second(caplog: pytest.LogCaptureFixture) -> None:
-    failures = FailedLogins()
+    own = logins()
     with caplog.at_level(logging.WARNING):
         for now_ms in (0, 1, 999, 1_000, 1_001, 2_500):
-            note(failures, "a", now_ms)
-        note(failures, "b", 2_501)
+            note(own, "a", now_ms)
+        note(own, "b", 2_501)
     assert [line.partition("peer=")[2] for line in caplog.messages] == [
         "a:1 listener=L mechanism=none reason='wrong' unlogged=0",
         "a:1 listener=L mechanism=none reason='wrong' unlogged=2",
@@ -133,13 +137,13 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_many_addresses_have_a_limit_on_lines_and_memory(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    failures = FailedLogins()
+    own = logins()
     with caplog.at_level(logging.WARNING):
         for number in range(10 * ADDRESSES_MAX):
-            note(failures, str(number), number // 1_000)
+            note(own, str(number), number // 1_000)
         assert len(lines_of(caplog)) == LINES_MAX
         for second in range(1, 200):
             for number in range(LINES_MAX):
-                note(failures, f"{second}.{number}", second * 1_000)
+                note(own, f"{second}.{number}", second * 1_000)
     assert len(lines_of(caplog)) == 200 * LINES_MAX
-    assert len(failures._addresses) == ADDRESSES_MAX
+    assert len(own.failures._addresses) == ADDRESSES_MAX

@@ -162,10 +162,11 @@ CONNECTIONS: tuple[Limit, ...] = (
         answer="ILLEGAL_SASL_STATE",
     ),
     Limit(
-        setting="broker.logins.failed_logins:LINES_MAX",
+        setting="broker.logins.lines_by_address:LINES_MAX",
         unit="lines",
-        bounds="lines about failed logins in a second, at most one for each address",
-        answer="the failure is counted, and not logged",
+        bounds="log lines in a second about failed logins, about violations of the protocol, and "
+        "about failed TLS handshakes: as many of each, at most one for each address",
+        answer="the next line says how many were not logged",
     ),
     Limit(
         setting="sharegroup.scram.credentials.max",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sharegroup.broker.logins.failed_logins import FailedLogins
+from sharegroup.broker.logins.lines_by_address import LinesByAddress
 from sharegroup.broker.logins.mechanisms import Exchange
 from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.broker.security.peer import Peer
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
     # Its library is imported only by brokers that accept tokens.
     from sharegroup.broker.logins.token_keys import TokenKeys
 
+log = logging.getLogger(__name__)
+
 NO_MECHANISM = ""
 """The mechanism of a login that failed before it named one."""
+
+REASON_CHARACTERS_MAX = 500
+"""Number of characters of the reason for a failed login in a log line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class Logins:
 
     __slots__ = (
         "_listeners",
+        "bad_requests",
         "expired_count",
         "failed",
         "failures",
@@ -61,7 +68,10 @@ class Logins:
         self.token_keys = token_keys
         """The key sets of OAUTHBEARER."""
         self.pending = pending
-        self.failures = FailedLogins()
+        self.failures = LinesByAddress()
+        """The log lines about failed logins."""
+        self.bad_requests = LinesByAddress()
+        """The log lines about peers that broke the protocol, on listeners without logins, too."""
         self.succeeded: Counter[tuple[str, str]] = Counter()
         """First logins of connections that succeeded, by listener and mechanism."""
         self.renewed: Counter[tuple[str, str]] = Counter()
@@ -89,11 +99,14 @@ class Logins:
     def failed_login(self, peer: Peer, mechanism: str, reason: str, *, now_ms: int) -> None:
         """Count a failed login and log it, unless the address has a line in this second."""
         self.failed[peer.listener, mechanism] += 1
-        self.failures.note(
-            host=peer.host,
-            peer=str(peer),
-            listener=peer.listener,
-            mechanism=mechanism,
-            reason=reason,
-            now_ms=now_ms,
-        )
+        unlogged = self.failures.unlogged(peer.host, now_ms)
+        if unlogged is not None:
+            log.warning(
+                "event=authentication_failed peer=%s listener=%s mechanism=%s reason=%r "
+                "unlogged=%d",
+                peer,
+                peer.listener,
+                mechanism or "none",
+                reason[:REASON_CHARACTERS_MAX],
+                unlogged,
+            )

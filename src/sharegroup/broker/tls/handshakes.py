@@ -18,7 +18,7 @@ from collections.abc import Callable
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.logins.failed_logins import FailedLogins
+from sharegroup.broker.logins.lines_by_address import LinesByAddress
 from sharegroup.broker.tls.transport import TlsLayer
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,6 @@ class Handshakes:
         "_processor_seconds",
         "_seconds",
         "_timer",
-        "_unlogged",
         "_waiting",
         "busy_seconds",
     )
@@ -99,7 +98,7 @@ class Handshakes:
         """The handshakes that wait for their turn, by address."""
         self._credit, self._credit_at = BURST_SECONDS, seconds()
         self._timer: TimerHandle | None = None
-        self._lines, self._unlogged = FailedLogins(), 0
+        self._lines = LinesByAddress()
         self._is_stopping = False
         self.busy_seconds = 0.0
         """The time that handshakes have taken."""
@@ -149,19 +148,16 @@ class Handshakes:
 
     def report(self, event: str, layer: TlsLayer, listener: str, reason: str) -> None:
         """Log that a connection ends, once per address and second."""
-        now_ms = self._clock.now_ms()
-        if not self._lines.may_log(layer.host, now_ms):
-            self._unlogged += 1
-            return
-        log.warning(
-            "event=%s peer=%s listener=%s reason=%r unlogged=%d",
-            event,
-            layer.peer,
-            listener,
-            reason,
-            self._unlogged,
-        )
-        self._unlogged = 0
+        unlogged = self._lines.unlogged(layer.host, self._clock.now_ms())
+        if unlogged is not None:
+            log.warning(
+                "event=%s peer=%s listener=%s reason=%r unlogged=%d",
+                event,
+                layer.peer,
+                listener,
+                reason,
+                unlogged,
+            )
 
     def closed(self, layer: TlsLayer) -> None:
         """Forget a connection that was closed before its handshake was complete."""

@@ -1,11 +1,8 @@
-"""Logs failed logins: one line for an address and second, and a limited number for all."""
+"""Limits log lines that strangers cause: one for an address and second, and some for all."""
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
-
-log = logging.getLogger(__name__)
 
 ADDRESS_PAUSE_MS = 1_000
 """Time after a line about an address in which no other line is about it."""
@@ -17,8 +14,8 @@ LINES_MAX = 20
 """Number of lines about all addresses in `ADDRESS_PAUSE_MS`."""
 
 
-class FailedLogins:
-    """The times of the last log lines by address."""
+class LinesByAddress:
+    """The times of the last log lines of one kind by address."""
 
     __slots__ = ("_addresses", "_lines", "_lines_began_ms", "_unlogged")
 
@@ -28,24 +25,18 @@ class FailedLogins:
         self._lines_began_ms = 0
         self._unlogged = 0
 
-    def note(
-        self, *, host: str, peer: str, listener: str, mechanism: str, reason: str, now_ms: int
-    ) -> None:
-        """Log a failed login, or count it for the next line."""
-        if not self.may_log(host, now_ms):
-            self._unlogged += 1
-            return
-        log.warning(
-            "event=authentication_failed peer=%s listener=%s mechanism=%s reason=%r unlogged=%d",
-            peer,
-            listener,
-            mechanism or "none",
-            reason[:500],
-            self._unlogged,
-        )
-        self._unlogged = 0
+    def unlogged(self, host: str, now_ms: int) -> int | None:
+        """Return how many lines were not logged since the last one, if one may be logged now.
 
-    def may_log(self, host: str, now_ms: int) -> bool:
+        None means that it may not; it is then counted as not logged.
+        """
+        if not self._may_log(host, now_ms):
+            self._unlogged += 1
+            return None
+        count, self._unlogged = self._unlogged, 0
+        return count
+
+    def _may_log(self, host: str, now_ms: int) -> bool:
         """Return whether a line about this address may be logged now, and count it."""
         last_ms = self._addresses.get(host)
         if last_ms is not None and now_ms - last_ms < ADDRESS_PAUSE_MS:
