@@ -98,8 +98,8 @@ async def _alter(
     await parts.topics.alter(event)
     (changes,) = found
     log.info(
-        "event=scram_credentials_changed principal=%s peer=%s set=%r removed=%r refused=%d",
-        context.peer.principal,
+        "event=scram_credentials_changed principal=%r peer=%s set=%r removed=%r refused=%d",
+        str(context.peer.principal),
         context.peer,
         ",".join(changes.upserted)[:500],
         ",".join(changes.removed)[:500],
