@@ -12,16 +12,19 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from tests.attacks.attack import Attack
 from tests.attacks.honest import round_trip
 from tests.attacks.target import Target, pause_until
 from tests.faults.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, Login, call, frame
+from tests.support.key_updates import client_secret, key_updates
 
 HALF_HANDSHAKES = 1_500
 WHOLE_HANDSHAKES = 600
 IDLE_PEERS = 1_000
 GUESSES = 300
+KEY_CHANGERS, KEY_CHANGES = 8, 9_000
 TOKENS = 60
 TOKEN_BYTES = 500_000
 SECRET_GUESS = "guessed-secret"
@@ -66,6 +69,26 @@ def idle_before_login(target: Target) -> Iterator[None]:
                 stack.enter_context(_encrypted(target, stack.enter_context(_connect(target))))
                 opened += 1
         target.note(opened=opened)
+        yield
+
+
+def key_changes(target: Target) -> Iterator[None]:
+    """Hundreds of kilobytes of TLS records that make the broker derive new keys, all at once."""
+    with ExitStack() as stack:
+        floods = []
+        for number in range(KEY_CHANGERS):
+            peer = _connect(target)
+            raw = stack.enter_context(peer.dup())
+            context = ssl.create_default_context(cafile=_authority(target))
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            secrets = Path(f"{target.data}.secrets-{number}")
+            context.keylog_filename = str(secrets)
+            stack.enter_context(context.wrap_socket(peer, server_hostname="127.0.0.1"))
+            secret = client_secret(secrets)
+            floods.append((raw, key_updates(secret, KEY_CHANGES, wants_answer=True)))
+        for raw, flood in floods:
+            with suppress(OSError):
+                raw.sendall(flood)
         yield
 
 
@@ -200,6 +223,14 @@ LOGIN_ATTACKS: tuple[Attack, ...] = (
         "idle-before-login",
         "1,000 connections that complete the handshake and never log in",
         idle_before_login,
+        during=others_log_in,
+        budget_mib=LOGIN_MIB,
+        slow=True,
+    ),
+    Attack(
+        "key-changes",
+        "8 connections that each send 9,000 changes of TLS keys and read nothing",
+        key_changes,
         during=others_log_in,
         budget_mib=LOGIN_MIB,
         slow=True,
