@@ -1,4 +1,4 @@
-"""The limits of access control: ACLs, decisions that are kept, and audit lines."""
+"""The limits of TLS, and of access control: ACLs, decisions that are kept, and audit lines."""
 
 from __future__ import annotations
 
@@ -50,5 +50,58 @@ ACCESS: tuple[Limit, ...] = (
         unit="principals",
         bounds="principals whose audit lines are counted",
         answer="no error: the count of the oldest is reported and forgotten",
+    ),
+)
+
+TLS: tuple[Limit, ...] = (
+    Limit(
+        setting="sharegroup.tls.handshakes.max",
+        unit="connections",
+        bounds="open connections whose TLS handshake is not complete",
+        answer="the connection replaces a slow one, or is closed immediately",
+        metric="sharegroup_tls_handshakes_pending",
+    ),
+    Limit(
+        setting="sharegroup.tls.handshakes.per.ip.max",
+        unit="connections",
+        bounds="open connections from one address whose TLS handshake is not complete",
+        answer="the connection replaces a slow one, or is closed immediately",
+        metric="sharegroup_tls_handshakes_pending",
+    ),
+    Limit(
+        setting="broker.tls.handshakes:ACTIVE_MAX",
+        unit="handshakes",
+        bounds="TLS handshakes that have begun and are not complete",
+        answer="a handshake waits until another one ends or is slow",
+        metric="sharegroup_tls_handshakes_pending",
+        memory_each=45_000,
+    ),
+    Limit(
+        setting="sharegroup.tls.handshake.timeout.ms",
+        unit="ms",
+        bounds="time of a TLS handshake",
+        answer="the connection is closed",
+        metric="sharegroup_tls_handshakes_total",
+    ),
+    Limit(
+        setting="broker.tls.transport:HANDSHAKE_BYTES_MAX",
+        unit="bytes",
+        bounds="bytes that a peer sends in one TLS handshake",
+        answer="the connection is closed",
+        metric="sharegroup_tls_handshakes_total",
+    ),
+    Limit(
+        setting="broker.tls.context:SESSIONS_MAX",
+        unit="sessions",
+        bounds="sessions of TLS 1.2 of one listener that OpenSSL keeps for two hours, for clients "
+        "without session tickets: 1 KB each, 11 KB with a client certificate",
+        answer="an old session is forgotten",
+    ),
+    Limit(
+        setting="broker.tls.records:OTHER_RECORDS_MAX",
+        unit="records",
+        bounds="TLS records without content of one connection, such as changes of keys; one more "
+        "for each 1,000 records with content",
+        answer="the connection is closed, and the log has `event=tls_connection_closed`",
     ),
 )

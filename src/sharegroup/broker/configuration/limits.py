@@ -20,7 +20,7 @@ budgets add up to more than 530 MB.
 
 from __future__ import annotations
 
-from sharegroup.broker.configuration.access_limits import ACCESS
+from sharegroup.broker.configuration.access_limits import ACCESS, TLS
 from sharegroup.broker.configuration.limit import Limit
 from sharegroup.broker.configuration.state_limits import (
     CLIENT_METRICS,
@@ -49,49 +49,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         answer="the connection is closed immediately",
         metric="sharegroup_connections_refused_total",
     ),
-    Limit(
-        setting="sharegroup.tls.handshakes.max",
-        unit="connections",
-        bounds="open connections whose TLS handshake is not complete",
-        answer="the connection replaces a slow one, or is closed immediately",
-        metric="sharegroup_tls_handshakes_pending",
-    ),
-    Limit(
-        setting="sharegroup.tls.handshakes.per.ip.max",
-        unit="connections",
-        bounds="open connections from one address whose TLS handshake is not complete",
-        answer="the connection replaces a slow one, or is closed immediately",
-        metric="sharegroup_tls_handshakes_pending",
-    ),
-    Limit(
-        setting="broker.tls.handshakes:ACTIVE_MAX",
-        unit="handshakes",
-        bounds="TLS handshakes that have begun and are not complete",
-        answer="a handshake waits until another one ends or is slow",
-        metric="sharegroup_tls_handshakes_pending",
-        memory_each=45_000,
-    ),
-    Limit(
-        setting="sharegroup.tls.handshake.timeout.ms",
-        unit="ms",
-        bounds="time of a TLS handshake",
-        answer="the connection is closed",
-        metric="sharegroup_tls_handshakes_total",
-    ),
-    Limit(
-        setting="broker.tls.transport:HANDSHAKE_BYTES_MAX",
-        unit="bytes",
-        bounds="bytes that a peer sends in one TLS handshake",
-        answer="the connection is closed",
-        metric="sharegroup_tls_handshakes_total",
-    ),
-    Limit(
-        setting="broker.tls.records:OTHER_RECORDS_MAX",
-        unit="records",
-        bounds="TLS records without content of one connection, such as changes of keys; one more "
-        "for each 1,000 records with content",
-        answer="the connection is closed, and the log has `event=tls_connection_closed`",
-    ),
+    *TLS,
     Limit(
         setting="sharegroup.user.connections.max",
         unit="connections",

@@ -24,6 +24,10 @@ SUITES_OF_TLS_1_3 = frozenset(
 )
 _CHACHA = "CHACHA20-POLY1305"
 
+SESSIONS_MAX = 20_480
+"""OpenSSL's limit of sessions that it keeps for clients of TLS 1.2 without tickets, which Python
+cannot change: 1 KB each, and 11 KB with a client certificate."""
+
 
 def make_context(tls: TlsConfig) -> ssl.SSLContext:
     """Return the TLS context of a server; raise InvalidConfig for settings that cannot work."""
@@ -51,10 +55,10 @@ def make_context(tls: TlsConfig) -> ssl.SSLContext:
         )
     context.verify_mode = _CLIENT_AUTH[tls.client_auth]
     if tls.client_auth != "none":
-        # A resumed session skips the check of the client's certificate.  TLS 1.2 can also resume
-        # without tickets, so `TlsListener.completed` looks at the end of its validity.
+        # A resumed session skips the check of the client's certificate.  In TLS 1.2 that cannot be
+        # turned off, so `TlsListener.completed` looks at the end of its validity.  There, tickets
+        # are better than the other way to resume, which keeps each session in memory.
         context.num_tickets = 0
-        context.options |= ssl.OP_NO_TICKET
     return context
 
 

@@ -70,13 +70,16 @@ def test_expired_certificate_of_a_resumed_session_is_refused(
         own.completed(LAYER, certificate(files, "old"))
 
 
-def test_session_of_tls_1_2_is_resumed_without_tickets_and_verification(
-    files: CertificateFiles,
+@pytest.mark.parametrize("has_ticket", [True, False])
+def test_session_of_tls_1_2_is_resumed_without_verification(
+    files: CertificateFiles, has_ticket: bool
 ) -> None:
-    """The reason for the check above; if this fails, it may not be needed any more."""
+    """The reason for the check above.  Sessions without tickets are kept in memory, 11 KB each."""
     own, context = listener(files), ssl.create_default_context(cafile=files.authority)
     context.load_cert_chain(files.client("alice"))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if not has_ticket:
+        context.options |= ssl.OP_NO_TICKET
     session, servers = None, list[ssl.SSLObject]()
     for is_resumed in (False, True):
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -94,4 +97,5 @@ def test_session_of_tls_1_2_is_resumed_without_tickets_and_verification(
         assert server.session_reused is is_resumed
         session = client.session
         assert session is not None
-        assert not session.has_ticket
+        assert session.has_ticket is has_ticket
+        assert server.context.session_stats()["number"] == (not has_ticket)
