@@ -162,6 +162,10 @@ def _check_host(host: str, *, has_networks: bool) -> None:
             f"the host {host[:200]!r} is a network, which needs metadata.version {NETWORKS_SINCE} "
             "or newer; upgrade the feature first"
         )
+    if not host.partition("/")[2].isdecimal():  # Python also takes masks, such as /0.0.0.255.
+        raise InvalidRequest(
+            f"Invalid CIDR notation {host[:200]!r}: expected a number of bits after the slash"
+        )
     try:
         ip_network(host, strict=False)
     except ValueError as error:

@@ -188,6 +188,11 @@ def test_deleted_acls_decide_no_more(tmp_path: Path) -> None:
         ((TOPIC, LITERAL, "a", "alice", "*", READ, ALLOW), INVALID_REQUEST, "principal"),
         ((TOPIC, LITERAL, "a", "User:a", "", READ, ALLOW), INVALID_REQUEST, "host"),
         ((TOPIC, LITERAL, "a", "User:a", "1.2.3/8", READ, ALLOW), INVALID_REQUEST, "CIDR"),
+        (
+            (TOPIC, LITERAL, "a", "User:a", "1.0.0.0/0.0.0.255", READ, ALLOW),
+            INVALID_REQUEST,
+            "bits",
+        ),
         ((TOPIC, LITERAL, "a" * 1_025, "User:a", "*", READ, ALLOW), INVALID_REQUEST, "1024"),
     ],
 )

@@ -35,12 +35,16 @@ class AclEntries:
         return (len(self.acls) + EVENT_ACLS_MAX - 1) // EVENT_ACLS_MAX
 
     def created(self, acls: Iterable[Acl]) -> Iterator[Event]:
-        """Yield the events that create these ACLs."""
-        return _events("acls_created", acls)
+        """Yield the events that create these ACLs.
+
+        Each event is applied for itself, so those that deny come first: what is allowed before the
+        last event, or after a crash, is never more than in the end.
+        """
+        return _events("acls_created", sorted(acls, key=_allows))
 
     def deleted(self, acls: Iterable[Acl]) -> Iterator[Event]:
-        """Yield the events that delete these ACLs."""
-        return _events("acls_deleted", acls)
+        """Yield the events that delete these ACLs, those that allow first."""
+        return _events("acls_deleted", sorted(acls, key=_allows, reverse=True))
 
     def events(self) -> Iterator[Event]:
         yield from _events("acls_created", self.acls.entries())
@@ -61,6 +65,10 @@ def check_texts(acl: Acl) -> None:
                 f"the {field} of an ACL may have {TEXT_CHARACTERS_MAX} characters, not {length}; "
                 "use a prefixed pattern for long resource names"
             )
+
+
+def _allows(acl: Acl) -> bool:
+    return acl.permission == AclPermission.ALLOW
 
 
 def _events(kind: str, acls: Iterable[Acl]) -> Iterator[Event]:
