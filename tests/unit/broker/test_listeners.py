@@ -153,6 +153,8 @@ def protected(protocol: str, insecure: bool = False, **values: str) -> tuple[Lis
 def test_client_certificates_and_an_authorizer_open_a_listener_to_other_machines() -> None:
     [found] = protected("SSL", ssl_client_auth="required")
     assert (found.host, found.protocol, found.uses_tls) == ("127.0.0.2", "SSL", True)
+    assert found.needs_certificates
+    assert not protected("SSL", insecure=True, ssl_client_auth="required")[0].needs_certificates
     [found] = protected("SSL", **{"listener.name.ssl.ssl.client.auth": "required"})
     assert found.host == "127.0.0.2"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.config_values import list_values
@@ -50,6 +50,8 @@ class Listener:
     """Whether it was configured for every address, but its clients can only be on this machine."""
     protocol: str = "PLAINTEXT"
     """One of `PROTOCOLS`."""
+    needs_certificates: bool = False
+    """Whether it knows its clients by certificates alone, and other machines reach it."""
 
     @property
     def uses_tls(self) -> bool:
@@ -114,6 +116,8 @@ def parse_listeners(
         )
         if not is_local(listener.host):
             _check_protection(config, listener, insecure=insecure)
+            needs_certificates = listener.protocol == "SSL" and not insecure
+            listener = replace(listener, needs_certificates=needs_certificates)
         _check_advertised(server, listener)
         listeners.append(listener)
     return tuple(listeners)

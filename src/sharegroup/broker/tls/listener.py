@@ -48,18 +48,21 @@ class TlsListener:
         name: str,
         *,
         uses_client_names: bool,
+        needs_certificates: bool = False,
         tls: TlsConfig,
         texts: Mapping[str, str],
         handshakes: Handshakes,
     ) -> None:
         """Load key and certificates; raise InvalidConfig if they cannot be used.
 
-        With ``uses_client_names`` the certificate of a client tells its user; else SASL does.
+        With ``uses_client_names`` the certificate of a client tells its user; else SASL does.  With
+        ``needs_certificates`` no later setting may let in clients without one.
         """
         self.name = name
         self._shared_tls = tls
         self._handshakes = handshakes
         self._uses_client_names = uses_client_names
+        self._needs_certificates = needs_certificates
         self._loaded = self._load(texts)
         self._rules = PrincipalRules(self._loaded.tls.principal_rules)
         self._reported = ""
@@ -176,6 +179,7 @@ class TlsListener:
     def _load(self, texts: Mapping[str, str]) -> _Loaded:
         try:
             tls = listener_settings(self._shared_tls, texts, self.name)
+            self._check_client_auth(tls)
             files = files_state(tls)  # Before they are read: a later change is seen as one.
             context = make_context(tls)
             keys = read_key_store(tls)
@@ -183,6 +187,14 @@ class TlsListener:
             return _Loaded(tls, files, context, certificate_names(certificate_of(keys)))
         except InvalidConfig as error:
             raise InvalidConfig(f"listener {self.name}: {error}") from error
+
+    def _check_client_auth(self, tls: TlsConfig) -> None:
+        if self._needs_certificates and tls.client_auth != "required":
+            raise InvalidConfig(
+                f"ssl.client.auth={tls.client_auth} would accept clients of other machines that "
+                "have no certificate; the listener needs ssl.client.auth=required, or start the "
+                "broker with --insecure"
+            )
 
     def _check_names(self, new: _Loaded) -> None:
         """Raise InvalidConfig for another subject or fewer names, which mostly are a mistake.

@@ -27,6 +27,7 @@ class TlsListeners:
             listener.name: TlsListener(
                 listener.name,
                 uses_client_names=not listener.uses_sasl,
+                needs_certificates=listener.needs_certificates,
                 tls=config.tls,
                 texts=config.given,
                 handshakes=handshakes,

@@ -17,6 +17,7 @@ from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.broker.tls.listener import TlsListener
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from sharegroup.core.security.principal import Principal
+from sharegroup.errors import InvalidConfig
 from sharegroup.testing import ManualClock
 
 
@@ -42,7 +43,9 @@ def certificate(files: CertificateFiles, user: str) -> bytes:
     return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
 
 
-def listener(files: CertificateFiles, *, uses_client_names: bool = True) -> TlsListener:
+def listener(
+    files: CertificateFiles, *, uses_client_names: bool = True, needs_certificates: bool = False
+) -> TlsListener:
     tls = TlsConfig(
         keystore_type="PEM",
         keystore_location=str(files.server),
@@ -52,8 +55,26 @@ def listener(files: CertificateFiles, *, uses_client_names: bool = True) -> TlsL
     )
     handshakes = Handshakes(ManualClock(), Admission(100, host_max=100), ServerConfig())
     return TlsListener(
-        "SSL", uses_client_names=uses_client_names, tls=tls, texts={}, handshakes=handshakes
+        "SSL",
+        uses_client_names=uses_client_names,
+        needs_certificates=needs_certificates,
+        tls=tls,
+        texts={},
+        handshakes=handshakes,
     )
+
+
+@pytest.mark.parametrize("client_auth", ["none", "requested"])
+def test_listener_for_other_machines_goes_on_to_need_certificates(
+    files: CertificateFiles, client_auth: str
+) -> None:
+    """Else a setting at run time would open it to everybody, and stay after a restart."""
+    key = "listener.name.ssl.ssl.client.auth"
+    own = listener(files, needs_certificates=True)
+    with pytest.raises(InvalidConfig, match="clients of other machines that have no certificate"):
+        own.check({key: client_auth}, [key])
+    own.check({key: "required"}, [key])
+    listener(files).check({key: client_auth}, [key])
 
 
 def test_valid_certificate_gives_the_user(files: CertificateFiles) -> None:
