@@ -22,7 +22,12 @@ from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.core.quotas.entities import ClientQuotas
 from sharegroup.core.share_group.share_group import text_bytes
-from sharegroup.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from sharegroup.errors import (
+    InvalidTopic,
+    KafkaStorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from sharegroup.ids import GroupId, TopicId, TopicName
 
 CATALOG_FILE = "catalog.journal"
@@ -178,9 +183,12 @@ class Catalog:
         check_topic_name(name)
         if name in self._topics:
             raise TopicAlreadyExists(f"topic {name!r} already exists")
-        twin = next((t for t in self._topics if _metric_name(t) == _metric_name(name)), None)
-        if twin is not None:
-            raise InvalidTopic(f"topic {name!r} differs from {twin!r} only in '.' and '_'")
+        if any(_metric_name(topic) == _metric_name(name) for topic in self._topics):
+            # Its name is not told, because the client may not be allowed to know it.
+            raise InvalidTopic(
+                f"topic {name!r} differs from an existing topic only in '.' and '_', which are the "
+                "same in names of metrics"
+            )
         check_topic_config(parse_part(TopicConfig, settings))
         return {
             "event": "topic_created",
@@ -219,6 +227,22 @@ class Catalog:
             if settings:
                 yield {"event": "broker_settings", "settings": settings, "default": default}
 
+    def load(self, payloads: Iterable[bytes]) -> None:
+        """Apply the events of a journal.
+
+        Raises KafkaStorageError for an event that this version does not understand.  Its content is
+        not shown, because it may be that of a credential.
+        """
+        for number, payload in enumerate(payloads):
+            try:
+                self.replay(decode_event(payload))
+            except (ValueError, LookupError, TypeError, AssertionError) as error:
+                raise KafkaStorageError(
+                    f"event {number} of the catalog cannot be read: {type(error).__name__}: "
+                    f"{str(error)[:200]}; a newer version of sharegroup wrote this data directory, "
+                    "or it is damaged: use that version, or restore a backup"
+                ) from error
+
     def replay(self, event: Event) -> None:
         """Apply one event to the catalog."""
         if (part := self._parts.get(event["event"])) is not None:
@@ -253,10 +277,7 @@ class Catalog:
             case "broker_settings":
                 self._broker[event.get("default", False)] = event["settings"]
             case other:
-                raise ValueError(
-                    f"catalog event {other!r} is not known to this version of sharegroup; "
-                    "a newer one wrote this data directory"
-                )
+                raise ValueError(f"catalog events of the kind {other!r} are not known")
 
     def _every_part(self) -> Iterable[CatalogPart]:
         """Return each part once, also one with several kinds of events."""

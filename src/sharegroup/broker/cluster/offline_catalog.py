@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sharegroup.broker.clock import wall_ms
-from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_event
+from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import Config
@@ -40,8 +40,7 @@ def read_catalog(path: str) -> Catalog:
     catalog = Catalog()
     directory = LogDirectory.open(path, wall_ms=wall_ms)
     try:
-        for payload in directory.journal(CATALOG_FILE).payloads():
-            catalog.replay(decode_event(payload))
+        catalog.load(directory.journal(CATALOG_FILE).payloads())
     finally:
         directory.abandon()
     return catalog

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-from sharegroup.broker.cluster.catalog import Catalog, Topic, decode_event, encode_event
+from sharegroup.broker.cluster.catalog import Catalog, Topic, encode_event
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.data_directory import (
     check_folders,
@@ -128,8 +128,7 @@ class Topics:
         self._leader_epochs: dict[TopicIdPartition, int] = {}
         """The leader epochs that are not `LEADER_EPOCH`."""
         self._settings: dict[TopicName, tuple[TopicConfig, LogConfig, LogSettings]] = {}
-        for payload in journal.payloads():
-            self.catalog.replay(decode_event(payload))
+        self.catalog.load(journal.payloads())
 
     @property
     def read_ahead(self) -> ReadAhead:

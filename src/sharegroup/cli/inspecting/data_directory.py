@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_event
+from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog
 from sharegroup.errors import KafkaError
 from sharegroup.ids import topic_id_text
 from sharegroup.storage.directory.journal import whole_payloads
@@ -91,12 +91,10 @@ def topic_names(directory: Path, *, warn: Callable[[str], None]) -> Mapping[str,
             "not known"
         )
     catalog = Catalog()
-    for payload in payloads:
-        try:
-            catalog.replay(decode_event(payload))
-        except (KafkaError, KeyError, ValueError) as error:
-            warn(f"{CATALOG_FILE}: {error!r}: the names of newer topics are not known")
-            break
+    try:
+        catalog.load(payloads)
+    except KafkaError as error:
+        warn(f"{CATALOG_FILE}: {error}; the names of newer topics are not known")
     return {topic_id_text(topic.topic_id): topic.name for topic in catalog.topics()}
 
 
