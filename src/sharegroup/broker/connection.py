@@ -23,6 +23,7 @@ from sharegroup.broker.answer_budget import LARGE_WRITE_BYTES, AnswerAccount, An
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
+from sharegroup.broker.logins.lines_by_address import LinesByAddress
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
 from sharegroup.broker.sasl_login import LoginEnded, SaslLogin
@@ -143,7 +144,7 @@ class Connection(asyncio.Protocol):
             self._received.assign(user)
             self._answers.assign(user)
         else:
-            log.info("event=connection_closed peer=%s reason=%r", self.peer, TOO_MANY_OF_USER)
+            self._log_closed(TOO_MANY_OF_USER)
             # Neither the answer to the login, which is being made, is sent, nor is a request that
             # came behind it dispatched.
             self._closing = True
@@ -184,16 +185,16 @@ class Connection(asyncio.Protocol):
             self._turns.add(self)
 
     def close(self, reason: str) -> None:
-        """Close the connection without sending the remaining answers; log the reason.
-
-        Before a login the number of lines is limited.
-        """
+        """Close the connection without sending the remaining answers; log the reason."""
         if self._transport is not None and not self._closing:
             if self._login is not None and self._login.is_pending:
                 self._login.failed(reason)
             else:
-                log.info("event=connection_closed peer=%s reason=%r", self.peer, reason)
+                self._log_closed(reason)
             self.drop()
+
+    def _log_closed(self, reason: str) -> None:
+        self._log_end(logging.INFO, "connection_closed", reason, self._parts.logins.closings)
 
     def check_progress(self, now_ms: int) -> None:
         """Close the connection if a frame does not end, or the peer does not read or is idle."""
@@ -460,26 +461,26 @@ class Connection(asyncio.Protocol):
             self._refuse(str(error))
 
     def _refuse(self, reason: str) -> None:
-        """End the connection because the peer broke the protocol; log one line with its address.
+        """End the connection because the peer broke the protocol; log its address.
 
-        The number of warnings is limited; the other lines have the level DEBUG.  Replies that are
-        ready are sent first.
+        Replies that are ready are sent first.
         """
         if not self._closing:
             self._parts.requests.bad_count += 1
             if self._login is not None and self._login.is_pending:
                 self._login.failed(reason)
             else:
-                self._log_bad_request(reason)
+                lines = self._parts.logins.bad_requests
+                self._log_end(logging.WARNING, "bad_request", reason, lines)
             self._finish()
 
-    def _log_bad_request(self, reason: str) -> None:
-        """Log that the peer broke the protocol."""
-        lines = self._parts.logins.bad_requests
+    def _log_end(self, level: int, event: str, reason: str, lines: LinesByAddress) -> None:
+        """Log why the connection ends; beyond the limit on lines, with the level DEBUG."""
         unlogged = lines.unlogged(self.host, self._clock.now_ms())
         log.log(
-            logging.DEBUG if unlogged is None else logging.WARNING,
-            "event=bad_request peer=%s reason=%r unlogged=%d",
+            logging.DEBUG if unlogged is None else level,
+            "event=%s peer=%s reason=%r unlogged=%d",
+            event,
             self.peer,
             reason,
             unlogged or 0,

@@ -123,7 +123,8 @@ CONNECTIONS: tuple[Limit, ...] = (
         setting="broker.logins.lines_by_address:LINES_MAX",
         unit="lines",
         bounds="log lines in a second about failed logins, about violations of the protocol, and "
-        "about failed TLS handshakes: as many of each, at most one for each address",
+        "about TLS handshakes that failed and connections that were closed: as many of each, at "
+        "most one for each address",
         answer="the next line says how many were not logged",
     ),
     Limit(

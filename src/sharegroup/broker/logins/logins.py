@@ -49,6 +49,7 @@ class Logins:
     __slots__ = (
         "_listeners",
         "bad_requests",
+        "closings",
         "expired_count",
         "failed",
         "failures",
@@ -72,6 +73,8 @@ class Logins:
         """The log lines about failed logins."""
         self.bad_requests = LinesByAddress()
         """The log lines about peers that broke the protocol, on listeners without logins, too."""
+        self.closings = LinesByAddress()
+        """The log lines about connections that the broker has closed for other reasons."""
         self.succeeded: Counter[tuple[str, str]] = Counter()
         """First logins of connections that succeeded, by listener and mechanism."""
         self.renewed: Counter[tuple[str, str]] = Counter()
