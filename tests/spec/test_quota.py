@@ -24,7 +24,7 @@ from kio.schema.produce.v12 import request as produce
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.connection import Connection
 from tests.spec.member import Member
-from tests.spec.messages import Topic
+from tests.spec.messages import ACCEPT, Topic
 from tests.spec.scene import TIMEOUT, Scene
 from tests.spec.waiting import wait_for
 
@@ -389,3 +389,22 @@ def refused(scene: Scene) -> bool:
     except ConnectionError:
         return True
     return False
+
+
+def test_quota_14_acknowledgements_of_a_throttled_share_fetch_are_carried_out(scene: Scene) -> None:
+    client = scene.new_name("client")
+    topic, group = scene.topic(), scene.group()
+    for _ in range(3):
+        scene.produce_batch(topic, batch(60_000))
+    greedy, honest = (Member(scene.connect(client), group).join(topic) for _ in range(2))
+    assert acquired(share_fetched(honest)) == [0]
+    limit(scene, {CLIENT_ID: client}, consumer_byte_rate=1_000.0)
+    wait_for(lambda: share_fetched(greedy).throttle_time, "a throttle time")
+    answer = honest.connection.ask(
+        honest.fetch_request([(0, 0, ACCEPT)], max_records=1, batch_size=1, strict=True)
+    )
+    assert throttle_ms(answer) > 0
+    [[partition]] = [found.partitions for found in answer.responses]
+    assert partition.acknowledge_error_code == 0
+    start_offset, _ = scene.start_and_lag(group, topic)
+    assert start_offset == 1, "the first record is settled"
