@@ -72,8 +72,15 @@ SETTINGS = {
 class SparkProcess:
     """One Spark session in a process of its own, started by its first query."""
 
-    def __init__(self, folder: Path, python: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        python: Path,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
+        self._environment = dict(environment or {})
         self._python = python
         self._settings = {
             **SETTINGS,
@@ -85,8 +92,7 @@ class SparkProcess:
 
     def run(self, source: str, options: Mapping[str, str]) -> dict[str, Any]:
         """What `spark_job.run_query` answers, and the CPU time of all processes of Spark."""
-        if self._process is None:
-            self._start()
+        self.start()
         assert self._process is not None
         assert self._process.stdin is not None
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="checkpoint-") as checkpoint:
@@ -115,11 +121,21 @@ class SparkProcess:
         self._process.wait()
         self._process = None
 
-    def _start(self) -> None:
+    @property
+    def pid(self) -> int:
+        """The process id of the driver's Python program."""
+        assert self._process is not None, "the session has not been started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the session if it is not running."""
+        if self._process is not None:
+            return
         self._folder.mkdir(parents=True, exist_ok=True)
         # Whatever Spark lays into its working directory is laid where the benchmark's data go.
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
         environment |= {"PYSPARK_PYTHON": str(self._python), "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment |= self._environment
         with open(self._log_path, "ab") as log:
             self._process = subprocess.Popen(
                 [str(self._python), str(spark_job.__file__), json.dumps(self._settings)],
@@ -151,9 +167,17 @@ class SparkProcess:
         return self._log_path.read_text(errors="replace")[-LOG_TAIL_BYTES:]
 
 
-def our_spark(folder: Path) -> SparkProcess:
-    """The project's own PySpark."""
-    return SparkProcess(folder, Path(sys.executable), {})
+def our_spark(folder: Path, settings: Mapping[str, str] | None = None) -> SparkProcess:
+    """The project's own PySpark, with further settings of Spark.
+
+    Hypothesis is hidden from its Pythons.  kio imports it where it is installed, which takes 0.25 s
+    of CPU time in each process: so it is in every development environment, and nowhere else.
+    """
+    hiding = folder.with_name(folder.name + "-path")
+    hiding.mkdir(parents=True, exist_ok=True)
+    (hiding / "hypothesis.py").write_text("raise ImportError('hidden by the benchmark')\n")
+    path = os.pathsep.join([str(hiding), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return SparkProcess(folder, Path(sys.executable), settings or {}, {"PYTHONPATH": path})
 
 
 def rival_spark(folder: Path) -> SparkProcess:

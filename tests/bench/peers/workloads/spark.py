@@ -137,17 +137,24 @@ def topics(scale: Scale) -> tuple[tuple[str, int, int, int], ...]:
 
 
 def read_all(
-    peer: Peer, broker: Broker, topic: str, records: int, *, locks_max: int
+    peer: Peer,
+    broker: Broker,
+    topic: str,
+    records: int,
+    *,
+    locks_max: int,
+    session: SparkProcess | None = None,
 ) -> dict[str, Any]:
     """One query over the whole topic; every record must come once, and end acknowledged."""
+    session = session or session_of(peer)
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
     broker_cpu_s = cpu_seconds(broker.pid)
     if peer.ours:
         group = new_group(broker.bootstrap_servers)
         set_group(broker.bootstrap_servers, group, partition_max_record_locks=str(locks_max))
-        ran = session_of(peer).run("kafka-share", {**options, "share.group": group})
+        ran = session.run("kafka-share", {**options, "share.group": group})
     else:
-        ran = session_of(peer).run("kafka", {**options, "startingOffsets": "earliest"})
+        ran = session.run("kafka", {**options, "startingOffsets": "earliest"})
     ran["broker_cpu_s"] = cpu_seconds(broker.pid) - broker_cpu_s
     rows = sum(batch["rows"] for batch in ran["batches"])
     if rows != records:
