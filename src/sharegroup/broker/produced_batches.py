@@ -19,13 +19,12 @@ from sharegroup.broker.record_errors import RecordError, RecordsOutOfTime, Recor
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.errors import InvalidRecord, KafkaError, RequestTimedOut
 from sharegroup.ids import TopicIdPartition
-from sharegroup.wire.batches import NO_TIMESTAMP, BatchHeader, Buffer, Writable
+from sharegroup.wire.batches import NO_TIMESTAMP, UNREADABLE, BatchHeader, Buffer, Writable
 from sharegroup.wire.compression import NONE
 from sharegroup.wire.recompression import TargetCompression, check_sizes, recompressed
 from sharegroup.wire.record_faults import records_out_of_time, records_without_key
 from sharegroup.wire.record_walk import (
     SMALL_BYTES,
-    UNREADABLE,
     Walk,
     WalkStep,
     body_of,

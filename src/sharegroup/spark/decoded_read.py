@@ -13,7 +13,7 @@ from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
-from sharegroup.spark.executor_read import this_process
+from sharegroup.spark.executor_fetch import this_process
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.wire.records import DecodedRecord

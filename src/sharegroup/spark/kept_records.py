@@ -14,7 +14,8 @@ batch fetches the same records from the broker.  The memory has a random name th
 reused process id or a process on another machine cannot be mistaken for the driver.
 
 The system frees the memory when the driver and its readers have ended, even if they were killed.
-Every batch uses new memory, because a late task may still read the old one.  Its size is limited by
+Every batch uses new memory, because a late task may still read the old one, and because records of
+the next batch may come while one runs.  Its size is limited by
 a setting and by a part of the free memory; records beyond the limit are fetched.  Readers set a
 mark.  A driver that never sees the mark stops keeping records: its executors are on other machines.
 """
@@ -33,12 +34,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
-from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicIdPartition
-from sharegroup.wire.batches import batch_positions, parse_header
 
 if TYPE_CHECKING:
-    from sharegroup.client.share_sessions.share_session import FetchedPartition
+    from sharegroup.client.share_sessions.acquired_records import AcquiredBatches
+    from sharegroup.wire.batches import Buffer
 
 log = logging.getLogger(__name__)
 
@@ -104,118 +104,148 @@ class _Partition:
         self.reached, self.log_end = kept.end, log_end
 
 
+class _Memory:
+    """The memory with the records of one batch; the system provides it at the first write."""
+
+    __slots__ = ("file", "name", "partitions", "room", "writes")
+
+    def __init__(self, room: int = 0) -> None:
+        self.room = room
+        """Number of bytes that may still be written."""
+        self.file: int | None = None
+        self.name = f"kafka-share-{uuid.uuid4().hex}"
+        self.partitions: dict[TopicIdPartition, _Partition] = {}
+        self.writes: deque[Future[bool]] = deque()
+
+    def create(self) -> int:
+        """Return the file of the memory, created if necessary.  OSError if that is impossible."""
+        if self.file is None:
+            self.file = os.memfd_create(self.name)
+            os.pwrite(self.file, b"\0", MARK_AT)
+        return self.file
+
+    def wait_for_writes(self, left_max: int = 0) -> None:
+        """Wait until at most ``left_max`` writes are pending.  If one failed, forget everything."""
+        while len(self.writes) > left_max:
+            if not self.writes.popleft().result():
+                self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing of what was written, and write no more."""
+        self.room, self.partitions = 0, {}
+
+    def release(self) -> bool | None:
+        """Release the memory; return whether a reader has opened it, None if nothing was kept."""
+        self.wait_for_writes()
+        file, self.file = self.file, None
+        self.forget()
+        if file is None:
+            return None
+        is_read = os.pread(file, 1, MARK_AT) != b"\0"
+        os.close(file)
+        return is_read
+
+
 class Keeper:
-    """The driver's side: keeps received records until the next batch begins."""
+    """The driver's side: keeps received records while their batch runs.
+
+    Records that come while a batch runs are kept for the next one, see `publish`.  Only `keep` is
+    called by another thread than the other methods.
+    """
 
     def __init__(self, bytes_max: int, *, slice_bytes: int = SLICE_BYTES) -> None:
         self._bytes_max = bytes_max if hasattr(os, "memfd_create") else 0
         self._slice_bytes = slice_bytes
         self._unread_batches = 0
-        self._file: int | None = None
-        self._name = ""
-        self._room = 0
-        self._partitions: dict[TopicIdPartition, _Partition] = {}
+        self._published = _Memory()
+        """The records of the batch that runs."""
+        self._coming = _Memory(self._room())
+        """The records of the next batch."""
         self._thread = ThreadPoolExecutor(1, "kafka-share-keep")
-        self._writes: deque[Future[bool]] = deque()
 
-    def begin(self) -> None:
-        """Begin a new batch; release the kept records of the last one."""
-        if self._file is not None:
-            is_read = os.pread(self._file, 1, MARK_AT) != b"\0"
+    def release(self) -> None:
+        """Release the records of the batch that has ended."""
+        is_read = self._published.release()
+        if is_read is not None:
             self._unread_batches = 0 if is_read else self._unread_batches + 1
             if self._unread_batches == UNREAD_BATCHES_MAX:
                 log.info("event=records.not_kept reason='no executor on this machine reads them'")
                 self._bytes_max = 0
-        self.close()
-        self._room = min(self._bytes_max, free_memory_bytes() // FREE_PART)
+        if self._coming.file is None:
+            self._coming.room = self._room()
+
+    def publish(self) -> None:
+        """Begin a batch: it has the records that were kept since the last call."""
+        self.release()
+        self._published, self._coming = self._coming, _Memory(self._room())
 
     def close(self) -> None:
-        """Release the kept records and keep no more."""
-        self._wait_for_writes(0)
-        if self._file is not None:
-            os.close(self._file)
-        self._file, self._room, self._partitions = None, 0, {}
+        """Release all kept records and keep no more."""
+        self._bytes_max = 0
+        self._published.release()
+        self._coming.release()
 
-    def keep(self, fetched: FetchedPartition) -> None:
-        """Keep the records of a response, if there is room and they are readable."""
-        if not self._room or not fetched.acquired:
+    def keep(self, batches: AcquiredBatches) -> None:
+        """Keep the log batches of a response for the next batch, if there is room."""
+        memory = self._coming
+        first = batches.acquired[0].first_offset
+        end = min(batches.acquired[-1].end_offset, batches.end_offset)
+        size = len(batches.records)
+        if not size or size > memory.room or first >= end:
             return
-        try:
-            positions = batch_positions(fetched.records)
-        except CorruptMessage:
-            return  # The executors will read the same batches and report the error.
-        if not positions:
-            return
-        last_at = positions[-1]
-        last = parse_header(fetched.records, last_at)
-        log_first = parse_header(fetched.records).base_offset
-        first, end = (
-            fetched.acquired[0].first_offset,
-            min(fetched.acquired[-1].end_offset, last.end_offset),
-        )
-        size = last_at + last.size
-        partition = self._partition(fetched.key)
-        if first >= end or first < partition.reached or size > self._room:
-            return
-        if not self._write(fetched.records[:size], partition.position):
+        partition = self._partition(memory, batches.key)
+        if first < partition.reached or not self._write(
+            memory, batches.records, partition.position
+        ):
             return
         new_slice = Slice(first, end, partition.position, size)
-        partition.add(new_slice, log_first, last.end_offset)
-        ranges = (
-            (acquired.first_offset, min(acquired.end_offset, end)) for acquired in fetched.acquired
-        )
-        partition.covered += [
-            offset_range for offset_range in ranges if offset_range[0] < offset_range[1]
-        ]
+        partition.add(new_slice, batches.first_offset, batches.end_offset)
+        ranges = ((run.first_offset, min(run.end_offset, end)) for run in batches.acquired)
+        partition.covered += [kept_range for kept_range in ranges if kept_range[0] < kept_range[1]]
 
     def covered(self, key: TopicIdPartition) -> OffsetSet:
-        """Return the acquired offsets whose records are kept, or known not to exist."""
-        self._wait_for_writes(0)
-        partition = self._partitions.get(key)
+        """Return the offsets of the batch whose records are kept, or known not to exist."""
+        self._published.wait_for_writes()
+        partition = self._published.partitions.get(key)
         return EMPTY if partition is None else OffsetSet.of(partition.covered)
 
     def records(self, key: TopicIdPartition) -> KeptRecords:
         """Return the place of a partition's records; `covered` must not be empty for it."""
-        path = f"/proc/{os.getpid()}/fd/{self._file}"
-        return KeptRecords(path, self._name, tuple(self._partitions[key].slices))
+        memory = self._published
+        path = f"/proc/{os.getpid()}/fd/{memory.file}"
+        return KeptRecords(path, memory.name, tuple(memory.partitions[key].slices))
 
-    def _partition(self, key: TopicIdPartition) -> _Partition:
-        partition = self._partitions.get(key)
+    def _room(self) -> int:
+        return min(self._bytes_max, free_memory_bytes() // FREE_PART)
+
+    def _partition(self, memory: _Memory, key: TopicIdPartition) -> _Partition:
+        partition = memory.partitions.get(key)
         if partition is None:
-            position = (len(self._partitions) + 1) * REGION_BYTES
-            partition = self._partitions[key] = _Partition(position, self._slice_bytes)
+            position = (len(memory.partitions) + 1) * REGION_BYTES
+            partition = memory.partitions[key] = _Partition(position, self._slice_bytes)
         return partition
 
-    def _write(self, records: bytes | memoryview, position: int) -> bool:
+    def _write(self, memory: _Memory, records: Buffer, position: int) -> bool:
         """Begin to write the records. False if there is no memory for them.
 
         The kernel takes longer to allocate the pages than to fill them, so a thread writes them
         while the broker sends the next response.
         """
         try:
-            if self._file is None:
-                self._name = f"kafka-share-{uuid.uuid4().hex}"
-                self._file = os.memfd_create(self._name)
-                os.pwrite(self._file, b"\0", MARK_AT)
+            file = memory.create()
         except OSError as error:
             log.info(
                 "event=records.not_kept error=%r action='the executors fetch the records'", error
             )
-            self._room = 0
+            memory.forget()
             return False
-        self._room -= len(records)
-        self._writes.append(self._thread.submit(_written, self._file, records, position))
-        self._wait_for_writes(WRITES_MAX)
+        memory.room -= len(records)
+        memory.writes.append(self._thread.submit(_written, file, records, position))
+        memory.wait_for_writes(WRITES_MAX)
         return True
 
-    def _wait_for_writes(self, left_max: int) -> None:
-        """Wait until at most ``left_max`` writes are pending.  If one failed, drop everything."""
-        while len(self._writes) > left_max:
-            if not self._writes.popleft().result():
-                self._room, self._partitions = 0, {}
 
-
-def _written(file: int, records: bytes | memoryview, position: int) -> bool:
+def _written(file: int, records: Buffer, position: int) -> bool:
     """Write all records and return whether that succeeded."""
     try:
         return os.pwrite(file, records, position) == len(records)

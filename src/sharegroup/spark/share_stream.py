@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
-from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, AcquiredRanges
+from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import acquired_offsets
+from sharegroup.client.share_sessions.acquired_records import RECORDS_MAX, acquired_offsets
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
@@ -74,6 +74,7 @@ class Ranges(Protocol):
     """The part of `ShareRanges` that `ShareStream` uses."""
 
     async def acquire(self, *, records_max: int = ..., wait_ms: int) -> AcquiredRanges: ...
+    def acquire_ahead(self, *, records_max: int) -> None: ...
     async def acknowledge(
         self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
     ) -> Mapping[TopicIdPartition, OffsetSet]: ...
@@ -166,6 +167,16 @@ class ShareStream:
             self._carry,
             names,
         )
+
+    async def acquire_ahead(self, end: StreamOffset, records_max: int) -> None:
+        """Begin to acquire the next batch while the one that ends at ``end`` runs.
+
+        This happens only if the batch is limited by ``records_max``, because otherwise it has all
+        records that the group's locks allow, or all that there are.
+        """
+        count = sum(run.offset_count for runs in end.acquired.values() for run in runs)
+        if count >= records_max:
+            self._ranges.acquire_ahead(records_max=records_max)
 
     @property
     def has_end(self) -> bool:

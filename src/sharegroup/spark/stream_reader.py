@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Coroutine, Iterator, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -35,34 +36,24 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sharegroup import freed_memory
-from sharegroup.client.loop_thread import LoopThread
-from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, ShareRanges
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share_sessions.acquired_records import RECORDS_MAX
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.spark import executor_read
-from sharegroup.spark.decision_files import (
-    DecisionFiles,
-    default_location,
-    folder_of,
-    write_decisions,
-)
-from sharegroup.spark.kept_records import Keeper
-from sharegroup.spark.lifecycle import GOODBYE_SECONDS, exit_as_orphan, exit_on_sigterm
+from sharegroup.spark.decision_files import default_location, folder_of, write_decisions
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.spark.options import SourceOptions
-from sharegroup.spark.partition import PartitionRuns
 from sharegroup.spark.plan import plan
-from sharegroup.spark.share_stream import ShareStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sharegroup.client.share_sessions.offset_set import OffsetSet
+    from sharegroup.spark.partition import PartitionRuns
+    from sharegroup.spark.stream_member import StreamMember
+
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 class TriggerNotSupported(ValueError):
@@ -76,7 +67,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._options = options
         self._load = load
         self._subscription = Subscription(options.group, options.topics)
-        self._member: _Member | None = None
+        self._member: StreamMember | None = None
         self._is_available_now = False
 
     # The methods that Spark calls, in the order of the calls.
@@ -87,6 +78,11 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return a number of rows, so that Trigger.Once, which has no limit, can be detected."""
+        # Only the query's reader gets this call, at its start. Spark creates the checkpoint next,
+        # and meanwhile a thread imports what the first call of `latestOffset` needs. The memory is
+        # configured first, because a thread that starts before that gets an arena of its own.
+        freed_memory.keep_for_answers()
+        Thread(target=import_module, args=("sharegroup.spark.stream_member",), daemon=True).start()
         return ReadMaxRows(self._options.records_per_trigger_max or RECORDS_MAX)
 
     def initialOffset(self) -> Json:  # noqa: N802
@@ -104,7 +100,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         offset = parse(start, self._subscription)
         member = self._started(offset)
         # Spark has finished the previous batch, so its kept records are not needed any more.
-        member.keeper.begin()
+        member.keeper.release()
         if self._is_available_now and not member.stream.has_end:
             member.call(member.stream.stop_at_the_end())
         try:
@@ -114,7 +110,12 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 raise
             log.warning("event=stream.waits group=%s error=%r", self._options.group, error)
             return start
-        return start if end is offset else end.to_json()
+        finally:
+            member.keeper.publish()
+        if end is offset:
+            return start
+        member.call(member.stream.acquire_ahead(end, records_max))
+        return end.to_json()
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """Return figures about the group and this reader, for Spark's progress reports."""
@@ -140,6 +141,9 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, on an executor."""
+        # Imported here because only executors read.
+        from sharegroup.spark import executor_read
+
         return executor_read.read(self._options, partition, unreadable=self._reject)
 
     def _reject(self, part: PartitionRuns, offsets: OffsetSet) -> None:
@@ -170,58 +174,11 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if member is not None:
             member.close()
 
-    def _started(self, offset: StreamOffset) -> _Member:
+    def _started(self, offset: StreamOffset) -> StreamMember:
         """Return the member, started if necessary, with the member id of the query's offsets."""
         if self._member is None:
-            self._member = _Member(self._options, self._load, offset.query or uuid.uuid4().hex)
+            # Imported here because processes that plan a query or run its tasks have no member.
+            from sharegroup.spark.stream_member import StreamMember
+
+            self._member = StreamMember(self._options, self._load, offset.query or uuid.uuid4().hex)
         return self._member
-
-
-class _Member:
-    """The member with its thread, so heartbeats and renewals continue between Spark's calls."""
-
-    def __init__(self, options: SourceOptions, load: str, query: str) -> None:
-        exit_on_sigterm()
-        freed_memory.keep_for_answers()
-        self._thread = LoopThread("kafka-share-driver")
-        self._thread.enter()
-        self.keeper = Keeper(options.kept_bytes_max)
-        self._ranges = self._thread.run(_make_ranges(options, query, self.keeper))
-        files = DecisionFiles(options.outcomes_location or default_location(), options.group, load)
-        files.remove_old()
-        self.stream = ShareStream(self._ranges, files, query=query, load=load)
-        self._thread.submit(exit_as_orphan(self._ranges.close))
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the member's thread and return its result."""
-        return self._thread.run(work)
-
-    def refresh(self) -> None:
-        """Request the group's positions in the background."""
-        self._thread.submit(self.stream.refresh_positions())
-
-    def close(self) -> None:
-        leaving = self._thread.submit(self._ranges.close())
-        try:
-            leaving.result(GOODBYE_SECONDS)
-        except (FutureTimeout, KafkaError) as error:
-            log.warning(
-                "event=stream.leave_failed error=%r action='the locks and the membership end "
-                "after their timeouts'",
-                error,
-            )
-        self._thread.leave()
-        self.keeper.close()
-
-
-async def _make_ranges(options: SourceOptions, query: str, keeper: Keeper) -> ShareRanges:
-    """Create the member in its event loop and begin to join the group."""
-    ranges = ShareRanges(
-        config_from(ReadingConfig, options.client),
-        group_id=options.group,
-        topics=options.topics,
-        member_id=query,
-        on_records=keeper.keep,
-    )
-    ranges.start()
-    return ranges

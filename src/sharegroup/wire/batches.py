@@ -28,6 +28,9 @@ from sharegroup.errors import CorruptMessage, InvalidRecord, UnsupportedCompress
 Buffer = bytes | bytearray | memoryview
 Writable = bytearray | memoryview
 
+UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
+"""The errors of a batch whose records cannot be read."""
+
 HEADER_BYTES = 61
 LENGTH_END = 12
 """Number of bytes up to the end of the length field, which counts only the bytes behind it."""

@@ -21,7 +21,7 @@ test checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -35,12 +35,11 @@ from sharegroup.wire.batches import (
     LENGTH_END,
     LOG_APPEND_TIME,
     RECORD_BYTES_MIN,
+    UNREADABLE,
     Buffer,
     batch_positions,
 )
-from sharegroup.wire.compression import decompress
-from sharegroup.wire.record_walk import UNREADABLE
-from sharegroup.wire.records import DECOMPRESSED_BYTES_MAX
+from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
 
 try:
     import numpy as np
@@ -134,12 +133,15 @@ def record_columns(
     buffer: Buffer,
     ranges: OffsetRanges | None = None,
     *,
+    positions: Sequence[int] | None = None,
     headers: bool = False,
     group_bytes: int = GROUP_BYTES,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     unreadable: Unreadable | None = None,
 ) -> Iterator[RecordColumns]:
     """Iterate over the records of all whole batches in order, or those in ``ranges``, in groups.
+
+    ``positions`` are those of the batches, if the caller knows them from `batch_positions`.
 
     Control batches are skipped, and so is an incomplete batch at the end. Batches that no range
     touches are not decoded. Raises CorruptMessage for a batch with an invalid header, checksum or
@@ -148,15 +150,16 @@ def record_columns(
     reported, unless its length is invalid.
     """
     octets = np.frombuffer(buffer, dtype=np.uint8)
-    positions = np.array(batch_positions(buffer), dtype=np.int64)
+    positions = batch_positions(buffer) if positions is None else positions
+    starts: Integers = np.array(positions, dtype=np.int64)
     decompressed_bytes_max = min(decompressed_bytes_max, SPAN_BYTES_MAX - group_bytes)
-    table = octets[positions[:, None] + np.arange(HEADER_BYTES)].view(_HEADER)[:, 0]
+    table = octets[starts[:, None] + np.arange(HEADER_BYTES)].view(_HEADER)[:, 0]
     wanted = table["attributes"] & CONTROL == 0
     if ranges is not None:
         wanted &= _touched(table, ranges)
-    positions, table = positions[wanted], table[wanted]
+    starts, table = starts[wanted], table[wanted]
     limits = group_bytes, decompressed_bytes_max
-    for group in _groups(buffer, positions, table, limits, unreadable):
+    for group in _groups(buffer, starts, table, limits, unreadable):
         try:
             columns = _decode(group, ranges, headers=headers)
         except CorruptMessage:

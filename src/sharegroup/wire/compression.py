@@ -23,6 +23,9 @@ from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 
 Buffer = bytes | bytearray | memoryview
 
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+"""Size of one decompressed batch, if the caller sets no limit of its own."""
+
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 """Kafka's names of the codecs (``compression.type``) and their numbers in a batch."""

@@ -20,7 +20,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
+from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import HEADER_BYTES, BatchHeader, Buffer
 from sharegroup.wire.compression import NONE, decompress
 from sharegroup.wire.records import DecodedRecord, batch_records
@@ -306,7 +306,3 @@ def read_number(body: Buffer, position: int) -> tuple[int, int]:
     except IndexError:
         pass
     raise CorruptMessage(f"expected a number at byte {position} of the records")
-
-
-UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
-"""The errors of a batch that cannot be read."""

@@ -37,10 +37,7 @@ from sharegroup.wire.batches import (
     checksum_holds,
     scan,
 )
-from sharegroup.wire.compression import NONE, compress, decompress
-
-DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""Size of one decompressed batch, if the caller sets no limit of its own."""
+from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, NONE, compress, decompress
 
 GUARD_BYTES = 32
 BATCH_BYTES_MAX = 2**31 - 1

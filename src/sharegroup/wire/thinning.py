@@ -28,8 +28,7 @@ from sharegroup.wire.batches import (
     checksum,
     header_bytes,
 )
-from sharegroup.wire.compression import compress, decompress
-from sharegroup.wire.records import DECOMPRESSED_BYTES_MAX
+from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
 
 _crc = Struct(">I")
 _NUMBER_BYTES_MAX = 10

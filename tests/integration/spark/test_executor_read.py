@@ -14,7 +14,7 @@ from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.errors import OffsetOutOfRange
 from sharegroup.ids import TopicId
-from sharegroup.spark import executor_read
+from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.testing import run_broker
@@ -28,7 +28,7 @@ _names = count(1)
 def bootstrap():
     with run_broker() as broker:
         yield broker.bootstrap_servers
-    executor_read.close()
+    executor_fetch.close()
 
 
 def options_for(bootstrap, **more):
@@ -129,7 +129,7 @@ def test_records_far_between_the_runs_are_not_fetched(bootstrap):
 
     async def fetched_bytes():
         cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
-        fetch = executor_read.range_fetch(cluster, [part], options_for(bootstrap))
+        fetch = executor_fetch.range_fetch(cluster, [part], options_for(bootstrap))
         total = 0
         while fetched := await fetch.next_round():
             total += sum(len(part.records) for part in fetched)

@@ -33,10 +33,40 @@ def test_spark_finds_the_format_by_the_package_name():
     assert KafkaShareDataSource.name() == "kafka-share"
 
 
-def test_executor_loads_the_plain_fetch_and_no_other_client():
-    code = "import sys, sharegroup.spark.executor_read; print(*sys.modules)"
+def loaded_by(imports: str) -> set[str]:
+    """The modules that a new process has loaded after these imports."""
+    code = f"import sys, {imports}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
-    loaded = set(done.stdout.decode().split())
+    return set(done.stdout.decode().split())
+
+
+CLIENT = {
+    "aiokafka",
+    "asyncio",
+    "kio",
+    "sharegroup.client.net.cluster",
+    "sharegroup.client.share_ranges.share_ranges",
+    "sharegroup.dead_letters",
+    "sharegroup.spark.executor_fetch",
+    "sharegroup.spark.stream_member",
+}
+
+
+def test_planning_loads_no_client():
+    """Spark starts a process for the schema and one for the plan; each takes the import's time."""
+    loaded = loaded_by("pyspark_sharegroup, sharegroup.spark.stream_reader")
+    assert "sharegroup.spark.source" in loaded
+    assert not loaded & {*CLIENT, "sharegroup.spark.executor_read", "sharegroup.wire.columns"}
+
+
+def test_a_task_whose_records_are_kept_loads_no_client():
+    loaded = loaded_by("sharegroup.spark.stream_reader, sharegroup.spark.executor_read")
+    assert "sharegroup.wire.columns" in loaded
+    assert not loaded & CLIENT
+
+
+def test_a_task_that_fetches_loads_the_plain_fetch_and_no_other_client():
+    loaded = loaded_by("sharegroup.spark.executor_fetch")
     assert "sharegroup.client.fetch.range_fetch" in loaded
     assert not loaded & {
         "sharegroup.client.fetch.record_reading",
@@ -48,22 +78,6 @@ def test_executor_loads_the_plain_fetch_and_no_other_client():
         "sharegroup.internal_topics.coordinator_json",
         "sharegroup.wire.share_state_records",
         "sharegroup.worker",
-    }
-
-
-def test_planning_loads_no_client():
-    """Spark starts a process for the schema and one for the plan; each takes the import's time."""
-    code = "import sys, pyspark_sharegroup; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
-    loaded = set(done.stdout.decode().split())
-    assert "sharegroup.spark.source" in loaded
-    assert not loaded & {
-        "aiokafka",
-        "kio",
-        "sharegroup.client.net.cluster",
-        "sharegroup.dead_letters",
-        "sharegroup.spark.executor_read",
-        "sharegroup.wire.columns",
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.errors import RequestTimedOut
-from sharegroup.spark import executor_read
+from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.wire.batches import parse_header
@@ -23,7 +23,7 @@ VALUE_BYTES = 100_000  # So that no answer holds them all: an answer has 8 MiB a
 def broker(tmp_path):
     with ServeProcess(tmp_path / "data", durability="os") as process:
         yield process
-    executor_read.close()
+    executor_fetch.close()
 
 
 def filled(bootstrap, *, partitions):

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, DateType, IntegerType, StringType, Str
 
 from sharegroup.client import AdminClient, NewTopic
 from sharegroup.errors import InvalidConfig, InvalidRecord, MessageTooLarge, RequestTimedOut
-from sharegroup.spark import executor_read
+from sharegroup.spark import executor_fetch
 from sharegroup.spark.batch_read import KafkaShareBatchReader
 from sharegroup.spark.options import batch_options, sink_options
 from sharegroup.spark.sink import check_schema, write_rows
@@ -25,7 +25,7 @@ _names = count(1)
 def bootstrap():
     with run_broker() as broker:
         yield broker.bootstrap_servers
-    executor_read.close()
+    executor_fetch.close()
 
 
 @pytest.fixture

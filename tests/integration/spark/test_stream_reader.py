@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sharegroup.client import AdminClient, NewTopic, ShareConsumer
 from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX
-from sharegroup.spark import executor_read
+from sharegroup.spark import executor_fetch
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.stream_reader import KafkaShareStreamReader, TriggerNotSupported
 from tests.integration.spark.conftest import create_topic, produce, set_group_config
@@ -78,7 +78,7 @@ def _as_it_was() -> Iterator[None]:
     on_sigterm = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, on_sigterm)
-    executor_read.close()
+    executor_fetch.close()
 
 
 class Query:
@@ -91,6 +91,7 @@ class Query:
             group=group,
             outcomes_location=str(outcomes),
         )
+        self.limit = NO_LIMIT
         self.start: Json | None = None
         self.end: Json | None = None
 
@@ -110,7 +111,7 @@ class Query:
     def plan(self, reader: KafkaShareStreamReader) -> bool:
         """One trigger up to the logged offset; whether there is a batch."""
         assert self.start is not None
-        self.end = json.loads(json.dumps(reader.latestOffset(self.start, NO_LIMIT)))
+        self.end = json.loads(json.dumps(reader.latestOffset(self.start, self.limit)))
         return self.end != self.start
 
     def run(self, reader: KafkaShareStreamReader) -> list[bytes]:
@@ -249,6 +250,48 @@ def test_acquired_records_without_a_logged_offset_are_redelivered(
         while len(seen) < 50:
             seen += query.batch(reader)
         assert sorted(seen) == sorted(numbers(0, 50))
+
+
+def wait_for_held(reader: KafkaShareStreamReader, expected: int) -> None:
+    """Wait until the reader holds so many records."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while (found := (reader.reportLatestOffset() or {})["held"]) != expected:
+        assert time.monotonic() < limit, f"expected {expected} held records, found {found}"
+
+
+def test_the_next_batch_is_acquired_while_a_full_one_runs(
+    query: Query, bootstrap: str, topic: str, group: str
+) -> None:
+    for first in (0, 10, 20):
+        produce(bootstrap, topic, *numbers(first, first + 10), partition=0)
+    query.limit = ReadMaxRows(10)
+    with query.reader() as reader:
+        assert query.batch(reader) == numbers(0, 10)
+        wait_for_held(reader, 20)
+        assert query.batch(reader) == numbers(10, 20)
+        wait_for_held(reader, 20)
+        assert query.batch(reader) == numbers(20, 30)
+        query.idle(reader)
+        assert lag(bootstrap, group) == 0
+        report = reader.reportLatestOffset() or {}
+        assert (report["acquired"], report["redelivered"], report["held"]) == (30, 0, 0)
+
+
+def test_records_acquired_ahead_by_a_query_that_died_are_delivered_again(
+    query: Query, bootstrap: str, topic: str
+) -> None:
+    for first in (0, 10, 20):
+        produce(bootstrap, topic, *numbers(first, first + 10), partition=0)
+    query.limit = ReadMaxRows(10)
+    with query.reader(dies=True) as reader:
+        seen = query.batch(reader)
+        wait_for_held(reader, 20)
+    with query.reader() as reader:
+        while len(seen) < 30:
+            seen += query.batch(reader)
+        query.idle(reader)
+        assert sorted(seen) == sorted(numbers(0, 30))
+        assert (reader.reportLatestOffset() or {})["redelivered"] == 20
 
 
 def test_locks_are_renewed_during_a_long_batch(

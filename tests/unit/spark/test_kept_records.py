@@ -11,10 +11,11 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_ranges.held_ranges import whole_batches
+from sharegroup.client.share_sessions.acquired_records import AcquiredBatches, AcquiredRecords
 from sharegroup.client.share_sessions.share_session import FetchedPartition
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.spark import executor_read
+from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.kept_records import UNREAD_BATCHES_MAX, Keeper, opened
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
@@ -40,10 +41,9 @@ OPTIONS = stream_options(
 @contextmanager
 def keeping(**limits: int) -> Iterator[Keeper]:
     keeper = Keeper(MIB, **limits)
-    keeper.begin()
     yield keeper
     keeper.close()
-    executor_read.close()
+    executor_fetch.close()
 
 
 @pytest.fixture
@@ -69,13 +69,14 @@ def batch(first: int, end: int) -> bytes:
 
 def answer(
     *batches: bytes, acquired: Sequence[tuple[int, int]], key: TopicIdPartition = FIRST
-) -> FetchedPartition:
+) -> AcquiredBatches:
     ranges = tuple(AcquiredRecords.of_range(first, end, 1) for first, end in acquired)
-    return FetchedPartition(key, memoryview(b"".join(batches)), ranges, None)
+    kept, _ = whole_batches(FetchedPartition(key, memoryview(b"".join(batches)), ranges, None))
+    return kept
 
 
 def parts_of(keeper: Keeper, *runs: tuple[int, int], key: TopicIdPartition = FIRST):
-    """The plan of one task for these runs."""
+    """The plan of one task for these runs of the batch that runs."""
     (task,) = plan(
         {key: tuple(AcquiredRecords.of_range(*run, 1) for run in runs)}, NAMES, keeper=keeper
     )
@@ -100,11 +101,13 @@ def kept_runs(parts: Sequence[PartitionRuns]) -> list[tuple[bool, list[tuple[int
 def test_kept_records_are_read_without_a_broker(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 5), batch(5, 8), acquired=[(0, 8)]))
     keeper.keep(answer(batch(8, 10), acquired=[(8, 10)]))
+    keeper.publish()
     assert read(*parts_of(keeper, (0, 10))) == list(range(10))
 
 
 def test_only_the_runs_are_read(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 9), acquired=[(1, 3), (5, 9)]))
+    keeper.publish()
     assert read(*parts_of(keeper, (1, 3), (5, 8))) == [1, 2, 5, 6, 7]
 
 
@@ -112,6 +115,7 @@ def test_records_of_partitions_are_kept_separately(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 2), acquired=[(0, 2)]))
     keeper.keep(answer(batch(70, 72), acquired=[(70, 72)], key=SECOND))
     keeper.keep(answer(batch(2, 4), acquired=[(2, 4)]))
+    keeper.publish()
     assert read(*parts_of(keeper, (0, 4))) == [0, 1, 2, 3]
     assert read(*parts_of(keeper, (70, 72), key=SECOND)) == [70, 71]
 
@@ -119,11 +123,24 @@ def test_records_of_partitions_are_kept_separately(keeper: Keeper) -> None:
 def test_batch_received_twice_is_read_once(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 6), acquired=[(0, 4)]))
     keeper.keep(answer(batch(0, 6), batch(6, 8), acquired=[(4, 8)]))
+    keeper.publish()
     assert read(*parts_of(keeper, (0, 8))) == list(range(8))
+
+
+def test_records_that_come_while_a_batch_runs_are_kept_for_the_next(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
+    keeper.keep(answer(batch(3, 6), acquired=[(3, 6)]))
+    assert read(*parts_of(keeper, (0, 3))) == [0, 1, 2]
+    keeper.release()
+    keeper.keep(answer(batch(6, 9), acquired=[(6, 9)]))
+    keeper.publish()
+    assert read(*parts_of(keeper, (3, 9))) == [3, 4, 5, 6, 7, 8]
 
 
 def test_task_can_read_its_records_again(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
     parts = parts_of(keeper, (0, 3))
     assert read(*parts) == read(*parts) == [0, 1, 2]
 
@@ -131,6 +148,7 @@ def test_task_can_read_its_records_again(keeper: Keeper) -> None:
 def test_slices_are_mapped_from_any_position(slicing_keeper: Keeper) -> None:
     for first in range(0, 3_000, 100):
         slicing_keeper.keep(answer(batch(first, first + 100), acquired=[(first, first + 100)]))
+    slicing_keeper.publish()
     (part,) = parts_of(slicing_keeper, (0, 3_000))
     assert part.kept is not None
     assert len(part.kept.slices) == 30
@@ -147,19 +165,21 @@ def test_slices_are_mapped_from_any_position(slicing_keeper: Keeper) -> None:
 
 def test_offset_without_a_record_is_not_waited_for(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), batch(5, 7), acquired=[(0, 7)]))
+    keeper.publish()
     assert read(*parts_of(keeper, (0, 7))) == [0, 1, 2, 5, 6]
 
 
 def test_batch_that_was_cut_off_is_fetched(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), batch(3, 6)[:-1], acquired=[(0, 6)]))
+    keeper.publish()
     assert kept_runs(parts_of(keeper, (0, 6))) == [(True, [(0, 3)]), (False, [(3, 6)])]
 
 
 def test_records_beyond_the_limit_are_fetched() -> None:
     keeper = Keeper(len(batch(0, 3)))
-    keeper.begin()
     for first in (0, 3, 6):
         keeper.keep(answer(batch(first, first + 3), acquired=[(first, first + 3)]))
+    keeper.publish()
     assert kept_runs(parts_of(keeper, (0, 9))) == [(True, [(0, 3)]), (False, [(3, 9)])]
     keeper.close()
 
@@ -167,6 +187,7 @@ def test_records_beyond_the_limit_are_fetched() -> None:
 def test_records_at_and_after_a_step_backwards_are_fetched(keeper: Keeper) -> None:
     keeper.keep(answer(batch(10, 20), acquired=[(10, 12), (18, 20)]))
     keeper.keep(answer(batch(10, 20), acquired=[(14, 16)]))
+    keeper.publish()
     assert kept_runs(parts_of(keeper, (10, 12), (14, 16), (18, 20))) == [
         (True, [(10, 12)]),
         (False, [(14, 16), (18, 20)]),
@@ -175,30 +196,34 @@ def test_records_at_and_after_a_step_backwards_are_fetched(keeper: Keeper) -> No
 
 def test_without_room_all_records_are_fetched() -> None:
     keeper = Keeper(0)
-    keeper.begin()
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
     assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
 
 
 def test_bytes_that_are_no_records_are_left_to_the_executors(keeper: Keeper) -> None:
     keeper.keep(answer(bytes(200), acquired=[(0, 3)]))
+    keeper.publish()
     assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
 
 
 def test_late_reader_keeps_its_open_records(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
     (part,) = parts_of(keeper, (0, 3))
     assert part.kept is not None
     reader = opened(part.kept)
     assert reader is not None
-    keeper.begin()
+    keeper.release()
     keeper.keep(answer(batch(50, 53), acquired=[(50, 53)]))
+    keeper.publish()
     assert [bytes(view) for _, view in reader.between(0, 3)] == [batch(0, 3)]
     reader.close()
 
 
 def test_another_file_under_the_same_number_is_not_touched(keeper: Keeper, tmp_path) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
     (part,) = parts_of(keeper, (0, 3))
     assert part.kept is not None
     with open(tmp_path / "other", "wb+") as other:
@@ -212,9 +237,10 @@ def test_another_file_under_the_same_number_is_not_touched(keeper: Keeper, tmp_p
 
 def test_kept_records_that_cannot_be_opened_are_fetched_with_the_rest(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
     parts = parts_of(keeper, (0, 5))
     assert kept_runs(parts) == [(True, [(0, 3)]), (False, [(3, 5)])]
-    keeper.begin()
+    keeper.release()
     _, far = executor_read.near_and_far(parts)
     assert [(part.partition, part.runs) for part in far] == [
         (0, (AcquiredRecords.of_range(0, 3, 1), AcquiredRecords.of_range(3, 5, 1)))
@@ -224,17 +250,20 @@ def test_kept_records_that_cannot_be_opened_are_fetched_with_the_rest(keeper: Ke
 def test_keeping_ends_after_several_unread_batches(keeper: Keeper) -> None:
     for number in range(UNREAD_BATCHES_MAX):
         keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+        keeper.publish()
         assert parts_of(keeper, (0, 3))[0].kept is not None, number
-        keeper.begin()
+        keeper.release()
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
     assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
 
 
 def test_keeping_continues_while_records_are_read(keeper: Keeper) -> None:
     for _ in range(2 * UNREAD_BATCHES_MAX):
         keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+        keeper.publish()
         assert read(*parts_of(keeper, (0, 3))) == [0, 1, 2]
-        keeper.begin()
+        keeper.release()
 
 
 @contextmanager
@@ -249,11 +278,12 @@ def no_file_grows() -> Iterator[None]:
 
 def test_memory_that_cannot_be_had_is_no_error(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)], key=SECOND))
-    assert keeper.covered(SECOND)
     with no_file_grows():
         keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+        keeper.publish()
         assert not keeper.covered(FIRST)
     assert not keeper.covered(SECOND)
-    keeper.begin()
+    keeper.release()
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    keeper.publish()
     assert read(*parts_of(keeper, (0, 3))) == [0, 1, 2]

@@ -37,6 +37,7 @@ class Group:
     def __init__(self, *deliveries: tuple[int, int, int]) -> None:
         self.deliveries = [*deliveries]
         self.told: list[tuple[int, int, int]] = []
+        self.ahead: list[int] = []
         self.refused = EMPTY
         self.start_offset = 0
         self.lag: int | None = None
@@ -54,6 +55,9 @@ class Group:
         if not self.deliveries:
             return AcquiredRanges()
         return AcquiredRanges({KEY: (AcquiredRecords.of_range(*self.deliveries.pop(0)),)})
+
+    def acquire_ahead(self, *, records_max: int) -> None:
+        self.ahead.append(records_max)
 
     async def acknowledge(
         self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
@@ -119,6 +123,16 @@ def test_acquired_ranges_are_the_next_offset() -> None:
         {TOPIC: "orders"},
     )
     assert group.told == []
+
+
+@pytest.mark.parametrize(("records_max", "ahead"), [(9, [9]), (10, [10]), (11, [])])
+def test_only_a_batch_that_the_limit_ended_lets_the_next_be_acquired_ahead(
+    records_max: int, ahead: list[int]
+) -> None:
+    group = Group((10, 20, 1))
+    stream = stream_of(group)
+    asyncio.run(stream.acquire_ahead(advance(stream, START), records_max))
+    assert group.ahead == ahead
 
 
 def test_a_batch_is_accepted_when_its_end_is_the_start_of_a_question() -> None:

@@ -29,8 +29,8 @@ from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import SharePartitionKey
 from sharegroup.storage.segment.boundaries import BatchSpans
-from sharegroup.wire.batches import parse_header, record_count_max
-from sharegroup.wire.record_walk import UNREADABLE, Walk, WalkStep, body_of, check_records
+from sharegroup.wire.batches import UNREADABLE, parse_header, record_count_max
+from sharegroup.wire.record_walk import Walk, WalkStep, body_of, check_records
 
 log = logging.getLogger(__name__)
 

@@ -28,17 +28,10 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.wire.batches import HEADER_BYTES, BatchHeader, Buffer, parse_header
+from sharegroup.wire.batches import HEADER_BYTES, UNREADABLE, BatchHeader, Buffer, parse_header
 from sharegroup.wire.compression import NONE, ZSTD
 from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
-from sharegroup.wire.record_walk import (
-    UNREADABLE,
-    Walk,
-    WalkStep,
-    body_of,
-    header_count,
-    places_of_records,
-)
+from sharegroup.wire.record_walk import Walk, WalkStep, body_of, header_count, places_of_records
 from sharegroup.wire.records import (
     DecodedRecord,
     Headers,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecord
 from sharegroup.client.records import TopicPartition
-from sharegroup.wire.batches import BatchHeader, Buffer, batch_positions, parse_header
-from sharegroup.wire.record_walk import UNREADABLE
+from sharegroup.wire.batches import UNREADABLE, BatchHeader, Buffer, batch_positions, parse_header
 from sharegroup.wire.records import DecodedRecord, read_batch
 
 if TYPE_CHECKING:

@@ -71,6 +71,8 @@ class RecordBatches(NamedTuple):
     """Whole record batches from a position on; ``records`` may end with a part of another one."""
 
     records: Buffer
+    batch_positions: Sequence[int]
+    """The positions of the whole batches in ``records``."""
     span: int
     """The number of offsets from the first batch to the end of the last whole one."""
     end_offset: int
@@ -247,7 +249,7 @@ def _outcome(
             f"{last.end_offset}"
         )
     span = max(1, last.end_offset - first.base_offset)
-    return RecordBatches(records, span, last.end_offset, answer.high_watermark)
+    return RecordBatches(records, positions, span, last.end_offset, answer.high_watermark)
 
 
 def _refusal(

@@ -75,6 +75,8 @@ class FetchedBatches(NamedTuple):
     first: int
     """The requested offset; records below it in the first batch are already read, or deleted."""
     records: Buffer
+    batch_positions: Sequence[int]
+    """The positions of the whole batches in ``records``."""
 
 
 class MissingOffsets(NamedTuple):
@@ -172,7 +174,7 @@ class RangeFetch:
         self._record_sizes[wanted.topic_id, wanted.where] = size
         progress.denials = 0
         progress.advance(batches.end_offset)
-        return FetchedBatches(wanted, first, batches.records)
+        return FetchedBatches(wanted, first, batches.records, batches.batch_positions)
 
     async def _failure(
         self, progress: _Progress, position: FetchPosition, outcome: NoRecords | KafkaError

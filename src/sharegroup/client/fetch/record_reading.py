@@ -23,8 +23,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.batches import BatchHeader, Buffer, scan
-from sharegroup.wire.record_walk import UNREADABLE
+from sharegroup.wire.batches import UNREADABLE, BatchHeader, Buffer, scan
 from sharegroup.wire.records import DecodedRecord, batch_records
 
 RECORDS_MIN = 500

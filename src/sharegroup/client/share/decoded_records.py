@@ -35,8 +35,7 @@ from sharegroup.client.share_locks.acquired_gaps import find_missing
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.batches import scan
-from sharegroup.wire.record_walk import UNREADABLE
+from sharegroup.wire.batches import UNREADABLE, scan
 from sharegroup.wire.records import DecodedRecord, read_batch
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.client.share.record import DeserializationError, Record
 from sharegroup.errors import UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.record_walk import UNREADABLE
+from sharegroup.wire.batches import UNREADABLE
 
 if TYPE_CHECKING:
     from sharegroup.client.share.record_batches import Piece

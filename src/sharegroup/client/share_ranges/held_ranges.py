@@ -28,7 +28,7 @@ from sharegroup.client.share_locks.refused_acknowledgements import (
 )
 from sharegroup.client.share_locks.renewal_schedule import forbids_renewal
 from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.acquired_records import AcquiredBatches, AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range, offsets_of
 from sharegroup.client.share_sessions.share_requests import FetchLimits
 from sharegroup.client.share_sessions.share_session import (
@@ -81,7 +81,7 @@ class HeldRanges:
         session: ShareSession,
         cluster: Cluster,
         *,
-        on_records: Callable[[FetchedPartition], None] | None = None,
+        on_records: Callable[[AcquiredBatches], None] | None = None,
         on_moved: Callable[[TopicIdPartition], None] | None = None,
     ) -> None:
         self.session = session
@@ -114,8 +114,6 @@ class HeldRanges:
                     self._lose(partition.key, partition.error)
             if partition.acquired:
                 self._take(partition, fetched)
-                if self._on_records is not None:
-                    self._on_records(partition)
             fetched.record_bytes += len(partition.records)
         return fetched
 
@@ -168,7 +166,10 @@ class HeldRanges:
             (acquired.first_offset, acquired.end_offset) for acquired in partition.acquired
         )
         self._held[partition.key] = self._held.get(partition.key, EMPTY) | offsets
-        gaps = _gaps_of(partition, offsets)
+        batches, present = whole_batches(partition)
+        if self._on_records is not None:
+            self._on_records(batches)
+        gaps = find_missing(offsets, present, batches.end_offset).gaps
         if gaps:
             self._gaps[partition.key] = self._gaps.get(partition.key, EMPTY) | gaps
         empty = OffsetSet.of(
@@ -343,25 +344,34 @@ class HeldRanges:
             )
 
 
-def _gaps_of(partition: FetchedPartition, acquired: OffsetSet) -> OffsetSet:
-    """Return the acquired offsets without a record, as far as the batch headers tell."""
+def whole_batches(partition: FetchedPartition) -> tuple[AcquiredBatches, OffsetSet]:
+    """Return the whole batches of an answer, and the offsets that have a record by their headers.
+
+    If a header is damaged, the offsets are those before the damage, and ``records`` is empty. The
+    reader of the records finds the same damage and reports it in detail.
+    """
     present: list[Range] = []
-    first = end = batches_end = -1
+    log_first = first = end = log_end = -1
+    size = 0
     try:
-        for _, header in scan(partition.records):
-            batches_end = header.end_offset
+        for position, header in scan(partition.records):
+            if not size:
+                log_first = header.base_offset
+            size, log_end = position + header.size, header.end_offset
             if not header.is_control:
                 if header.base_offset != end:
                     present.append((first, end))
                     first = header.base_offset
-                end = batches_end
+                end = log_end
     except CorruptMessage as error:
-        # The reader of the records finds the same damage and reports it in detail.
         log.warning("event=records.unreadable key=%s error=%r", partition.key, error)
+        size = 0
     present.append((first, end))
     # A batch with an impossible end has no offset; it hides no record of another batch.
     ranges = (offset_range for offset_range in present if offset_range[0] < offset_range[1])
-    return find_missing(acquired, OffsetSet.of(ranges), batches_end).gaps
+    records = partition.records[:size]
+    batches = AcquiredBatches(partition.key, partition.acquired, records, log_first, log_end)
+    return batches, OffsetSet.of(ranges)
 
 
 def _held_of(runs: Sequence[AckRun], held: OffsetSet) -> tuple[AckRun, ...]:

@@ -36,11 +36,14 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share_locks.renewal_schedule import interval_seconds
 from sharegroup.client.share_ranges.held_ranges import FetchedRanges, HeldRanges
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.acquired_records import (
+    RECORDS_MAX,
+    AcquiredBatches,
+    AcquiredRecords,
+)
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share_sessions.share_session import (
-    FetchedPartition,
     RunsByPartition,
     ShareSession,
 )
@@ -49,8 +52,6 @@ from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicNa
 
 log = logging.getLogger(__name__)
 
-RECORDS_MAX = 2**31 - 1
-"""The largest number of records that the protocol can express, used as no limit."""
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """Maximum size of one ShareFetch answer.
 
@@ -86,7 +87,7 @@ class ShareRanges:
         group_id: str,
         topics: Iterable[str],
         member_id: str | None = None,
-        on_records: Callable[[FetchedPartition], None] | None = None,
+        on_records: Callable[[AcquiredBatches], None] | None = None,
     ) -> None:
         self._on_records = on_records
         member = MemberId(member_id) if member_id else new_member_id()
@@ -109,6 +110,8 @@ class ShareRanges:
         self._acquiring = 0
         self._acquired_at = float("-inf")
         """The time at which the last acquisition ended."""
+        self._ahead: asyncio.Task[AcquiredRanges] | None = None
+        """The acquisition whose records the next call of `acquire` returns."""
         self._nodes: dict[int, HeldRanges] = {}
         self._runner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -149,6 +152,9 @@ class ShareRanges:
         The connections, and with them the sessions, are closed in any case.
         """
         try:
+            if self._ahead is not None:  # It must not open a session that was closed.
+                self._ahead.cancel()
+                await asyncio.gather(self._ahead, return_exceptions=True)
             if self._runner is not None and not self._runner.done():
                 closing = [node.close() for node in self._nodes.values() if node.session.is_alive]
                 results = await asyncio.gather(
@@ -176,6 +182,39 @@ class ShareRanges:
         Errors that only a person can fix are raised; others are in `AcquiredRanges.failure`.
         """
         self.start()
+        ahead = await self._acquired_ahead()
+        count = sum(run.offset_count for runs in ahead.values() for run in runs)
+        if count >= records_max:
+            return AcquiredRanges(ahead)
+        acquisition = await self._counted(records_max - count, 0 if count else wait_ms)
+        for key, ranges in ahead.items():
+            acquisition.ranges[key] = _joined((*ranges, *acquisition.ranges.get(key, ())))
+        return acquisition
+
+    def acquire_ahead(self, *, records_max: int) -> None:
+        """Begin to acquire available records, which the next call of `acquire` returns.
+
+        They are held and renewed like all others.
+        """
+        assert self._ahead is None, "the records that were acquired ahead are not taken yet"
+        self._ahead = asyncio.create_task(self._counted(records_max, 0), name="acquire ahead")
+
+    async def _acquired_ahead(self) -> dict[TopicIdPartition, tuple[AcquiredRecords, ...]]:
+        """Return the records that were acquired ahead and are still held."""
+        task, self._ahead = self._ahead, None
+        if task is None:
+            return {}
+        # An error that may pass meets the next acquisition, too; others are raised here.
+        acquired = (await task).ranges
+        held = self.held
+        return {
+            key: still_held
+            for key, ranges in acquired.items()
+            if (still_held := _within(ranges, held.get(key, EMPTY)))
+        }
+
+    async def _counted(self, records_max: int, wait_ms: int) -> AcquiredRanges:
+        """Acquire records; meanwhile the member counts as one that wants records."""
         self._acquiring += 1
         self._group.idleness.wait_seconds = wait_ms / 1000
         try:
@@ -443,6 +482,15 @@ def _joined(ranges: Iterable[AcquiredRecords]) -> tuple[AcquiredRecords, ...]:
             else:
                 joined.append(acquired._replace(first_offset=before.end_offset))
     return tuple(joined)
+
+
+def _within(ranges: Iterable[AcquiredRecords], offsets: OffsetSet) -> tuple[AcquiredRecords, ...]:
+    """Return the parts of the ranges that are in ``offsets``."""
+    return tuple(
+        AcquiredRecords.of_range(first, end, acquired.delivery_count)
+        for acquired in ranges
+        for first, end in offsets.between(acquired.first_offset, acquired.end_offset)
+    )
 
 
 def _on_loop(deadline: float) -> float:

@@ -12,6 +12,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.ids import TopicIdPartition
+from sharegroup.wire.batches import Buffer
+
+RECORDS_MAX = 2**31 - 1
+"""The largest number of records that a request can name, used as no limit."""
 
 
 class AcquiredRecords(NamedTuple):
@@ -35,6 +40,20 @@ class AcquiredRecords(NamedTuple):
     def offset_count(self) -> int:
         """The number of offsets."""
         return self.last_offset + 1 - self.first_offset
+
+
+class AcquiredBatches(NamedTuple):
+    """The acquired ranges of a partition, and the log batches that came with them."""
+
+    key: TopicIdPartition
+    acquired: tuple[AcquiredRecords, ...]
+    """The acquired ranges, ascending and disjoint; they need not end with the batches."""
+    records: Buffer
+    """Whole log batches, which may have more offsets than were acquired; empty if damaged."""
+    first_offset: int
+    """The first offset of the first batch; -1 without batches."""
+    end_offset: int
+    """The offset after the last batch; -1 without batches."""
 
 
 def acquired_offsets(ranges: Iterable[AcquiredRecords]) -> OffsetSet:

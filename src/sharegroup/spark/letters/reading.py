@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sharegroup.dead_letters.queue import Chunk, DeadLetterQueue
 from sharegroup.spark.decoded_read import from_async, leave_out, ranges_of
-from sharegroup.spark.executor_read import this_process
+from sharegroup.spark.executor_fetch import this_process
 from sharegroup.spark.letters.rows import letter_rows
 from sharegroup.spark.options import LettersOptions
 from sharegroup.spark.partition import PartitionRuns, RunsPartition

@@ -22,7 +22,7 @@ from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 from sharegroup.internal_topics.share_state_codec import decode
 from sharegroup.spark.batch_read import log_runs
 from sharegroup.spark.decoded_read import decoded_records
-from sharegroup.spark.executor_read import this_process
+from sharegroup.spark.executor_fetch import this_process
 from sharegroup.spark.options import StateOptions
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.spark.state.records import state_name

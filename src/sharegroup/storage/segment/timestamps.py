@@ -19,10 +19,9 @@ from typing import NamedTuple
 from sharegroup.errors import KafkaStorageError, RequestTimedOut
 from sharegroup.storage.segment.batch_scan import PlacedBatch
 from sharegroup.storage.segment.segment import NO_TIMESTAMP, Segment
-from sharegroup.wire.batches import parse_header
+from sharegroup.wire.batches import UNREADABLE, parse_header
 from sharegroup.wire.record_walk import (
     SMALL_BYTES,
-    UNREADABLE,
     TimestampAndOffset,
     Walk,
     WalkStep,
