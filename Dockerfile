@@ -6,9 +6,10 @@
 # Clients connect to the name that the broker tells them: localhost unless another is given by
 # --env SHAREGROUP_HOST=...  The broker is open, and its log says so: publishing on 127.0.0.1 alone
 # keeps the unprotected port on this machine.  A mounted /etc/sharegroup/server.properties (or the
-# file that SHAREGROUP_CONFIG names) secures it: docs/security.md, "In a container".  With the environment of Apache Kafka's image (KAFKA_LISTENERS, ...) the broker is
-# configured by that, so a compose file works with this image in its place.  Any other command of
-# `sharegroup` runs too: docker run sharegroup groups list --help
+# file that SHAREGROUP_CONFIG names) secures it: docs/security.md, "In a container".  The health check
+# reads the same settings and needs no user.  With the environment of Apache Kafka's image
+# (KAFKA_LISTENERS, ...) the broker is configured by that, so a compose file works with this image in
+# its place.  Any other command of `sharegroup` runs too: docker run sharegroup groups list --help
 
 FROM python:3.12-slim AS build
 WORKDIR /source
@@ -25,12 +26,13 @@ RUN useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nolo
     && install --directory --owner sharegroup --mode 0700 /data
 COPY --from=build /opt/sharegroup /opt/sharegroup
 COPY container/entry /usr/local/bin/sharegroup-entry
+COPY container/health.py /usr/local/lib/sharegroup-health.py
 ENV PATH="/opt/sharegroup/bin:$PATH" PYTHONUNBUFFERED=1 SHAREGROUP_HOST=localhost
 USER sharegroup
 WORKDIR /data
 VOLUME /data
 EXPOSE 9092
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
-    CMD ["sharegroup", "topics", "list", "--bootstrap-server", "127.0.0.1:9092", "--timeout", "4000"]
+    CMD ["python", "/usr/local/lib/sharegroup-health.py"]
 ENTRYPOINT ["sharegroup-entry"]
 CMD ["broker"]

@@ -324,6 +324,7 @@ def _build_groups(
         settings=settings,
         share_coordinator=share.persister,
         share_partitions=share.share_partitions,
+        user_percent=config.server.user_limits_percent,
     )
     share.coordinator.load()
     consumer_groups = ConsumerGroupsOnDemand(group_log, topics, clock, config, settings)
@@ -354,7 +355,9 @@ async def _start_topics(config: LiveConfig, started: Config, directory: LogDirec
 def _fetch_sessions(config: LiveConfig) -> FetchSessions:
     server = config.server
     return FetchSessions(
-        server.fetch_sessions_max, partitions_max=server.fetch_session_partitions_max
+        server.fetch_sessions_max,
+        partitions_max=server.fetch_session_partitions_max,
+        user_percent=server.user_limits_percent,
     )
 
 
@@ -380,6 +383,7 @@ def _build_share(
     sessions = ShareSessions(
         config.share_group.sessions_max,
         partitions_max=config.share_group.session_partitions_max,
+        user_percent=config.server.user_limits_percent,
     )
     dead_letters = DeadLetters(
         clock,

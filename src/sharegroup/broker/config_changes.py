@@ -31,6 +31,7 @@ from sharegroup.broker.configuration.setting_changes import (
 from sharegroup.broker.configuration.settings import check_is_this_broker
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.config_permissions import ConfigPermissions
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.sizes import check_new_group
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, PolicyViolation
 from sharegroup.ids import GroupId, TopicName
@@ -62,6 +63,7 @@ async def alter_each(
     respond: Callable[[R, KafkaError | None], T],
     *,
     permissions: ConfigPermissions,
+    user: Principal | None,
     validate_only: bool,
 ) -> tuple[T, ...]:
     """Change the settings of each resource on its own; return one response for each resource.
@@ -83,9 +85,8 @@ async def alter_each(
                 )
             if (denial := permissions.denial(kind, name)) is not None:
                 raise denial
-            await _alter(
-                parts, kind, name, partial(changes_of, resource), validate_only=validate_only
-            )
+            changes = partial(changes_of, resource)
+            await _alter(parts, kind, name, changes, user=user, validate_only=validate_only)
         except KafkaError as error:
             responses.append(respond(resource, error))
         else:
@@ -94,7 +95,13 @@ async def alter_each(
 
 
 async def _alter(
-    parts: Parts, resource_type: int, name: str, changes_of: ChangesOf, *, validate_only: bool
+    parts: Parts,
+    resource_type: int,
+    name: str,
+    changes_of: ChangesOf,
+    *,
+    user: Principal | None,
+    validate_only: bool,
 ) -> None:
     """Change the settings of one resource; they are in effect when this returns."""
     if resource_type == ResourceType.BROKER_LOGGER:
@@ -106,7 +113,7 @@ async def _alter(
     if resource_type == ResourceType.TOPIC:
         event, in_effect = _of_topic(parts, TopicName(name), changes_of)
     elif resource_type == ResourceType.GROUP:
-        event, in_effect = _of_group(parts, GroupId(name), changes_of)
+        event, in_effect = _of_group(parts, GroupId(name), changes_of, user)
     elif resource_type == ResourceType.CLIENT_METRICS:
         event, in_effect = _of_client_metrics(parts, name, changes_of)
     elif resource_type == ResourceType.BROKER:
@@ -143,7 +150,9 @@ def _of_topic(parts: Parts, name: TopicName, changes_of: ChangesOf) -> Steps:
     return event, in_effect
 
 
-def _of_group(parts: Parts, group_id: GroupId, changes_of: ChangesOf) -> Steps:
+def _of_group(
+    parts: Parts, group_id: GroupId, changes_of: ChangesOf, user: Principal | None
+) -> Steps:
     """Return the steps that change the settings of a group."""
     if not group_id:
         raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
@@ -151,20 +160,26 @@ def _of_group(parts: Parts, group_id: GroupId, changes_of: ChangesOf) -> Steps:
     def event() -> Event:
         own_settings = parts.topics.catalog.group_settings(group_id)
         outcome = changed_group(parts.config, own_settings, changes_of(own_settings))
-        _check_room(parts, group_id, own_settings, outcome)
+        _check_room(parts, group_id, own_settings, outcome, user)
         return {"event": "group_settings", "group": group_id, "settings": outcome}
 
     def in_effect() -> None:
         parts.share_group_coordinator.settings_changed(group_id)
         parts.share_partitions.settings_changed(group_id)
         own_settings = parts.topics.catalog.group_settings(group_id)
+        size_bytes = settings_bytes(group_id, own_settings)
+        parts.topics.catalog.group_settings_memory.claim(group_id, user, size_bytes)
         log.info("event=group_settings group=%r settings=%s", group_id, own_settings)
 
     return event, in_effect
 
 
 def _check_room(
-    parts: Parts, group_id: GroupId, before: Mapping[str, str], after: Mapping[str, str]
+    parts: Parts,
+    group_id: GroupId,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    user: Principal | None,
 ) -> None:
     """Refuse settings beyond the limit for all groups, and a group that may not be created."""
     if not before:
@@ -177,6 +192,7 @@ def _check_room(
             f"group {group_id!r}: the settings of all groups would take {total} bytes, at most "
             f"{bytes_max} are allowed; delete the settings of groups that no longer exist"
         )
+    parts.topics.catalog.group_settings_memory.check(group_id, user, growth_bytes, limit=bytes_max)
 
 
 def _of_client_metrics(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:

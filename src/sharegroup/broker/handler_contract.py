@@ -32,6 +32,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.checks import Check, Gate
 from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.security.rights import Rights
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError
 from sharegroup.steps import Steps
 from sharegroup.wire.convert import downgrade, upgrade
@@ -63,6 +64,15 @@ class RequestContext(NamedTuple):
     api_key: int
     rights: Rights
     """What the peer may do."""
+
+    @property
+    def limited_user(self) -> Principal | None:
+        """The user who may hold a part of what all users share; None if it may hold everything.
+
+        Without an authorizer every user may delete what others hold, so no user is limited, and
+        neither are super users.
+        """
+        return None if self.peer.rights.is_unlimited else self.peer.principal
 
 
 class Encoded(NamedTuple):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock
@@ -37,6 +38,7 @@ from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.sessions.fetch_session import FetchSessions
 from sharegroup.core.sessions.share_session import ShareSessions
+from sharegroup.core.shared_totals import SharedTotal
 
 if TYPE_CHECKING:
     # `ConsumerGroupsOnDemand` imports it at first use, to keep the start of a broker short.
@@ -107,6 +109,22 @@ class Parts:
     def rights_of(self, peer: Peer) -> Rights:
         """Return the rights of a peer with its present principal."""
         return UNLIMITED if self.authorizer is None else self.authorizer.rights_of(peer)
+
+    def user_part_refusals(self) -> Iterator[tuple[str, int]]:
+        """Yield what all users share, and how often a user's part of it was used up."""
+        transactions, catalog = self.transactions.existing, self.topics.catalog
+        totals: tuple[SharedTotal[Any], ...] = (
+            *self.share_group_coordinator.shared_totals,
+            *self.consumer_group_coordinator.shared_totals,
+            *self.modern_groups.shared_totals,
+            *(() if transactions is None else (transactions.transactions.memory,)),
+            catalog.partitions,
+            catalog.group_settings_memory,
+        )
+        for total in totals:
+            yield total.name.replace(" ", "_"), total.refused_count
+        yield "fetch_sessions", self.fetch_sessions.user_refused_count
+        yield "share_sessions", self.share_sessions.user_refused_count
 
     @property
     def serves_share_state(self) -> bool:

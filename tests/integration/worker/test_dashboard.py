@@ -92,6 +92,7 @@ NOT_SHOWN = {
             *("sharegroup_audit_lines_suppressed_total",),
             *("sharegroup_logins_evicted_total", "sharegroup_login_sessions_expired_total"),
             *("sharegroup_client_quota_meters_shared_total",),
+            "sharegroup_user_part_refused_total",
         ),
         "rare, and logged",
     ),

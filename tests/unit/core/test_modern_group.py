@@ -333,7 +333,7 @@ def test_group_with_members_is_not_deleted() -> None:
     scene.leave("m")
     scene.append(scene.groups.deleted(GROUP))
     assert GROUP not in scene.groups
-    assert scene.groups.size_bytes == 0
+    assert scene.groups.memory.used == 0
 
 
 # Assignments
@@ -469,7 +469,7 @@ def test_replay_of_the_log_gives_the_same_group() -> None:
     for name in again.__slots__:
         if name != "topics_version":
             assert getattr(again, name) == getattr(scene.group, name), name
-    assert scene.restarted().size_bytes == scene.groups.size_bytes
+    assert scene.restarted().memory.used == scene.groups.memory.used
 
 
 def test_compacted_log_gives_the_same_group() -> None:

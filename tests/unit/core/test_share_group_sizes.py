@@ -140,13 +140,13 @@ def test_share_partitions_of_all_groups_are_bounded() -> None:
     groups, topics = ShareGroups(), {TOPIC.name: TOPIC}
     limits = ShareGroupLimits(sizes=SizeLimits(all_partitions_max=15))
     first = groups.uninitialized(request("a"), topics)
-    groups.check_partitions(GroupId("a"), first, limits=limits)
+    groups.check_partitions(request("a"), first, limits=limits.sizes)
     for record in groups.initialized(GroupId("a"), first):
         groups.replay(record)
     assert groups.partition_count == 10
     second = groups.uninitialized(request("b"), topics)
     with pytest.raises(GroupMaxSizeReached, match="would have 20, 15 are allowed"):
-        groups.check_partitions(GroupId("b"), second, limits=limits)
+        groups.check_partitions(request("b"), second, limits=limits.sizes)
     offsets = {TopicIdPartition(TOPIC.topic_id, partition): 0 for partition in range(6)}
     with pytest.raises(GroupMaxSizeReached, match="would have 16, 15 are allowed"):
         groups.alter_offsets(GroupId("b"), offsets, topics, limits=limits.sizes)

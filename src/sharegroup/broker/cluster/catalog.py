@@ -22,9 +22,11 @@ from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.core.quotas.entities import ClientQuotas
 from sharegroup.core.share_group.share_group import text_bytes
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
     InvalidTopic,
     KafkaStorageError,
+    PolicyViolation,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -80,13 +82,15 @@ class Catalog:
         "cluster_id",
         "feature_levels",
         "features_epoch",
-        "group_settings_bytes",
+        "group_settings_memory",
+        "partitions",
         "producer_ids_end",
         "scram_credentials",
         "topics_version",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, user_percent: int = 100) -> None:
+        """``user_percent`` is ``sharegroup.user.limits.percent``."""
         self.cluster_id = ""
         self.producer_ids_end = 0
         self.topics_version = 0
@@ -97,8 +101,13 @@ class Catalog:
         self._ids: dict[TopicId, TopicName] = {}
         self._deleted: dict[TopicId, None] = {}
         self._groups: dict[GroupId, dict[str, str]] = {}
-        self.group_settings_bytes = 0
-        """The approximate memory of the settings of all groups in bytes."""
+        self.partitions = SharedTotal[TopicId](
+            "partitions of topics", "topic", PolicyViolation, user_percent
+        )
+        """The partitions of all topics but the internal ones."""
+        self.group_settings_memory = SharedTotal[GroupId](
+            "bytes of group settings", "group", PolicyViolation, user_percent
+        )
         self.client_metrics = ClientMetricsSettings()
         self.acls = AclEntries()
         self.client_quotas = ClientQuotas()
@@ -155,7 +164,12 @@ class Catalog:
     @property
     def partition_count(self) -> int:
         """The number of partitions of all topics that are not internal."""
-        return sum(t.partition_count for t in self._topics.values() if not t.is_internal)
+        return self.partitions.used
+
+    @property
+    def group_settings_bytes(self) -> int:
+        """The approximate memory of the settings of all groups in bytes."""
+        return self.group_settings_memory.used
 
     def group_settings(self, group_id: GroupId) -> Mapping[str, str]:
         """Return the settings of a group as text, without defaults; the group need not exist."""
@@ -263,7 +277,8 @@ class Catalog:
                 self._deleted[topic_id] = None
                 name = self._ids.pop(topic_id, None)
                 if name is not None:  # A rewritten journal has only the deletion.
-                    del self._topics[name]
+                    topic = self._topics.pop(name)
+                    self.partitions.change(topic_id, -_counted(topic))
                     self.topics_version += 1
             case "partitions_added":
                 topic = self._topics[event["name"]]
@@ -288,13 +303,21 @@ class Catalog:
         previous = self._groups.pop(group_id, {})
         if settings:
             self._groups[group_id] = settings
-        self.group_settings_bytes -= settings_bytes(group_id, previous)
-        self.group_settings_bytes += settings_bytes(group_id, settings)
+        growth_bytes = settings_bytes(group_id, settings) - settings_bytes(group_id, previous)
+        self.group_settings_memory.change(group_id, growth_bytes)
 
     def _put(self, topic: Topic) -> None:
         self.topics_version += 1
+        before = self._topics.get(topic.name)
+        growth = _counted(topic) - (0 if before is None else _counted(before))
+        self.partitions.change(topic.topic_id, growth)
         self._topics[topic.name] = topic
         self._ids[topic.topic_id] = topic.name
+
+
+def _counted(topic: Topic) -> int:
+    """Return the partitions of a topic that count for ``sharegroup.partitions.max``."""
+    return 0 if topic.is_internal else topic.partition_count
 
 
 def settings_bytes(group_id: GroupId, settings: Mapping[str, str]) -> int:

@@ -28,6 +28,7 @@ from sharegroup.broker.configuration.config_values import LONG_MAX
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.log_config import RECORD_BYTES_MAX, LogConfig
 from sharegroup.broker.configuration.topic_config import TopicConfig
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     FencedLeaderEpoch,
     InvalidPartitions,
@@ -56,6 +57,10 @@ T = TypeVar("T")
 
 JOURNAL_EVENTS_SPARE = 1_000
 """The journal is rewritten when it has more superfluous events than this and than needed ones."""
+
+
+NEW_TOPIC = TopicId(UUID(int=0))
+"""Stands for the id of a topic that is checked before it is created."""
 
 
 class CompactionSettings(NamedTuple):
@@ -116,7 +121,7 @@ class Topics:
         *,
         journal_events_spare: int = JOURNAL_EVENTS_SPARE,
     ) -> None:
-        self.catalog = Catalog()
+        self.catalog = Catalog(user_percent=config.server.user_limits_percent)
         self._config = config
         self._directory = directory
         self._journal = journal
@@ -340,16 +345,24 @@ class Topics:
         return self._directory.get(topic.topic_id, partition) is not None
 
     async def create(
-        self, name: TopicName, *, partitions: int, settings: Mapping[str, str]
+        self,
+        name: TopicName,
+        *,
+        partitions: int,
+        settings: Mapping[str, str],
+        user: Principal | None = None,
     ) -> Topic:
-        """Create a topic and return it when its creation is durable."""
+        """Create a topic and return it when its creation is durable.
+
+        ``user`` is the one whose part of all partitions limits it, if any.
+        """
         async with self._changing:
-            self.check_new(name, partitions=partitions, settings=settings)
+            self.check_new(name, partitions=partitions, settings=settings, user=user)
+            topic_id = TopicId(uuid4())
             await self._happen(
-                self.catalog.create_topic(
-                    name, TopicId(uuid4()), partitions=partitions, settings=settings
-                )
+                self.catalog.create_topic(name, topic_id, partitions=partitions, settings=settings)
             )
+            self.catalog.partitions.claim(topic_id, user, partitions)
         log.info("event=topic_created topic=%s partitions=%d", name, partitions)
         return self.catalog.topic(name)
 
@@ -369,25 +382,35 @@ class Topics:
             )
             self.apply_settings(self.catalog.topic(name))
 
-    def check_new(self, name: TopicName, *, partitions: int, settings: Mapping[str, str]) -> None:
+    def check_new(
+        self,
+        name: TopicName,
+        *,
+        partitions: int,
+        settings: Mapping[str, str],
+        user: Principal | None = None,
+    ) -> None:
         """Raise the error that `create` would raise for this topic."""
         if partitions < 1:
             raise InvalidPartitions(f"topic {name!r}: partitions must be 1 or more")
-        self._check_room(name, partitions)
-        self.catalog.create_topic(
-            name, TopicId(UUID(int=0)), partitions=partitions, settings=settings
-        )
+        self._check_room(name, NEW_TOPIC, partitions, user)
+        self.catalog.create_topic(name, NEW_TOPIC, partitions=partitions, settings=settings)
 
-    async def grow(self, name: TopicName, partitions: int) -> None:
+    async def grow(
+        self, name: TopicName, partitions: int, *, user: Principal | None = None
+    ) -> None:
         """Increase the number of partitions of a topic."""
         async with self._changing:
-            self.check_growth(name, partitions)
+            self.check_growth(name, partitions, user=user)
             await self._happen(
                 {"event": "partitions_added", "name": name, "partitions": partitions}
             )
+            self.catalog.partitions.claim(self.catalog.topic(name).topic_id, user, partitions)
         log.info("event=partitions_added topic=%s partitions=%d", name, partitions)
 
-    def check_growth(self, name: TopicName, partitions: int) -> None:
+    def check_growth(
+        self, name: TopicName, partitions: int, *, user: Principal | None = None
+    ) -> None:
         """Raise the error that `grow` would raise."""
         topic = self.catalog.topic(name)
         if partitions <= topic.partition_count:
@@ -395,7 +418,7 @@ class Topics:
                 f"topic {name!r} has {topic.partition_count} partitions; the new number must be "
                 f"larger, not {partitions}"
             )
-        self._check_room(name, partitions - topic.partition_count)
+        self._check_room(name, topic.topic_id, partitions - topic.partition_count, user)
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic and its records; its id is never used again."""
@@ -439,7 +462,9 @@ class Topics:
         for log_ in self.opened(topic):
             log_.segment_limits = limits
 
-    def _check_room(self, name: TopicName, partitions: int) -> None:
+    def _check_room(
+        self, name: TopicName, topic_id: TopicId, partitions: int, user: Principal | None
+    ) -> None:
         limit = self._config.server.partitions_max
         existing = self.catalog.partition_count
         if existing + partitions > limit:
@@ -447,6 +472,19 @@ class Topics:
                 f"topic {name!r}: {partitions} new partitions and the {existing} existing ones of "
                 f"all topics would exceed sharegroup.partitions.max={limit}"
             )
+        self.check_part(name, topic_id, partitions, user, limit=limit)
+
+    def check_part(
+        self,
+        name: TopicName,
+        topic_id: TopicId,
+        partitions: int,
+        user: Principal | None,
+        *,
+        limit: int,
+    ) -> None:
+        """Raise PolicyViolation if new partitions exceed the user's part of a limit."""
+        self.catalog.partitions.check(topic_id, user, partitions, limit=limit, named=repr(name))
 
     async def _happen(self, event: Event) -> None:
         """Write an event to the journal and apply it to the catalog when it is durable."""

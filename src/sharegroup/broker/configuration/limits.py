@@ -65,6 +65,15 @@ CONNECTIONS: tuple[Limit, ...] = (
         answer="its requests are not read, and its fetches wait, until there is room",
     ),
     Limit(
+        setting="sharegroup.user.limits.percent",
+        unit="%",
+        bounds="part of each of the limits for sessions, groups, group settings, committed "
+        "offsets, transactional ids and partitions that one user may hold, if an authorizer limits "
+        "its rights ([quotas.md](quotas.md#what-users-share-without-quotas))",
+        answer="what it gets at that limit; for transactional ids its own idle ones are forgotten",
+        metric="sharegroup_user_part_refused_total",
+    ),
+    Limit(
         setting="broker.admission:IDLE_EVICTION_MS",
         unit="ms",
         bounds="time without a request after which a new connection may replace a connection",

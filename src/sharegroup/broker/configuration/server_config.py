@@ -112,8 +112,7 @@ class ServerConfig:
         "sharegroup.user.connections.max",
         1_000,
         "Maximum number of open connections of one user after their logins; more are closed "
-        "immediately. Fetch sessions and share sessions are shared equally among connections, so "
-        "this limits the sessions of a user, too.",
+        "immediately.",
         low=1,
     )
     user_bytes_percent: int = key(
@@ -121,6 +120,15 @@ class ServerConfig:
         50,
         "Part of the memory for requests and of that for answers that the connections of one user "
         "may use together. Connections without a login belong to no user.",
+        low=1,
+        high=100,
+    )
+    user_limits_percent: int = key(
+        "sharegroup.user.limits.percent",
+        50,
+        "Part that one user may hold of each of the limits for all users: sessions, groups, group "
+        "settings, committed offsets, transactional ids, partitions. It applies to users whose "
+        "rights an authorizer limits, so not to super users. 100: a user may hold everything.",
         low=1,
         high=100,
     )

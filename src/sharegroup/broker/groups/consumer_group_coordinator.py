@@ -62,6 +62,8 @@ from sharegroup.core.consumer_group.records import (
     OffsetTombstone,
     Records,
 )
+from sharegroup.core.consumer_group.sizes import group_totals
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
     InconsistentGroupProtocol,
     InvalidCommitOffsetSize,
@@ -132,7 +134,9 @@ class ConsumerGroupCoordinator:
         self._clock = clock
         self._alarm = Alarm(clock, self._pass_time)
         self._config = config
-        self._groups = ConsumerGroups(subscribed_topics)
+        self._groups = ConsumerGroups(
+            subscribed_topics, totals=group_totals(config.server.user_limits_percent)
+        )
         self._calls = count()
         self._waiting: dict[Call, WaitingRequest] = {}
         self._by_connection: dict[int, set[Call]] = {}
@@ -169,6 +173,7 @@ class ConsumerGroupCoordinator:
         call = next(self._calls)
         decision = self._groups.join(request, call, now=self._now(), limits=self._limits())
         reply = self._wait(call, decision, connection_id)
+        self._groups.claim(group_id, request.user)
         return cast("Awaitable[JoinReply | NewMemberId]", reply)
 
     def sync(self, request: SyncRequest, connection_id: int) -> Awaitable[SyncReply]:
@@ -246,6 +251,7 @@ class ConsumerGroupCoordinator:
         group_id = committer.group_id
         self._begin(group_id)
         bytes_max = self._config.consumer_group.offsets_bytes_max
+        is_transactional = producer is not NO_PRODUCER
         if self._modern.has(group_id):
             partitions = (
                 TopicIdPartition(offset.committed.topic_id, offset.partition)
@@ -256,9 +262,11 @@ class ConsumerGroupCoordinator:
                 committer,
                 partitions,
                 api_version=api_version,
-                is_transactional=producer is not NO_PRODUCER,
+                is_transactional=is_transactional,
             )
-            self._groups.check_room(group_id, offsets, bytes_max=bytes_max)
+            self._groups.check_room(
+                committer, offsets, bytes_max=bytes_max, is_transactional=is_transactional
+            )
         else:
             self._log.check_type(group_id, GroupType.CLASSIC)
             self._groups.check_commit(
@@ -266,7 +274,7 @@ class ConsumerGroupCoordinator:
                 offsets,
                 bytes_max=bytes_max,
                 now=self._now(),
-                is_transactional=producer is not NO_PRODUCER,
+                is_transactional=is_transactional,
             )
         note_bytes = sum(len(offset.committed.metadata) for offset in offsets)
         if note_bytes > COMMIT_BYTES_MAX:
@@ -275,9 +283,13 @@ class ConsumerGroupCoordinator:
                 f"at most {COMMIT_BYTES_MAX} are allowed"
             )
         with as_a_coordinator():
-            if producer is NO_PRODUCER:
-                return Durable(self._write(group_id, offsets), None)
-            return Durable(self._write_pending(group_id, offsets, producer), None)
+            ticket = (
+                self._write_pending(group_id, offsets, producer)
+                if is_transactional
+                else self._write(group_id, offsets)
+            )
+            self._groups.claim(group_id, committer.user)
+            return Durable(ticket, None)
 
     def _write_pending(
         self, group_id: GroupId, offsets: tuple[OffsetCommit, ...], producer: BatchProducer
@@ -300,6 +312,11 @@ class ConsumerGroupCoordinator:
     def is_unstable(self, group_id: GroupId, topic: TopicName, partition: int) -> bool:
         """Return whether an open transaction may still change a committed offset (KIP-447)."""
         return self._groups.is_unstable(group_id, topic, partition)
+
+    @property
+    def shared_totals(self) -> tuple[SharedTotal[GroupId], ...]:
+        """The totals of all groups, with the parts of users."""
+        return self._groups.shared_totals
 
     @property
     def offsets_bytes(self) -> int:
@@ -467,7 +484,7 @@ class ConsumerGroupCoordinator:
 
     def begin_reading(self) -> Reading:
         """Return the consumer of this coordinator's records for a new reading of the log."""
-        groups = ConsumerGroups(subscribed_topics)
+        groups = ConsumerGroups(subscribed_topics, totals=self._groups.shared_totals.restarted())
 
         def replay(key: bytes, value: bytes | None) -> None:
             record = decode(key, value)

@@ -64,6 +64,8 @@ from sharegroup.core.modern_group.migration import (
 from sharegroup.core.modern_group.modern_groups import ModernGroups
 from sharegroup.core.modern_group.planned_heartbeat import HeartbeatPlan
 from sharegroup.core.modern_group.records import ClassicMember, ModernGroupMetadata, Records
+from sharegroup.core.modern_group.sizes import memory_of_groups
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
@@ -142,7 +144,7 @@ class ModernGroupCoordinator:
         self._config = config
         self._settings = settings
         self._classic = classic
-        self._groups = ModernGroups()
+        self._groups = ModernGroups(memory_of_groups(config.server.user_limits_percent))
         self._is_stopped = False
         self.rebalance_count = 0
         """The number of group epoch changes, of all groups together."""
@@ -150,7 +152,12 @@ class ModernGroupCoordinator:
     @property
     def size_bytes(self) -> int:
         """The approximate memory of all groups in bytes."""
-        return self._groups.size_bytes
+        return self._groups.memory.used
+
+    @property
+    def shared_totals(self) -> tuple[SharedTotal[GroupId], ...]:
+        """The total of all groups, with the parts of users."""
+        return (self._groups.memory,)
 
     def find(self, group_id: GroupId) -> ModernGroup | None:
         """Return the group with this id, which must not be changed; None if there is none."""
@@ -286,6 +293,7 @@ class ModernGroupCoordinator:
             ready={} if planned is None else planned.encoded,
         )
         self._groups.seen(group_id, cluster)
+        self._groups.claim(group_id, request.user)
         if classic is not None:
             log.info("event=group_upgraded group=%r members=%d", group_id, len(classic.members))
             self._restart((group_id,))
@@ -413,6 +421,7 @@ class ModernGroupCoordinator:
             return Durable(None, NewMemberId(request.new_member_id))
         ticket = self._write(request.group_id, records)
         self._groups.seen(request.group_id, cluster)
+        self._groups.claim(request.group_id, request.user)
         self._set_alarm()
         # No member leads, because the broker assigns.
         reply = JoinReply(
@@ -568,7 +577,7 @@ class ModernGroupCoordinator:
 
     def begin_reading(self) -> Reading:
         """Return the consumer of this coordinator's records for a new reading of the log."""
-        groups = ModernGroups()
+        groups = ModernGroups(self._groups.memory.restarted())
 
         def replay(key: bytes, value: bytes | None) -> None:
             record = decode(key, value)
@@ -576,6 +585,7 @@ class ModernGroupCoordinator:
                 groups.replay(record)
 
         def finish() -> None:
+            groups.memory.forget_lost()
             self._groups = groups
             self._restart(groups.ids())
 

@@ -19,6 +19,7 @@ from sharegroup.broker.groups.group_log import (
     reading_on_demand,
 )
 from sharegroup.broker.share.group_settings import GroupSettings
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.ids import GroupId, TopicIdPartition
 from sharegroup.protocol_enums import GroupType
 
@@ -105,6 +106,11 @@ class ModernGroupsOnDemand:
     def list_groups(self) -> tuple[ListedModernGroup, ...]:
         """Return all groups, in the order of their ids."""
         return () if self._coordinator is None else self._coordinator.list_groups()
+
+    @property
+    def shared_totals(self) -> tuple[SharedTotal[GroupId], ...]:
+        """The total of all groups, with the parts of users; empty if there was no group yet."""
+        return () if self._coordinator is None else self._coordinator.shared_totals
 
     @property
     def size_bytes(self) -> int:

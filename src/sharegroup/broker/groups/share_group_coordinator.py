@@ -28,6 +28,7 @@ from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.broker.slices import Slices
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.share_group.records import (
     Records,
@@ -45,6 +46,7 @@ from sharegroup.core.share_group.share_groups import (
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.core.share_state.share_states import UNDECIDED
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
@@ -94,7 +96,9 @@ class ShareGroupCoordinator:
         settings: GroupSettings,
         share_coordinator: Persister,
         share_partitions: SharePartitions,
+        user_percent: int = 100,
     ) -> None:
+        """``user_percent`` is ``sharegroup.user.limits.percent``."""
         self._log = log_
         self._topics = topics
         self._clock = clock
@@ -102,7 +106,7 @@ class ShareGroupCoordinator:
         self._settings = settings
         self._share_coordinator = share_coordinator
         self._share_partitions = share_partitions
-        self._groups = ShareGroups()
+        self._groups = ShareGroups(user_percent=user_percent)
         self._preparations = StatePreparations(share_coordinator)
         self._paired: list[Ticket] = []
         """Pending writes to either log that depend on a write to the other log."""
@@ -155,7 +159,7 @@ class ShareGroupCoordinator:
         self._log.check_type(request.group_id, GroupType.SHARE)
         topic_metadata = self._topic_metadata(request)
         missing = self._groups.uninitialized(request, topic_metadata)
-        self._groups.check_partitions(request.group_id, missing, limits=limits)
+        self._groups.check_partitions(request, missing, limits=limits.sizes)
         if len(self._preparations.unprepared(missing)) > AT_ONCE:
             return self._heartbeat_prepared(request, missing, slices)
         tickets = self._initialize(request.group_id, missing)
@@ -167,6 +171,7 @@ class ShareGroupCoordinator:
             wall_ms=self._clock.wall_ms(),
         )
         tickets.append(self._apply(request.group_id, records))
+        self._groups.claim(request.group_id, request.user)
         self._set_alarm()
         return _after(tickets, reply)
 
@@ -196,6 +201,11 @@ class ShareGroupCoordinator:
     def partition_count(self) -> int:
         """The number of share partitions with a state, of all groups."""
         return self._groups.partition_count
+
+    @property
+    def shared_totals(self) -> tuple[SharedTotal[GroupId], ...]:
+        """The totals of all groups, with the parts of users."""
+        return self._groups.memory, self._groups.partitions
 
     def list_groups(self) -> tuple[ListedShareGroup, ...]:
         """Return all share groups, in the order of their ids."""
@@ -242,7 +252,12 @@ class ShareGroupCoordinator:
         return checkpoint.start_offset, checkpoint.delivery_complete_count
 
     def alter_offsets(
-        self, group_id: GroupId, offsets: Mapping[TopicIdPartition, int], topics: Iterable[Topic]
+        self,
+        group_id: GroupId,
+        offsets: Mapping[TopicIdPartition, int],
+        topics: Iterable[Topic],
+        *,
+        user: Principal | None,
     ) -> Awaitable[None]:
         """Set the start offsets of an empty group; late acknowledgements are fenced."""
         self._forget_what_failed(group_id)
@@ -252,7 +267,7 @@ class ShareGroupCoordinator:
         topic_metadata = {topic.name: _metadata_of(topic) for topic in topics}
         sizes = self._settings.group_limits(group_id).sizes
         records, altered = self._groups.alter_offsets(
-            group_id, offsets, topic_metadata, limits=sizes
+            group_id, offsets, topic_metadata, limits=sizes, user=user
         )
         tickets: list[Ticket | None] = [
             self._share_coordinator.initialize(
@@ -263,6 +278,7 @@ class ShareGroupCoordinator:
             for altered_partition in altered
         ]
         tickets.append(self._apply(group_id, records))
+        self._groups.claim(group_id, user)
         self._pair(*tickets)
         self._share_partitions.drop_group(group_id)
         log.info("event=offsets_altered group=%r partitions=%d", group_id, len(altered))
@@ -443,7 +459,7 @@ class ShareGroupCoordinator:
             self._in_doubt = False
 
     def _begin_reading(self) -> Reading:
-        groups = ShareGroups()
+        groups = self._groups.restarted()
 
         def replay(key: bytes, value: bytes | None) -> None:
             # Imported at first use like `encode`, because there may be no record.

@@ -34,6 +34,7 @@ async def _add(
     group_id = GroupId(request.group_id)
     try:
         parts.groups.check_id(group_id)
+        coordinator.claim(request.transactional_id, context.limited_user)
         await coordinator.add(
             request.transactional_id,
             producer,

@@ -128,6 +128,8 @@ async def _add(
                 ),
             )
         else:
+            if version < TRANSACTIONS_VERSION:  # Later versions come from brokers.
+                coordinator.claim(transaction.transactional_id, context.limited_user)
             await coordinator.add(
                 transaction.transactional_id,
                 producer,

@@ -21,6 +21,7 @@ from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.config_permissions import ALTER_CONFIGS, ConfigPermissions
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 
@@ -28,11 +29,18 @@ from sharegroup.protocol_enums import ConfigOperation, ResourceType
 def handle(
     parts: Parts, context: RequestContext, request: AlterConfigsRequest
 ) -> Later[AlterConfigsResponse]:
-    return Later(_alter(parts, request, ConfigPermissions(context.rights, ALTER_CONFIGS)))
+    return Later(
+        _alter(
+            parts, request, ConfigPermissions(context.rights, ALTER_CONFIGS), context.limited_user
+        )
+    )
 
 
 async def _alter(
-    parts: Parts, request: AlterConfigsRequest, permissions: ConfigPermissions
+    parts: Parts,
+    request: AlterConfigsRequest,
+    permissions: ConfigPermissions,
+    user: Principal | None,
 ) -> AlterConfigsResponse:
     responses = await alter_each(
         parts,
@@ -40,6 +48,7 @@ async def _alter(
         _replacing,
         _response,
         permissions=permissions,
+        user=user,
         validate_only=request.validate_only,
     )
     return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)

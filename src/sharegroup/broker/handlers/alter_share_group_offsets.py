@@ -25,6 +25,7 @@ from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError, OffsetOutOfRange
 from sharegroup.ids import GroupId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each
@@ -41,24 +42,27 @@ def handle(
     parts: Parts, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Later[AlterShareGroupOffsetsResponse]:
     read = Permission(context.rights, required.READ_TOPICS)
-    return Later(_alter(parts, request, read))
+    return Later(_alter(parts, request, read, context.limited_user))
 
 
 async def _alter(
-    parts: Parts, request: AlterShareGroupOffsetsRequest, read: Permission
+    parts: Parts,
+    request: AlterShareGroupOffsetsRequest,
+    read: Permission,
+    user: Principal | None,
 ) -> AlterShareGroupOffsetsResponse:
     group_id, outcomes = GroupId(request.group_id), PartitionErrors()
     wanted = ((topic, partition) for topic in request.topics for partition in topic.partitions)
     # An error of the group fails the whole request, even a request without partitions.
     found = _check_piece(parts, list(islice(wanted, PIECE_PARTITIONS)), outcomes, read)
-    await parts.share_group_coordinator.alter_offsets(group_id, *found)
+    await parts.share_group_coordinator.alter_offsets(group_id, *found, user=user)
     while piece := list(islice(wanted, PIECE_PARTITIONS)):
         await parts.slices.turn()
         offsets, topics = _check_piece(parts, piece, outcomes, read)
         if not offsets:
             continue
         try:
-            await parts.share_group_coordinator.alter_offsets(group_id, offsets, topics)
+            await parts.share_group_coordinator.alter_offsets(group_id, offsets, topics, user=user)
         except KafkaError as error:
             failed = error.with_traceback(None)
             for topic, partition in piece:

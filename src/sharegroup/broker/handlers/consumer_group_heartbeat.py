@@ -93,6 +93,7 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
             )
         ),
         client_id=context.client_id[:LABEL_CHARACTERS_MAX],
+        user=context.limited_user,
         client_host=f"/{context.peer.host}",
         names_itself=names_itself,
     )

@@ -15,6 +15,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.quotas import Mutations
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidReplicaAssignment, InvalidTopic, KafkaError
 from sharegroup.ids import TopicName
 
@@ -27,18 +28,22 @@ def handle(
 ) -> Later[CreatePartitionsResponse]:
     mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_VERSION)
     alter = Permission(context.rights, required.ALTER_TOPICS)
-    return Later(_grow_all(parts, request, alter, mutations))
+    return Later(_grow_all(parts, request, alter, mutations, context.limited_user))
 
 
 async def _grow_all(
-    parts: Parts, request: CreatePartitionsRequest, alter: Permission, mutations: Mutations
+    parts: Parts,
+    request: CreatePartitionsRequest,
+    alter: Permission,
+    mutations: Mutations,
+    user: Principal | None,
 ) -> CreatePartitionsResponse:
     results = []
     for topic in request.topics:
         await parts.slices.turn()
         try:
             alter.require(topic.name)
-            await _grow(parts, topic, mutations, validate_only=request.validate_only)
+            await _grow(parts, topic, mutations, user, validate_only=request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.none))
         except KafkaError as error:
             results.append(_failed(topic, error))
@@ -54,7 +59,12 @@ def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartiti
 
 
 async def _grow(
-    parts: Parts, wanted: CreatePartitionsTopic, mutations: Mutations, *, validate_only: bool
+    parts: Parts,
+    wanted: CreatePartitionsTopic,
+    mutations: Mutations,
+    user: Principal | None,
+    *,
+    validate_only: bool,
 ) -> None:
     name = TopicName(wanted.name)
     topic = parts.topics.catalog.topic(name)
@@ -65,10 +75,10 @@ async def _grow(
         raise InvalidReplicaAssignment(
             f"topic {name!r}: replicas can only be assigned to broker {node_id}"
         )
-    parts.topics.check_growth(name, wanted.count)
+    parts.topics.check_growth(name, wanted.count, user=user)
     if not validate_only:
         mutations.record(wanted.count - topic.partition_count)
-        await parts.topics.grow(name, wanted.count)
+        await parts.topics.grow(name, wanted.count, user=user)
 
 
 def _failed(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitionsTopicResult:

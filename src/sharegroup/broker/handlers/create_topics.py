@@ -21,7 +21,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.quotas import Mutations
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission, is_allowed_on_cluster
-from sharegroup.broker.security.rights import Rights
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -44,12 +44,13 @@ def handle(
     parts: Parts, context: RequestContext, request: CreateTopicsRequest
 ) -> Later[CreateTopicsResponse]:
     mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_VERSION)
-    return Later(_create_all(parts, context.rights, request, mutations))
+    return Later(_create_all(parts, context, request, mutations))
 
 
 async def _create_all(
-    parts: Parts, rights: Rights, request: CreateTopicsRequest, mutations: Mutations
+    parts: Parts, context: RequestContext, request: CreateTopicsRequest, mutations: Mutations
 ) -> CreateTopicsResponse:
+    rights, user = context.rights, context.limited_user
     may_create_all = is_allowed_on_cluster(rights, required.CREATE_IN_CLUSTER, is_audited=False)
     create = Permission(rights, required.CREATE_TOPICS)
     read_configs = Permission(rights, required.DESCRIBE_CONFIGS_OF_TOPICS, is_audited=False)
@@ -62,7 +63,9 @@ async def _create_all(
                 raise InvalidRequest(f"topic {topic.name!r} is named twice in one request")
             if not may_create_all:
                 create.require(topic.name)
-            created = await _create(parts, topic, mutations, validate_only=request.validate_only)
+            created = await _create(
+                parts, topic, mutations, user, validate_only=request.validate_only
+            )
             is_shown = read_configs.allows(topic.name)
             results.append(created if is_shown else _without_configs(created))
         except KafkaError as error:
@@ -79,18 +82,25 @@ def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsRespo
 
 
 async def _create(
-    parts: Parts, wanted: CreatableTopic, mutations: Mutations, *, validate_only: bool
+    parts: Parts,
+    wanted: CreatableTopic,
+    mutations: Mutations,
+    user: Principal | None,
+    *,
+    validate_only: bool,
 ) -> CreatableTopicResult:
     name = TopicName(wanted.name)
     partitions = _partitions(parts, wanted)
     settings = _settings(wanted)
     if validate_only or parts.quotas.is_on:  # A topic that cannot be created does not count.
-        parts.topics.check_new(name, partitions=partitions, settings=settings)
+        parts.topics.check_new(name, partitions=partitions, settings=settings, user=user)
     if validate_only:
         topic_id = None
     else:
         mutations.record(partitions)
-        created = await parts.topics.create(name, partitions=partitions, settings=settings)
+        created = await parts.topics.create(
+            name, partitions=partitions, settings=settings, user=user
+        )
         topic_id = created.topic_id
     return CreatableTopicResult(
         name=wanted.name,

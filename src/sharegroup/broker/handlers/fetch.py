@@ -133,6 +133,7 @@ def _fetch(
         forgotten=_forgotten(request),
         now_ms=parts.clock.now_ms(),
         uses_topic_ids=request.__version__ >= TOPIC_ID_VERSION,
+        user=context.limited_user,
     )
     fetch = _Fetch(parts, context, request, plan)
     if len(plan.partitions) > WIDE_PARTITIONS:

@@ -62,6 +62,7 @@ async def _assign(
                 request.transactional_id,
                 timeout_ms=count_ms(request.transaction_timeout),
                 expected=expected,
+                user=context.limited_user,
             )
         except KafkaError as error:
             knows_fenced = context.api_version >= PRODUCER_FENCED_VERSION

@@ -62,6 +62,7 @@ def handle(
             new_member_id=MemberId(f"{request.group_instance_id or client_id}-{uuid4()}"),
             must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,
             skips_assignment=context.api_version >= SKIP_ASSIGNMENT_VERSION,
+            user=context.limited_user,
         ),
         context.connection_id,
     )

@@ -27,10 +27,12 @@ from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32
 
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.topics import NEW_TOPIC
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.quotas import Mutations
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.operations import NOT_ASKED
 from sharegroup.broker.security.permission import (
@@ -39,11 +41,13 @@ from sharegroup.broker.security.permission import (
     operations_on_cluster,
 )
 from sharegroup.broker.security.rights import Rights
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     AuthorizationException,
     InvalidRequest,
     KafkaError,
     PolicyViolation,
+    ThrottlingQuotaExceeded,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -80,6 +84,10 @@ class _Query(NamedTuple):
     """The requested topics; None for all topics."""
     rights: Rights
     describe: Permission
+    user: Principal | None
+    """The user whose part of all partitions limits topics that are created."""
+    mutations: Mutations
+    """The topics that the request creates, as its client's quota counts them."""
 
     def operations(self, name: str) -> i32:
         """Return the value of the field for the operations on a topic."""
@@ -97,7 +105,8 @@ def handle(
     rights = context.rights
     # A topic that is not named is left out of all topics, without an audit.
     describe = Permission(rights, required.DESCRIBE_TOPICS, is_audited=wanted is not None)
-    query = _Query(parts, request, wanted, rights, describe)
+    mutations = parts.quotas.mutations(context, is_strict=True)
+    query = _Query(parts, request, wanted, rights, describe, context.limited_user, mutations)
     creates = request.allow_auto_topic_creation and parts.config.server.auto_create_topics
     if (wanted and creates) and (
         len(wanted) > STEP_ELEMENTS or any(_is_missing(parts, topic) for topic in wanted)
@@ -162,7 +171,7 @@ async def _with_created(query: _Query, wanted: Sequence[MetadataRequestTopic]) -
         try:
             if not may_create:
                 create.require(name)
-            await _create(parts, TopicName(name))
+            await _create(query, TopicName(name))
             created_count += 1
         except TopicAlreadyExists:
             pass  # Another request created it while this one waited for its turn.
@@ -171,8 +180,9 @@ async def _with_created(query: _Query, wanted: Sequence[MetadataRequestTopic]) -
     return await parts.slices.finish(_described(query, refused))
 
 
-async def _create(parts: Parts, name: TopicName) -> None:
+async def _create(query: _Query, name: TopicName) -> None:
     """Create a topic with the default number of partitions, if the limit permits it."""
+    parts, user = query.parts, query.user
     server, existing = parts.config.server, parts.topics.catalog.partition_count
     room = server.partitions_max // AUTO_CREATE_PART
     if existing + server.partitions_default > room:
@@ -180,7 +190,16 @@ async def _create(parts: Parts, name: TopicName) -> None:
             f"topic {name!r}: topics are created automatically only up to {room} partitions of all "
             f"topics, there are {existing}; use CreateTopics, or raise sharegroup.partitions.max"
         )
-    await parts.topics.create(name, partitions=server.partitions_default, settings={})
+    partitions = server.partitions_default
+    parts.topics.check_part(name, NEW_TOPIC, partitions, user, limit=room)
+    if parts.quotas.is_on:
+        parts.topics.check_new(name, partitions=partitions, settings={}, user=user)
+        try:
+            query.mutations.record(partitions)
+        except ThrottlingQuotaExceeded as error:
+            # As in Kafka, where the controller refuses it: clients ask again for such a topic.
+            raise UnknownTopicOrPartition(f"topic {name!r} is not created: {error}") from error
+    await parts.topics.create(name, partitions=partitions, settings={}, user=user)
 
 
 def _described(
@@ -291,7 +310,7 @@ def _response(query: _Query, topics: Iterable[MetadataResponseTopic]) -> Metadat
         operations = operations_on_cluster(query.rights, request)
         make = partial(MetadataResponseWithCluster, cluster_authorized_operations=operations)
     return make(
-        throttle_time=NO_THROTTLE,
+        throttle_time=milliseconds(query.mutations.throttle_ms),
         brokers=(
             MetadataResponseBroker(
                 node_id=BrokerId(node.node_id), host=node.host, port=i32(node.port), rack=node.rack

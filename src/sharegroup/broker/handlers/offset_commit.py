@@ -72,6 +72,7 @@ def _commit(
         MemberId(request.member_id),
         getattr(request, "group_instance_id", None),
         request.generation_id_or_member_epoch,
+        context.limited_user,
     )
     try:
         return parts.consumer_group_coordinator.commit(

@@ -202,6 +202,7 @@ def _handle_transaction(
 ) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
     """Append batches of a transaction, at once or when the previous transaction is complete."""
     coordinator = parts.transactions.coordinator()
+    coordinator.claim(transaction.transactional_id, context.limited_user)
 
     def append() -> tuple[Ticket | None, tuple[Results, bool]]:
         entered = transaction.enter(coordinator)
@@ -240,6 +241,7 @@ async def _append_wide_transaction(
 ) -> Encoded | Wide[ProduceResponse]:
     """Append many batches of a transaction in pieces, while it goes on."""
     coordinator = parts.transactions.coordinator()
+    coordinator.claim(transaction.transactional_id, context.limited_user)
     write = _write_permission(parts, context)
     results: Results = []
     appends = 0

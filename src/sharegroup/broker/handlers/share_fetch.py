@@ -89,6 +89,7 @@ def handle(
             partitions=named,
             forgotten=_forgotten(request),
             has_acks=bool(acks),
+            user=context.limited_user,
         )
     except ShareSessionLimitReached as error:
         return Later(_refuse_later(parts, context, request, error))
@@ -117,6 +118,7 @@ def handle_wide(
             partitions=named,
             forgotten=forgotten,
             has_acks=bool(acks),
+            user=context.limited_user,
             fills_later=True,
         )
     except ShareSessionLimitReached as error:

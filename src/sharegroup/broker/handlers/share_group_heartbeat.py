@@ -45,6 +45,7 @@ def handle(
                 ),
                 client_id=context.client_id,
                 client_host=f"/{context.peer.host}",
+                user=context.limited_user,
             ),
             parts.slices,
         )

@@ -101,6 +101,7 @@ async def _write(
         MemberId(getattr(request, "member_id", "")),
         getattr(request, "group_instance_id", None),
         getattr(request, "generation_id", -1),
+        context.limited_user,
     )
     durable = []
     for begin in range(0, len(plan.offsets), PIECE_OFFSETS):

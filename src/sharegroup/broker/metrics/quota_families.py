@@ -27,4 +27,10 @@ QUOTAS: tuple[Family, ...] = (
         "sharegroup_throttle_seconds_total", MetricType.COUNTER, "seconds",
         "Sum of the throttle times of all answers, by quota.", ("quota",), ("throttle-time",),
     ),
+    USER_PART_REFUSALS := Family(
+        "sharegroup_user_part_refused_total", MetricType.COUNTER, "requests",
+        "Requests that were refused, or got no session, because one user may hold only a part of "
+        "what all users share, by what is shared.",
+        ("shared",),
+    ),
 )  # fmt: skip

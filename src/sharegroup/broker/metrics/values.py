@@ -290,6 +290,8 @@ class Metrics:
         for quota, throttled in quotas.counters.items():
             yield quota_names.THROTTLED, (quota.value,), throttled.count
             yield quota_names.THROTTLE_SECONDS, (quota.value,), throttled.milliseconds / 1000
+        for shared, refused_count in self._parts.user_part_refusals():
+            yield quota_names.USER_PART_REFUSALS, (shared,), refused_count
 
     def _coordinators(self) -> Iterator[Sample]:
         shares = Counter(group.state for group in self._parts.share_group_coordinator.list_groups())

@@ -35,6 +35,7 @@ from sharegroup.broker.transactions.open_transactions import (
 from sharegroup.broker.transactions.transaction_markers import TransactionMarkers
 from sharegroup.broker.transactions.transaction_records import decode, encode
 from sharegroup.broker.transactions.waiting_requests import DurableResult, WaitingRequests
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.transactions.records import (
     TransactionMetadata,
     TransactionPartition,
@@ -108,7 +109,7 @@ class TransactionCoordinator:
         self._groups = groups
         self._markers = markers
         self._producer_ids = producer_ids
-        self._transactions = Transactions()
+        self._transactions = Transactions(user_percent=config.server.user_limits_percent)
         self._alarm = Alarm(clock, self._time_out)
         self._waiting = WaitingRequests(clock, self._is_settled)
         self._completing: dict[str, asyncio.Task[None]] = {}
@@ -141,12 +142,22 @@ class TransactionCoordinator:
 
     # Producers
 
+    def claim(self, transactional_id: str, user: Principal | None) -> None:
+        """Give a transactional id that belongs to nobody to the user who uses it."""
+        self._transactions.claim(transactional_id, user)
+
     async def init_producer(
-        self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdAndEpoch | None
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        user: Principal | None,
     ) -> ProducerIdAndEpoch:
         """Give a transactional id to a producer; an open transaction of the id is aborted first.
 
-        ``expected`` is the identity with which a producer continues after an error.
+        ``expected`` is the identity with which a producer continues after an error. ``user`` is the
+        one whose part of all ids limits it, if any.
         """
         self._transactions.check_new(transactional_id)
         longest_ms = self._config.transactions.timeout_ms_max
@@ -167,7 +178,8 @@ class TransactionCoordinator:
                 timeout_ms=timeout_ms,
                 now=self._now(),
             )
-            ticket = self._write(record)
+            ticket = self._write(record, user)
+            self.claim(transactional_id, user)
             return DurableResult(
                 ticket, ProducerIdAndEpoch(record.producer_id, record.producer_epoch)
             )
@@ -508,18 +520,19 @@ class TransactionCoordinator:
             self._go_on()
 
     def _reload(self) -> None:
-        transactions = Transactions()
+        transactions = self._transactions.restarted()
         now = self._now()
         for _, key, value in self._log.records():
             record = decode(key, value)
             if record is not None:
                 transactions.replay(record, now=now)
+        transactions.memory.forget_lost()
         self._transactions = transactions
         self._agrees_with_logs = False
 
-    def _write(self, record: TransactionMetadata) -> Ticket:
+    def _write(self, record: TransactionMetadata, user: Principal | None = None) -> Ticket:
         forgotten = self._transactions.forgotten_for(
-            record, bytes_max=self._config.transactions.bytes_max
+            record, bytes_max=self._config.transactions.bytes_max, user=user
         )
         if forgotten:
             log.info("event=transactional_ids_forgotten count=%d", len(forgotten))

@@ -35,7 +35,11 @@ from sharegroup.core.consumer_group.member import (
 )
 from sharegroup.core.consumer_group.members import Totals
 from sharegroup.core.consumer_group.offsets import CommittedOffsets, OffsetsOfGroup
-from sharegroup.core.consumer_group.pending_offsets import OpenTransaction, PendingOffsets
+from sharegroup.core.consumer_group.pending_offsets import (
+    OpenTransaction,
+    PendingOffsets,
+    pending_bytes_of,
+)
 from sharegroup.core.consumer_group.records import (
     ConsumerGroupRecord,
     GroupMetadata,
@@ -44,7 +48,13 @@ from sharegroup.core.consumer_group.records import (
     OffsetTombstone,
     Records,
 )
-from sharegroup.core.consumer_group.sizes import DEFAULT_SIZE_LIMITS, ConsumerGroupSizeLimits
+from sharegroup.core.consumer_group.sizes import (
+    DEFAULT_SIZE_LIMITS,
+    ConsumerGroupSizeLimits,
+    GroupTotals,
+    group_totals,
+)
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -107,6 +117,8 @@ class Committer:
     member_id: MemberId
     instance_id: str | None
     generation: int
+    user: Principal | None = None
+    """The user whose part of all groups limits it (`shared_totals`)."""
 
 
 class ConsumerGroups:
@@ -120,18 +132,34 @@ class ConsumerGroups:
         "_subscription",
         "_timers",
         "_totals",
+        "shared_totals",
     )
 
     def __init__(
-        self, subscription: Subscription, *, sizes: ConsumerGroupSizeLimits = DEFAULT_SIZE_LIMITS
+        self,
+        subscription: Subscription,
+        *,
+        sizes: ConsumerGroupSizeLimits = DEFAULT_SIZE_LIMITS,
+        totals: GroupTotals | None = None,
     ) -> None:
+        """``totals`` are those of an earlier reading of the log, restarted; call `start` then."""
         self._subscription = subscription
         self._sizes = sizes
         self._groups: dict[GroupId, ConsumerGroup] = {}
-        self._offsets = CommittedOffsets()
-        self._pending = PendingOffsets()
         self._timers = Timers()
-        self._totals = Totals(sizes)
+        self.shared_totals = totals or group_totals()
+        self._offsets = CommittedOffsets(self.shared_totals.offsets)
+        self._pending = PendingOffsets(self.shared_totals.offsets)
+        self._totals = Totals(sizes, self.shared_totals.members)
+
+    def claim(self, group_id: GroupId, user: Principal | None) -> None:
+        """Give a group that belongs to nobody to the user who uses it."""
+        group = self._groups.get(group_id)
+        if user is not None and group is not None:
+            self.shared_totals.groups.claim(group_id, user, 1)
+            self.shared_totals.members.claim(group_id, user, group.members.size_bytes)
+            offsets_bytes = self._offsets.bytes_of(group_id) + self._pending.bytes_of(group_id)
+            self.shared_totals.offsets.claim(group_id, user, offsets_bytes)
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -157,7 +185,7 @@ class ConsumerGroups:
         if group is None:
             if request.member_id != UNKNOWN_MEMBER:
                 raise _unknown(request.group_id, request.member_id)
-            group = self._new(request.group_id)
+            group = self._new(request.group_id, request.user)
         if self._totals.pending >= self._sizes.pending_max:
             request = replace(request, must_return=False)
         try:
@@ -262,7 +290,7 @@ class ConsumerGroups:
     @property
     def offsets_bytes(self) -> int:
         """Estimated memory of all committed offsets, and of those in open transactions."""
-        return self._offsets.size_bytes + self._pending.size_bytes
+        return self.shared_totals.offsets.used
 
     def check_commit(
         self,
@@ -285,15 +313,28 @@ class ConsumerGroups:
             )
         elif committer.generation >= 0:
             raise _not_found(committer.group_id)
-        elif len(self._groups) >= self._sizes.groups_max:
-            raise self._too_many_groups(committer.group_id)
-        self.check_room(committer.group_id, offsets, bytes_max=bytes_max)
+        else:
+            self._check_new(committer.group_id, committer.user)
+        self.check_room(committer, offsets, bytes_max=bytes_max, is_transactional=is_transactional)
 
     def check_room(
-        self, group_id: GroupId, offsets: Iterable[OffsetCommit], *, bytes_max: int
+        self,
+        committer: Committer,
+        offsets: Iterable[OffsetCommit],
+        *,
+        bytes_max: int,
+        is_transactional: bool = False,
     ) -> None:
         """Raise if the offsets would take too much memory."""
-        self._offsets.check_room(group_id, offsets, bytes_max=bytes_max - self._pending.size_bytes)
+        offsets = tuple(offsets)
+        pending_bytes = sum(map(pending_bytes_of, offsets)) if is_transactional else 0
+        self._offsets.check_room(
+            committer.group_id,
+            offsets,
+            bytes_max=bytes_max,
+            pending_bytes=pending_bytes,
+            user=committer.user,
+        )
 
     def offsets(self, group_id: GroupId) -> OffsetsOfGroup:
         """Return the group's committed offsets."""
@@ -456,9 +497,7 @@ class ConsumerGroups:
                 self._offsets.remove(record)
             case GroupMetadata():
                 self._drop(record.group_id)
-                self._groups[record.group_id] = ConsumerGroup.load(
-                    record, self._timers, self._totals
-                )
+                self._put(ConsumerGroup.load(record, self._timers, self._totals))
             case GroupTombstone():
                 self._drop(record.group_id)
                 if self._offsets.of_group(record.group_id) or self._pending.has_open(
@@ -487,25 +526,34 @@ class ConsumerGroups:
 
     def start(self, *, now: Now, limits: ConsumerGroupLimits) -> None:
         """Begin all sessions anew after the log was read."""
+        for total in self.shared_totals:
+            total.forget_lost()
         for group in self._groups.values():
             group.start(now, limits)
 
-    def _new(self, group_id: GroupId) -> ConsumerGroup:
-        if len(self._groups) >= self._sizes.groups_max:
-            raise self._too_many_groups(group_id)
+    def _new(self, group_id: GroupId, user: Principal | None) -> ConsumerGroup:
+        self._check_new(group_id, user)
         return self._group(group_id)
 
-    def _too_many_groups(self, group_id: GroupId) -> PolicyViolation:
-        return PolicyViolation(
-            f"group {group_id!r}: there are {self._sizes.groups_max} consumer groups already; "
-            "delete some"
-        )
+    def _check_new(self, group_id: GroupId, user: Principal | None) -> None:
+        """Raise PolicyViolation if there are too many groups, in total or of the user."""
+        groups_max = self._sizes.groups_max
+        if len(self._groups) >= groups_max:
+            raise PolicyViolation(
+                f"group {group_id!r}: there are {groups_max} consumer groups already; delete some"
+            )
+        self.shared_totals.groups.check(group_id, user, 1, limit=groups_max)
 
     def _group(self, group_id: GroupId) -> ConsumerGroup:
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = ConsumerGroup(group_id, self._timers, self._totals)
+            group = ConsumerGroup(group_id, self._timers, self._totals)
+            self._put(group)
         return group
+
+    def _put(self, group: ConsumerGroup) -> None:
+        self._groups[group.group_id] = group
+        self.shared_totals.groups.change(group.group_id, 1)
 
     def _existing(self, group_id: GroupId) -> ConsumerGroup:
         group = self._groups.get(group_id)
@@ -528,6 +576,7 @@ class ConsumerGroups:
     def _drop(self, group_id: GroupId) -> None:
         group = self._groups.pop(group_id, None)
         if group is not None:
+            self.shared_totals.groups.change(group_id, -1)
             group.stop()
 
     def _topics_read(self, group: ConsumerGroup) -> frozenset[TopicName] | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sharegroup.core.consumer_group.records import Records, StoredMember
 from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId
@@ -100,6 +101,8 @@ class JoinRequest:
     new_member_id: MemberId
     must_return: bool = True
     skips_assignment: bool = True
+    user: Principal | None = None
+    """The user whose part of all groups limits it (`shared_totals`)."""
 
 
 class JoinedMember(NamedTuple):

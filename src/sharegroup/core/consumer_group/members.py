@@ -21,7 +21,9 @@ from sharegroup.core.consumer_group.member import (
 )
 from sharegroup.core.consumer_group.records import GroupMetadata, StoredMember
 from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.share_group import text_bytes
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
     FencedInstanceId,
     InconsistentGroupProtocol,
@@ -35,11 +37,11 @@ from sharegroup.ids import GroupId, MemberId
 class Totals:
     """The memory and the pending members of all groups together; each group keeps it up to date."""
 
-    __slots__ = ("bytes", "pending", "sizes")
+    __slots__ = ("memory", "pending", "sizes")
 
-    def __init__(self, sizes: ConsumerGroupSizeLimits) -> None:
+    def __init__(self, sizes: ConsumerGroupSizeLimits, memory: SharedTotal[GroupId]) -> None:
         self.sizes = sizes
-        self.bytes = 0
+        self.memory = memory
         self.pending = 0
 
 
@@ -120,27 +122,33 @@ class Members:
             )
         else:
             added_bytes -= bytes_of(known.protocols)
-        self._check_size(added_bytes)
+        self._check_size(added_bytes, request.user)
 
     def check_assignments(self, request: SyncRequest) -> None:
         """Raise MessageTooLarge if the assignments make the group's record too large."""
         given_bytes = sum(map(len, request.assignments.values()))
-        self._check_size(given_bytes - sum(len(member.assignment) for member in self))
+        self._check_size(given_bytes - sum(len(member.assignment) for member in self), None)
 
-    def _check_size(self, more: int) -> None:
-        sizes = self._totals.sizes
+    def _check_size(self, more: int, user: Principal | None) -> None:
+        sizes, memory = self._totals.sizes, self._totals.memory
         if self._bytes + more > sizes.group_bytes_max:
             raise MessageTooLarge(
                 f"group {self._group_id!r}: its members' ids, metadata and assignments would take "
                 f"{self._bytes + more} bytes, more than {sizes.group_bytes_max}"
             )
-        if more > 0 and self._totals.bytes + more > sizes.all_bytes_max:
+        if more > 0 and memory.used + more > sizes.all_bytes_max:
             raise PolicyViolation(
-                f"group {self._group_id!r}: {more} more bytes and the {self._totals.bytes} bytes "
+                f"group {self._group_id!r}: {more} more bytes and the {memory.used} bytes "
                 f"of all groups' members would exceed {sizes.all_bytes_max}"
             )
+        memory.check(self._group_id, user, more, limit=sizes.all_bytes_max)
 
     # Queries
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all members of the group."""
+        return self._bytes
 
     def all_joined(self) -> bool:
         """Return whether all members have joined and no id is pending."""
@@ -291,7 +299,7 @@ class Members:
 
     def _hold(self, more: int) -> None:
         self._bytes += more
-        self._totals.bytes += more
+        self._totals.memory.change(self._group_id, more)
 
     def _unexpect(self, member_id: MemberId) -> None:
         if member_id in self._pending:

@@ -18,6 +18,8 @@ from sharegroup.core.consumer_group.records import (
     OffsetTombstone,
     Records,
 )
+from sharegroup.core.security.principal import Principal
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InvalidCommitOffsetSize
 from sharegroup.ids import GroupId, TopicName
 
@@ -42,13 +44,13 @@ GROUP_BYTES = 1_250
 class CommittedOffsets:
     """The committed offsets of all groups, and the memory that they take."""
 
-    __slots__ = ("_by_group", "_sizes", "size_bytes")
+    __slots__ = ("_by_group", "_memory", "_sizes")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SharedTotal[GroupId]) -> None:
+        """``memory`` is that of all offsets, also of those in open transactions."""
+        self._memory = memory
         self._by_group: dict[GroupId, dict[TopicName, dict[int, OffsetAndMetadata]]] = {}
         self._sizes: dict[GroupId, int] = {}
-        self.size_bytes = 0
-        """Estimated memory of all offsets."""
 
     def __iter__(self) -> Iterator[OffsetCommit]:
         """Iterate over all offsets, as records."""
@@ -75,11 +77,24 @@ class CommittedOffsets:
             if goes(commit)
         )
 
+    def bytes_of(self, group_id: GroupId) -> int:
+        """Return the estimated memory of a group's offsets."""
+        return self._sizes.get(group_id, 0)
+
     def check_room(
-        self, group_id: GroupId, offsets: Iterable[OffsetCommit], *, bytes_max: int
+        self,
+        group_id: GroupId,
+        offsets: Iterable[OffsetCommit],
+        *,
+        bytes_max: int,
+        pending_bytes: int = 0,
+        user: Principal | None = None,
     ) -> None:
-        """Raise InvalidCommitOffsetSize if the group's offsets would take too much memory."""
-        more = sum(map(self._growth, offsets))
+        """Raise InvalidCommitOffsetSize if the group's offsets would take too much memory.
+
+        ``pending_bytes`` is the memory that they take until their transaction ends.
+        """
+        more = sum(map(self._growth, offsets)) + pending_bytes
         if more <= 0:
             return
         size, part = self._sizes.get(group_id, 0) + more, bytes_max // GROUP_PART
@@ -88,11 +103,13 @@ class CommittedOffsets:
                 f"group {group_id!r}: its committed offsets would take {size} bytes, {part} are "
                 "allowed for one group; commit shorter metadata, or delete offsets"
             )
-        if self.size_bytes + more > bytes_max:
+        used_bytes = self._memory.used
+        if used_bytes + more > bytes_max:
             raise InvalidCommitOffsetSize(
                 f"group {group_id!r}: with {more} bytes more the committed offsets of all groups "
-                f"would take {self.size_bytes + more}, {bytes_max} are allowed; delete some groups"
+                f"would take {used_bytes + more}, {bytes_max} are allowed; delete some groups"
             )
+        self._memory.check(group_id, user, more, limit=bytes_max)
 
     def _growth(self, record: OffsetCommit) -> int:
         """Return the bytes that the record adds, estimated upwards.
@@ -116,7 +133,7 @@ class CommittedOffsets:
         topics = self._by_group.setdefault(record.group_id, {})
         topics.setdefault(record.topic, {})[record.partition] = record.committed
         self._sizes[record.group_id] = self._sizes.get(record.group_id, 0) + added_bytes
-        self.size_bytes += added_bytes
+        self._memory.change(record.group_id, added_bytes)
 
     def remove(self, record: OffsetTombstone) -> None:
         """Remove a committed offset."""
@@ -129,11 +146,11 @@ class CommittedOffsets:
         if not partitions:
             del topics[record.topic]
             freed_bytes += _topic_bytes(record.topic)
-        self.size_bytes -= freed_bytes
         self._sizes[record.group_id] -= freed_bytes
         if not topics:
             del self._by_group[record.group_id]
-            self.size_bytes -= self._sizes.pop(record.group_id)
+            freed_bytes += self._sizes.pop(record.group_id)
+        self._memory.change(record.group_id, -freed_bytes)
 
 
 def _bytes(record: OffsetCommit) -> int:

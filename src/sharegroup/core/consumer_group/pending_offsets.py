@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sharegroup.core.consumer_group.records import OffsetCommit
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.ids import GroupId, TopicName
 
 PENDING_BYTES = 700
@@ -39,17 +40,22 @@ class PendingOffset(NamedTuple):
 class PendingOffsets:
     """The offsets of open transactions, by transaction and by group."""
 
-    __slots__ = ("_by_group", "_commits", "_count", "size_bytes")
+    __slots__ = ("_by_group", "_commits", "_count", "_memory", "_sizes")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SharedTotal[GroupId]) -> None:
+        """``memory`` is that of all offsets, also of the committed ones."""
+        self._memory = memory
+        self._sizes: dict[GroupId, int] = {}
         self._commits: dict[
             OpenTransaction, dict[tuple[GroupId, _OffsetKey], PendingOffset | None]
         ] = {}
         """None in place of an offset for which a later one was committed."""
         self._by_group: dict[GroupId, dict[_OffsetKey, set[OpenTransaction]]] = {}
         self._count = 0
-        self.size_bytes = 0
-        """Estimated memory of all pending offsets."""
+
+    def bytes_of(self, group_id: GroupId) -> int:
+        """Return the estimated memory of a group's pending offsets."""
+        return self._sizes.get(group_id, 0)
 
     def put(self, transaction: OpenTransaction, commit: OffsetCommit) -> None:
         """Store an offset until its transaction ends."""
@@ -57,7 +63,8 @@ class PendingOffsets:
         pending = self._commits.setdefault(transaction, {})
         self._count += 1
         added = PendingOffset(self._count, commit)
-        self.size_bytes += _bytes(added) - _bytes(pending.get((commit.group_id, key)))
+        more = _bytes(added) - _bytes(pending.get((commit.group_id, key)))
+        self._hold(commit.group_id, more)
         pending[commit.group_id, key] = added
         self._by_group.setdefault(commit.group_id, {}).setdefault(key, set()).add(transaction)
 
@@ -73,14 +80,14 @@ class PendingOffsets:
             pending = self._commits[transaction]
             known = pending[group_id, key]
             if known is not None and (before is None or known.order < before):
-                self.size_bytes -= _bytes(known)
+                self._hold(group_id, -_bytes(known))
                 pending[group_id, key] = None
 
     def end(self, transaction: OpenTransaction) -> tuple[PendingOffset, ...]:
         """Forget a transaction; return its offsets that are valid if it is committed."""
         ended = self._commits.pop(transaction, {})
         for (group_id, key), pending in ended.items():
-            self.size_bytes -= _bytes(pending)
+            self._hold(group_id, -_bytes(pending))
             of_group = self._by_group[group_id]
             of_group[key].discard(transaction)
             if not of_group[key]:
@@ -103,8 +110,17 @@ class PendingOffsets:
         for key in self._by_group.get(group_id, ()):
             yield key.topic, key.partition
 
+    def _hold(self, group_id: GroupId, more: int) -> None:
+        size_bytes = self._sizes.pop(group_id, 0) + more
+        if size_bytes:
+            self._sizes[group_id] = size_bytes
+        self._memory.change(group_id, more)
+
+
+def pending_bytes_of(commit: OffsetCommit) -> int:
+    """Return the estimated memory of an offset while its transaction is open."""
+    return PENDING_BYTES + commit.committed.metadata.__sizeof__()
+
 
 def _bytes(pending: PendingOffset | None) -> int:
-    if pending is None:
-        return 0
-    return PENDING_BYTES + pending.commit.committed.metadata.__sizeof__()
+    return 0 if pending is None else pending_bytes_of(pending.commit)

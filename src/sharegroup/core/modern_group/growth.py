@@ -10,6 +10,8 @@ from sharegroup.core.modern_group.sizes import (
     ModernGroupSizeLimits,
     counted_bytes,
 )
+from sharegroup.core.security.principal import Principal
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import GroupMaxSizeReached, InvalidRequest
 from sharegroup.ids import GroupId
 
@@ -29,14 +31,15 @@ def check_growth(
     partitions: int,
     pattern_bytes: int,
     is_known: bool,
-    all_bytes: int,
+    memory: SharedTotal[GroupId],
+    user: Principal | None,
     limits: ModernGroupSizeLimits,
 ) -> None:
     """Raise GroupMaxSizeReached if ``member`` makes its group or all groups too large.
 
     ``partitions`` is the number of partitions that the group will assign, ``pattern_bytes`` the
-    memory of a new pattern with the topics that it matches. ``is_known`` means that
-    ``all_bytes`` includes the group.
+    memory of a new pattern with the topics that it matches. ``is_known`` means that ``memory``, the
+    total of all groups, includes the group. ``user`` may hold a part of it only.
     """
     more_partitions = max(partitions - group.partition_count, 0)
     growth = group.growth_with(member) + PARTITION_BYTES * more_partitions + pattern_bytes
@@ -51,7 +54,8 @@ def check_growth(
         )
     added_bytes = counted_bytes(size) - (counted_bytes(group.size_bytes) if is_known else 0)
     if added_bytes:
-        check_all_bytes(group.group_id, all_bytes + added_bytes, limits)
+        check_all_bytes(group.group_id, memory.used + added_bytes, limits)
+        memory.check(group.group_id, user, added_bytes, limit=limits.all_bytes_max)
 
 
 def check_all_bytes(group_id: GroupId, all_bytes: int, limits: ModernGroupSizeLimits) -> None:

@@ -16,6 +16,7 @@ from sharegroup.core.modern_group.member import (
     STATIC_LEAVE_EPOCH,
     ModernMember,
 )
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.assignor import Assignment
 from sharegroup.errors import (
     FencedInstanceId,
@@ -53,6 +54,8 @@ class HeartbeatRequest:
     client_id: str = ""
     client_host: str = ""
     names_itself: bool = True
+    user: Principal | None = None
+    """The user whose part of all groups limits it (`shared_totals`)."""
 
     @property
     def leaves(self) -> bool:

@@ -76,10 +76,12 @@ from sharegroup.core.modern_group.records import (
     Tombstone,
     member_tombstones,
 )
-from sharegroup.core.modern_group.sizes import PATTERNS_MAX, counted_bytes
+from sharegroup.core.modern_group.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.assignor import NOTHING, Assignment
 from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.core.share_group.sizes import SizeLimits, check_names, check_new_group
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
     GroupIdNotFound,
     InvalidRequest,
@@ -122,13 +124,18 @@ class JoinedClassicMember(NamedTuple):
 class ModernGroups:
     """All consumer groups of KIP-848 of this broker."""
 
-    __slots__ = ("_groups", "_timers", "size_bytes")
+    __slots__ = ("_groups", "_timers", "memory")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SharedTotal[GroupId] | None = None) -> None:
         self._groups: dict[GroupId, ModernGroup] = {}
         self._timers = Deadlines[TimerKey]()
-        self.size_bytes = 0
+        self.memory = memory or memory_of_groups()
         """Estimated memory of all groups."""
+
+    def claim(self, group_id: GroupId, user: Principal | None) -> None:
+        """Give a group that belongs to nobody to the user who uses it."""
+        if user is not None and (group := self._groups.get(group_id)) is not None:
+            self.memory.claim(group_id, user, counted_bytes(group.size_bytes))
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -253,7 +260,7 @@ class ModernGroups:
         group, known, more = self._sender(group, request)
         records += more
         member = described_member(known or ModernMember(request.member_id), request)
-        self._check_size(group, member, cluster, limits)
+        self._check_size(group, member, cluster, limits, request.user)
         return group, records, Change(known, member, request.owned)
 
     def _begun(
@@ -296,6 +303,7 @@ class ModernGroups:
         member: ModernMember,
         cluster: Cluster,
         limits: ModernGroupLimits,
+        user: Principal | None,
     ) -> None:
         known = group.members.get(member.member_id)
         if known is not None and known.has_metadata_of(member):
@@ -309,18 +317,16 @@ class ModernGroups:
                 f"may subscribe to {PATTERNS_MAX} different regular expressions"
             )
         names = subscribed_names(member, group.regexes) | matched | group.names_without(None)
-        partitions = sum(
-            topic.partition_count
-            for name in names
-            if (topic := cluster.topics.get(name)) is not None
-        )
+        found = (cluster.topics[name] for name in names if name in cluster.topics)
+        partitions = sum(topic.partition_count for topic in found)
         check_growth(
             group,
             member,
             partitions=partitions,
             pattern_bytes=names_bytes(matched) + text_bytes(pattern),
             is_known=group.group_id in self._groups,
-            all_bytes=self.size_bytes,
+            memory=self.memory,
+            user=user,
             limits=limits.sizes,
         )
 
@@ -426,7 +432,7 @@ class ModernGroups:
             if known is not None:
                 group, known, records = with_replaced(group, known, member_id)
         member = joined_member(known or ModernMember(member_id), request, subscription)
-        self._check_size(group, member, cluster, limits)
+        self._check_size(group, member, cluster, limits, request.user)
         owned = partitions_of(subscription.owned, cluster.topics)
         more, after = advance(group, Change(known, member, owned), cluster, limits, wall_ms)
         self._timers.cancel(TimerKey(group.group_id, member_id, Timer.JOIN))
@@ -613,7 +619,7 @@ class ModernGroups:
                 return
             if record.record_type is ModernGroupRecordType.METADATA:
                 del self._groups[group_id]
-                self.size_bytes -= counted_bytes(group.size_bytes)
+                self.memory.change(group_id, -counted_bytes(group.size_bytes))
                 for member_id in group.members:
                     self._cancel_timers(group_id, member_id)
                 return
@@ -622,12 +628,11 @@ class ModernGroups:
                 and record.member_id is not None
             ):
                 self._cancel_timers(group_id, record.member_id)
+        size_bytes = 0 if group is None else counted_bytes(group.size_bytes)
         if group is None:
             group = self._groups[group_id] = ModernGroup(group_id)
-            self.size_bytes += counted_bytes(group.size_bytes)
-        self.size_bytes -= counted_bytes(group.size_bytes)
         group.replay(record)
-        self.size_bytes += counted_bytes(group.size_bytes)
+        self.memory.change(group_id, counted_bytes(group.size_bytes) - size_bytes)
 
     def _not_found(self, group_id: GroupId) -> GroupIdNotFound:
         return GroupIdNotFound(f"there is no consumer group {group_id!r} of the consumer protocol")

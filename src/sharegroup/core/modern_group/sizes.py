@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharegroup.core.shared_totals import SharedTotal
+from sharegroup.errors import GroupMaxSizeReached
+from sharegroup.ids import GroupId
+
 LABEL_CHARACTERS_MAX = 249
 """Number of characters of a member id, an instance id and a rack id; that of a topic name."""
 
@@ -36,6 +40,12 @@ class ModernGroupSizeLimits:
 
 
 DEFAULT_SIZE_LIMITS = ModernGroupSizeLimits()
+
+
+def memory_of_groups(user_percent: int = 100) -> SharedTotal[GroupId]:
+    """Return the empty total of the memory of all groups, of which a user may hold a part."""
+    name = "bytes of groups of the consumer protocol"
+    return SharedTotal(name, "group", GroupMaxSizeReached, user_percent)
 
 
 def counted_bytes(size_bytes: int) -> int:

@@ -16,6 +16,7 @@ is needed:
   large sessions never keep small ones out.
 - If the number of sessions reaches its limit, a connection with less than an equal share of them
   gets a place from the connection with the most, whose least recently used session is closed.
+- One user may hold a part of both limits only (`shared_totals`).
 - Any other request is answered without a session, and its client names all partitions each time.
 
 Pure; the caller fetches.
@@ -24,10 +25,12 @@ Pure; the caller fetches.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from sharegroup.core.security.principal import Principal
+from sharegroup.core.shared_totals import part_left, part_refusal
 from sharegroup.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
@@ -82,18 +85,21 @@ class _Session:
         "partitions",
         "reported",
         "used_ms",
+        "user",
         "uses_topic_ids",
     )
 
     def __init__(
         self,
         connection_id: int,
+        user: Principal | None,
         partitions: Mapping[FetchKey, RequestedPartition],
         used_ms: int,
         *,
         uses_topic_ids: bool,
     ) -> None:
         self.connection_id = connection_id
+        self.user = user
         self.uses_topic_ids = uses_topic_ids
         self.expected_epoch = 1
         self.used_ms = used_ms
@@ -123,6 +129,8 @@ class FetchSessions:
         "evicted_count",
         "partition_count",
         "refused_count",
+        "user_percent",
+        "user_refused_count",
     )
 
     def __init__(
@@ -131,10 +139,13 @@ class FetchSessions:
         *,
         partitions_max: int = ALL_PARTITIONS_MAX,
         epoch_max: int = EPOCH_MAX,
+        user_percent: int = 100,
     ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._epoch_max = epoch_max
+        self.user_percent = user_percent
+        """The part of both limits that one user may hold (`shared_totals`)."""
         self._sessions: dict[int, _Session] = {}
         self._next_id = 1
         self.partition_count = 0
@@ -143,6 +154,8 @@ class FetchSessions:
         """Number of sessions that were closed to make room."""
         self.refused_count = 0
         """Number of sessions that were not opened, or closed when they grew, for lack of room."""
+        self.user_refused_count = 0
+        """How many of them had no room because their user's part was used up."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -157,11 +170,13 @@ class FetchSessions:
         forgotten: Sequence[FetchKey],
         now_ms: int,
         uses_topic_ids: bool = False,
+        user: Principal | None = None,
     ) -> FetchPlan:
         """Accept a request, or raise and change nothing.
 
         ``uses_topic_ids`` says whether the request's version names topics by id. A session has one
-        kind of names only, because a response of one version cannot carry the other kind.
+        kind of names only, because a response of one version cannot carry the other kind. ``user``
+        is the one whose part of all sessions limits it, if any.
 
         One refusal does change state: a session that has no room to grow is closed, because clients
         answer FETCH_SESSION_ID_NOT_FOUND with a request that names all partitions.
@@ -172,7 +187,7 @@ class FetchSessions:
                 self._close(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchPlan(NO_SESSION, dict(named), incremental=False)
-            opened = self._open(connection_id, named, now_ms, uses_topic_ids=uses_topic_ids)
+            opened = self._open(connection_id, user, named, now_ms, uses_topic_ids=uses_topic_ids)
             return FetchPlan(opened, dict(named), incremental=False)
         if session is None:
             raise FetchSessionIdNotFound(
@@ -234,6 +249,7 @@ class FetchSessions:
     def _open(
         self,
         connection_id: int,
+        user: Principal | None,
         named: Mapping[FetchKey, RequestedPartition],
         now_ms: int,
         *,
@@ -241,7 +257,9 @@ class FetchSessions:
     ) -> int:
         if not named:
             return NO_SESSION
-        if not self._make_room(len(named), size=len(named), opens_on=connection_id, now_ms=now_ms):
+        if not self._make_part(user, 1, len(named), now_ms=now_ms) or not self._make_room(
+            len(named), size=len(named), opens_on=connection_id, now_ms=now_ms
+        ):
             self.refused_count += 1
             return NO_SESSION
         session_id = self._next_id
@@ -249,7 +267,7 @@ class FetchSessions:
             session_id = self._after(session_id)
         self._next_id = self._after(session_id)
         self._sessions[session_id] = _Session(
-            connection_id, named, now_ms, uses_topic_ids=uses_topic_ids
+            connection_id, user, named, now_ms, uses_topic_ids=uses_topic_ids
         )
         self.partition_count += len(named)
         return session_id
@@ -276,9 +294,13 @@ class FetchSessions:
 
         The exact count is taken only if the sum might exceed a limit.
         """
-        if (
-            len(session.partitions) + len(named) <= PARTITIONS_MAX
-            and self.partition_count + len(named) <= self._partitions_max
+        if len(session.partitions) + len(named) <= PARTITIONS_MAX and (
+            self.partition_count + len(named)
+            <= part_left(
+                held=0,
+                limit=self._partitions_max,
+                percent=100 if session.user is None else self.user_percent,
+            )
         ):
             return
         count = len((session.partitions.keys() - set(forgotten)) | named.keys())
@@ -290,13 +312,58 @@ class FetchSessions:
         self._sessions[session_id] = self._sessions.pop(session_id)  # It is in use, so not evicted.
         session.used_ms = now_ms
         added = count - len(session.partitions)
-        if added > 0 and not self._make_room(added, size=count, opens_on=None, now_ms=now_ms):
+        if added > 0 and not (
+            self._make_part(session.user, 0, added, now_ms=now_ms)
+            and self._make_room(added, size=count, opens_on=None, now_ms=now_ms)
+        ):
             self.refused_count += 1
             self._close(session_id)
             raise FetchSessionIdNotFound(
                 f"fetch session {session_id} was closed: with {count} partitions all sessions "
-                f"would have more than {self._partitions_max}"
+                f"would have more than {self._partitions_max}, or those of {session.user} more "
+                "than its part"
             )
+
+    def _make_part(
+        self, user: Principal | None, sessions: int, partitions: int, *, now_ms: int
+    ) -> bool:
+        """Return whether a user's part has room, after closing its sessions that are not used."""
+        while user is not None and not self._has_part(user, sessions, partitions):
+            oldest_id = next(
+                (key for key, session in self._sessions.items() if session.user == user), None
+            )
+            if oldest_id is None or now_ms - self._sessions[oldest_id].used_ms <= EVICTION_MS:
+                self.user_refused_count += 1
+                return False
+            self._evict(oldest_id)
+        return True
+
+    def _has_part(self, user: Principal, sessions: int, partitions: int) -> bool:
+        """Return whether a user may have so many more sessions and partitions."""
+
+        def own() -> Iterator[_Session]:
+            return (session for session in self._sessions.values() if session.user == user)
+
+        return (
+            part_refusal(
+                user,
+                sessions,
+                held=lambda: sum(1 for _ in own()),
+                used=len(self._sessions),
+                limit=self._sessions_max,
+                percent=self.user_percent,
+            )
+            is None
+            and part_refusal(
+                user,
+                partitions,
+                held=lambda: sum(len(session.partitions) for session in own()),
+                used=self.partition_count,
+                limit=self._partitions_max,
+                percent=self.user_percent,
+            )
+            is None
+        )
 
     def _make_room(self, more: int, *, size: int, opens_on: int | None, now_ms: int) -> bool:
         """Close sessions until ``more`` partitions fit, for a session that will have ``size``.

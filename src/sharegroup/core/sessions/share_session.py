@@ -21,16 +21,20 @@ If the number of sessions reaches its limit, connections are treated in the same
 with less than an equal share of the sessions gets a place from the connection with the most
 sessions, whose oldest session is closed. A connection with a single session never loses it so.
 
+One user may hold a part of both limits only (`shared_totals`); a request beyond it is refused.
+
 Pure: it decides which partitions to fetch and which to release; the caller does both. It does not
 know the members of a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.sessions.session_partitions import Owner, SessionPartitions, Watches
+from sharegroup.core.shared_totals import part_left, part_refusal
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,
@@ -89,10 +93,13 @@ class Fetching(NamedTuple):
 class _Session:
     """One share session: its connection, the next epoch, and its partitions."""
 
-    __slots__ = ("connection_id", "expected_epoch", "partitions")
+    __slots__ = ("connection_id", "expected_epoch", "partitions", "user")
 
-    def __init__(self, connection_id: str, partitions: SessionPartitions) -> None:
+    def __init__(
+        self, connection_id: str, user: Principal | None, partitions: SessionPartitions
+    ) -> None:
         self.connection_id = connection_id
+        self.user = user
         self.expected_epoch = OPEN_EPOCH + 1
         self.partitions = partitions
 
@@ -108,9 +115,17 @@ class ShareSessions:
         "_sessions_max",
         "_watches",
         "refused_count",
+        "user_percent",
+        "user_refused_count",
     )
 
-    def __init__(self, sessions_max: int, *, partitions_max: int = ALL_PARTITIONS_MAX) -> None:
+    def __init__(
+        self,
+        sessions_max: int,
+        *,
+        partitions_max: int = ALL_PARTITIONS_MAX,
+        user_percent: int = 100,
+    ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._sessions: dict[SessionKey, _Session] = {}
@@ -119,6 +134,10 @@ class ShareSessions:
         self._watches = Watches()
         self.refused_count = 0
         """Number of requests that were refused because there was no room for their session."""
+        self.user_percent = user_percent
+        """The part of both limits that one user may hold (`shared_totals`)."""
+        self.user_refused_count = 0
+        """How many of the refused requests had no room because their user's part was used up."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -158,8 +177,11 @@ class ShareSessions:
         forgotten: Iterable[TopicIdPartition],
         has_acks: bool,
         fills_later: bool = False,
+        user: Principal | None = None,
     ) -> Fetching | Closed:
         """Accept a ShareFetch, or raise and change nothing.
+
+        ``user`` is the one whose part of all sessions limits it, if any.
 
         A partition that the request both names and forgets ends up forgotten: this is how a client
         acknowledges on a partition that it no longer fetches.
@@ -174,7 +196,7 @@ class ShareSessions:
             return self._close(key)
         named = dict.fromkeys(partitions)
         if epoch == OPEN_EPOCH:
-            opened = self._open(key, connection_id, len(named), has_acks)
+            opened = self._open(key, connection_id, user, len(named), has_acks)
             if not fills_later:
                 opened.partitions.add(named)
             return opened
@@ -222,6 +244,7 @@ class ShareSessions:
         self,
         key: SessionKey,
         connection_id: str,
+        user: Principal | None,
         size: int,
         has_acks: bool,
     ) -> Fetching:
@@ -230,12 +253,13 @@ class ShareSessions:
             raise InvalidRequest(
                 f"{_name(key)}: a request that opens a session (epoch 0) cannot acknowledge"
             )
-        # Before the old session of the member is dropped, because this call may refuse.
+        # Before the old session of the member is dropped, because these calls may refuse.
+        self._check_part(key, user, size)
         victims = self._room_to_open(key, size, connection_id)
         evicted = tuple(self._close(victim) for victim in victims)
         if key in self._sessions:
             self._forget(key)
-        session = _Session(connection_id, SessionPartitions(key, self._watches))
+        session = _Session(connection_id, user, SessionPartitions(key, self._watches))
         self._sessions[key] = session
         self._by_connection.setdefault(connection_id, {})[key] = None
         self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
@@ -258,6 +282,39 @@ class ShareSessions:
         # 0 would open a session and -1 close it, so the numbers begin again at 1.
         session.expected_epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         return session
+
+    def _check_part(self, key: SessionKey, user: Principal | None, size: int) -> None:
+        """Raise ShareSessionLimitReached if a user's part has no room for a session of ``size``.
+
+        A session of the same member is replaced, so only its growth counts.
+        """
+        if user is None:
+            return
+        former = self._sessions.get(key)
+        former_size = 0 if former is None else len(former.partitions)
+
+        def own() -> Iterator[_Session]:
+            return (session for session in self._sessions.values() if session.user == user)
+
+        text = part_refusal(
+            user,
+            0 if former is not None else 1,
+            held=lambda: sum(1 for _ in own()),
+            used=len(self._sessions),
+            limit=self._sessions_max,
+            percent=self.user_percent,
+        ) or part_refusal(
+            user,
+            size - former_size,
+            held=lambda: sum(len(session.partitions) for session in own()),
+            used=self._watches.partition_count,
+            limit=self._partitions_max,
+            percent=self.user_percent,
+        )
+        if text is not None:
+            self.refused_count += 1
+            self.user_refused_count += 1
+            raise ShareSessionLimitReached(f"{_name(key)}: {text}")
 
     def _room_to_open(
         self, key: SessionKey, size: int, connection_id: str
@@ -305,9 +362,9 @@ class ShareSessions:
         count is taken only if the sum might exceed a limit.
         """
         own_partitions, total = session.partitions, self._watches.partition_count
-        if (
-            len(own_partitions) + len(named) <= PARTITIONS_MAX
-            and total + len(named) <= self._partitions_max
+        percent = 100 if session.user is None else self.user_percent
+        if len(own_partitions) + len(named) <= PARTITIONS_MAX and (
+            total + len(named) <= part_left(held=0, limit=self._partitions_max, percent=percent)
         ):
             return None
         count = len({*own_partitions, *named}.difference(forgotten))
@@ -316,6 +373,8 @@ class ShareSessions:
                 f"{_name(key)}: it would have {count} partitions, {PARTITIONS_MAX} are allowed"
             )
         added_count = count - len(own_partitions)
+        if added_count > 0:
+            self._check_part(key, session.user, count)
         if added_count <= 0 or total + added_count <= self._partitions_max:
             return None
         return self._largest_for(key, count, len(self._sessions))

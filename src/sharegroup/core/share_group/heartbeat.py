@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.assignor import NOTHING, Assignment, assign
 from sharegroup.core.share_group.records import (
     Records,
@@ -75,6 +76,8 @@ class HeartbeatRequest:
     subscribed_topic_names: tuple[TopicName, ...] | None = None
     client_id: str = ""
     client_host: str = ""
+    user: Principal | None = None
+    """The user whose part of all groups limits it (`shared_totals`)."""
 
 
 @dataclass(frozen=True, slots=True)

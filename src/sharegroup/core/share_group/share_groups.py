@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.descriptions import (
     DescribedShareGroup,
     DescribedShareMember,
@@ -69,7 +70,13 @@ from sharegroup.core.share_group.sizes import (
     check_size,
     counted_bytes,
 )
-from sharegroup.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup
+from sharegroup.core.shared_totals import SharedTotal
+from sharegroup.errors import (
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidGroupId,
+    NonEmptyGroup,
+)
 from sharegroup.ids import (
     GroupId,
     MemberId,
@@ -126,15 +133,37 @@ class AlteredOffset:
 class ShareGroups:
     """All share groups of this broker."""
 
-    __slots__ = ("_groups", "_sessions", "partition_count", "size_bytes")
+    __slots__ = ("_groups", "_sessions", "memory", "partitions")
 
-    def __init__(self) -> None:
+    def __init__(self, *, user_percent: int = 100) -> None:
         self._groups: dict[GroupId, ShareGroup] = {}
         self._sessions = Deadlines[MemberKey]()
-        self.size_bytes = 0
+        self.memory = SharedTotal[GroupId](
+            "bytes of share groups", "group", GroupMaxSizeReached, user_percent
+        )
+        self.partitions = SharedTotal[GroupId](
+            "share partitions", "group", GroupMaxSizeReached, user_percent
+        )
+
+    def restarted(self) -> ShareGroups:
+        """Return groups for a new reading of the log; the groups will have the same owners.
+
+        Call `restart_sessions` after the reading.
+        """
+        groups = ShareGroups()
+        groups.memory = self.memory.restarted()
+        groups.partitions = self.partitions.restarted()
+        return groups
+
+    @property
+    def size_bytes(self) -> int:
         """Estimated memory of all groups, without their share partitions."""
-        self.partition_count = 0
+        return self.memory.used
+
+    @property
+    def partition_count(self) -> int:
         """Number of share partitions with a state, of all groups."""
+        return self.partitions.used
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -161,13 +190,14 @@ class ShareGroups:
             request.subscribed_topic_names,
             limits.sizes,
         )
-        check_size(
+        added_bytes = check_size(
             group or ShareGroup(request.group_id),
             spoken_for(known or ShareGroupMember(request.member_id), request),
             is_known=group is not None,
             all_bytes=self.size_bytes,
             limits=limits.sizes,
         )
+        self._check_part_of_memory(request.group_id, request.user, added_bytes, limits.sizes)
 
     def subscribed_names(
         self, request: HeartbeatRequest, existing: Collection[TopicName]
@@ -208,11 +238,28 @@ class ShareGroups:
         return tuple(uninitialized)
 
     def check_partitions(
-        self, group_id: GroupId, missing: Sequence[Uninitialized], *, limits: ShareGroupLimits
+        self, request: HeartbeatRequest, missing: Sequence[Uninitialized], *, limits: SizeLimits
     ) -> None:
-        """Raise GroupMaxSizeReached if ``missing`` are too many for all groups together."""
-        count, more = self.partition_count, len(missing)
-        check_partitions(group_id, count=count, more=more, limits=limits.sizes)
+        """Raise GroupMaxSizeReached if ``missing`` are too many for all groups or for the user."""
+        self._check_partitions(request.group_id, request.user, len(missing), limits)
+
+    def _check_partitions(
+        self, group_id: GroupId, user: Principal | None, more: int, limits: SizeLimits
+    ) -> None:
+        check_partitions(group_id, count=self.partition_count, more=more, limits=limits)
+        self.partitions.check(group_id, user, more, limit=limits.all_partitions_max)
+
+    def _check_part_of_memory(
+        self, group_id: GroupId, user: Principal | None, more: int, limits: SizeLimits
+    ) -> None:
+        self.memory.check(group_id, user, more, limit=limits.all_bytes_max)
+
+    def claim(self, group_id: GroupId, user: Principal | None) -> None:
+        """Give a group that belongs to nobody to the user who uses it."""
+        group = self._groups.get(group_id)
+        if user is not None and group is not None:
+            self.memory.claim(group_id, user, counted_bytes(group.size_bytes))
+            self.partitions.claim(group_id, user, group.partition_count)
 
     def initialized(self, group_id: GroupId, partitions: Sequence[Uninitialized]) -> Records:
         """Return the records of partitions that have a state from now on.
@@ -285,6 +332,8 @@ class ShareGroups:
         self, now_ms: int, *, session_timeout_ms: Callable[[GroupId], int]
     ) -> None:
         """Give every member its whole session timeout after the log was read."""
+        self.memory.forget_lost()
+        self.partitions.forget_lost()
         for group_id, group in self._groups.items():
             due_ms = now_ms + session_timeout_ms(group_id)
             for member_id in group.members:
@@ -359,6 +408,7 @@ class ShareGroups:
         topics: Topics,
         *,
         limits: SizeLimits = NO_SIZE_LIMITS,
+        user: Principal | None = None,
     ) -> tuple[Records, tuple[AlteredOffset, ...]]:
         """Set start offsets in an empty group, which is created if it does not exist.
 
@@ -371,6 +421,7 @@ class ShareGroups:
             check_new_group(group_id)
             size_bytes = counted_bytes(ShareGroup(group_id).size_bytes)
             check_all_bytes(group_id, self.size_bytes + size_bytes, limits)
+            self._check_part_of_memory(group_id, user, size_bytes, limits)
         group = self._groups.get(group_id) or ShareGroup(group_id)
         _check_empty(group)
         added_count = sum(
@@ -378,7 +429,7 @@ class ShareGroups:
             for topic_id, partition in offsets
             if topic_id in group.initialized
         ) + sum(topic_id not in group.initialized for topic_id, _ in offsets)
-        check_partitions(group_id, count=self.partition_count, more=added_count, limits=limits)
+        self._check_partitions(group_id, user, added_count, limits)
         # Kafka raises the group epoch here since KAFKA-20910.
         epoch = group.epoch + 1
         names = {topic.topic_id: topic.name for topic in topics.values()}
@@ -415,24 +466,21 @@ class ShareGroups:
                 self._sessions.cancel((record.group_id, record.member_id))
             if record.record_type is ShareGroupRecordType.METADATA:
                 if self._groups.pop(record.group_id, None) is not None and group is not None:
-                    self._count(group, -1)
+                    self.memory.change(record.group_id, -counted_bytes(group.size_bytes))
+                    self.partitions.change(record.group_id, -group.partition_count)
             elif group is not None:
                 self._replay_in(group, record)
             return
         if group is None:
             group = self._groups[record.group_id] = ShareGroup(record.group_id)
-            self._count(group, 1)
+            self.memory.change(record.group_id, counted_bytes(group.size_bytes))
         self._replay_in(group, record)
 
     def _replay_in(self, group: ShareGroup, record: ShareGroupRecord) -> None:
-        self._count(group, -1)
+        size_bytes, partition_count = counted_bytes(group.size_bytes), group.partition_count
         group.replay(record)
-        self._count(group, 1)
-
-    def _count(self, group: ShareGroup, sign: int) -> None:
-        """Add a group to the totals (1) or subtract it (-1)."""
-        self.size_bytes += sign * counted_bytes(group.size_bytes)
-        self.partition_count += sign * group.partition_count
+        self.memory.change(group.group_id, counted_bytes(group.size_bytes) - size_bytes)
+        self.partitions.change(group.group_id, group.partition_count - partition_count)
 
     def _existing(self, group_id: GroupId) -> ShareGroup:
         group = self._groups.get(group_id)

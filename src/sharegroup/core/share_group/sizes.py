@@ -98,15 +98,16 @@ def check_size(
     is_known: bool,
     all_bytes: int,
     limits: SizeLimits,
-) -> None:
-    """Raise GroupMaxSizeReached if ``member`` makes its group or all groups too large.
+) -> int:
+    """Return the bytes that ``member`` adds to the total of all groups.
 
-    ``is_known`` means that ``all_bytes`` includes the group.
+    Raises GroupMaxSizeReached if it makes its group or all groups too large. ``is_known`` means
+    that ``all_bytes`` includes the group.
     """
     prefix = f"group {group.group_id!r}, member {member.member_id!r}"
     growth = group.growth_with(member)
     if growth <= 0:
-        return
+        return 0
     size = group.size_bytes + growth
     added_bytes = counted_bytes(size) - (counted_bytes(group.size_bytes) if is_known else 0)
     if size > GROUP_BYTES_MAX:
@@ -116,6 +117,7 @@ def check_size(
         )
     if added_bytes:
         check_all_bytes(group.group_id, all_bytes + added_bytes, limits)
+    return added_bytes
 
 
 def counted_bytes(size_bytes: int) -> int:

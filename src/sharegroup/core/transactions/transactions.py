@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.security.principal import Principal
+from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.core.transactions import transitions
 from sharegroup.core.transactions.records import (
     EPOCH_BUMPS,
@@ -55,15 +57,36 @@ class TransactionEnd(NamedTuple):
 class Transactions:
     """The transactional ids of the broker, with their producers and transactions."""
 
-    __slots__ = ("_deadlines", "_known", "_prepared", "size_bytes")
+    __slots__ = ("_deadlines", "_known", "_prepared", "memory")
 
-    def __init__(self) -> None:
+    def __init__(self, *, user_percent: int = 100) -> None:
         self._known: dict[str, TransactionMetadata] = {}
         """By transactional id; the one that was updated last comes last."""
         self._prepared: dict[str, None] = {}
         self._deadlines: Deadlines[tuple[str]] = Deadlines()
-        self.size_bytes = 0
+        self.memory = SharedTotal[str](
+            "bytes of transactional ids", "transactional id", CoordinatorNotAvailable, user_percent
+        )
+
+    def restarted(self) -> Transactions:
+        """Return transactional ids for a new reading of the log, with the same owners.
+
+        Call ``memory.forget_lost`` after the reading.
+        """
+        transactions = Transactions()
+        transactions.memory = self.memory.restarted()
+        return transactions
+
+    @property
+    def size_bytes(self) -> int:
         """Estimated memory of all transactional ids."""
+        return self.memory.used
+
+    def claim(self, transactional_id: str, user: Principal | None) -> None:
+        """Give a transactional id that belongs to nobody to the user who uses it."""
+        known = self._known.get(transactional_id)
+        if user is not None and known is not None:
+            self.memory.claim(transactional_id, user, size_bytes(known))
 
     def __len__(self) -> int:
         return len(self._known)
@@ -268,19 +291,23 @@ class Transactions:
         return tuple(expired)
 
     def forgotten_for(
-        self, record: TransactionMetadata, *, bytes_max: int
+        self, record: TransactionMetadata, *, bytes_max: int, user: Principal | None = None
     ) -> tuple[TransactionTombstone, ...]:
         """Return tombstones for idle ids that make room for a record.
 
-        Raises CoordinatorNotAvailable if there is no room for it, because too many transactions are
-        under way.
+        ``user`` is the one who asks.  If its part is used up, its own ids are forgotten.  Raises
+        CoordinatorNotAvailable if there is no room for the record, because too many transactions
+        are under way.
         """
         known = self._known.get(record.transactional_id)
-        excess = self.size_bytes + size_bytes(record) - (0 if known is None else size_bytes(known))
-        excess -= bytes_max
-        forgotten: list[TransactionTombstone] = []
+        more = size_bytes(record) - (0 if known is None else size_bytes(known))
+        own_excess = self.memory.excess(record.transactional_id, user, more, limit=bytes_max)
+        if own_excess > 0:
+            return self._own_forgotten_for(record, user, more, own_excess, bytes_max)
+        excess = self.size_bytes + more - bytes_max
         if excess <= 0:
             return ()
+        forgotten: list[TransactionTombstone] = []
         for oldest in self._known.values():
             if oldest.state.is_idle and oldest is not known:
                 forgotten.append(TransactionTombstone(oldest.transactional_id))
@@ -292,19 +319,44 @@ class Transactions:
             f"ids take {self.size_bytes} of {bytes_max} bytes, and too few are idle; try later"
         )
 
+    def _own_forgotten_for(
+        self,
+        record: TransactionMetadata,
+        user: Principal | None,
+        more: int,
+        excess: int,
+        bytes_max: int,
+    ) -> tuple[TransactionTombstone, ...]:
+        """Return tombstones for idle ids of a record's user, whose part is used up."""
+        transactional_id, memory = record.transactional_id, self.memory
+        user = memory.owner(transactional_id) or user
+        forgotten: list[TransactionTombstone] = []
+        for oldest in self._known.values():
+            other_id = oldest.transactional_id
+            if (
+                oldest.state.is_idle
+                and other_id != transactional_id
+                and memory.owner(other_id) == user
+            ):
+                forgotten.append(TransactionTombstone(other_id))
+                excess -= size_bytes(oldest)
+                if excess <= 0:
+                    return tuple(forgotten)
+        raise memory.refusal(transactional_id, user, more, limit=bytes_max)
+
     # Replay
 
     def replay(self, record: TransactionRecord, *, now: Now) -> None:
         """Apply a record."""
         before = self._known.pop(record.transactional_id, None)
-        if before is not None:
-            self.size_bytes -= size_bytes(before)
+        before_bytes = 0 if before is None else size_bytes(before)
         if isinstance(record, TransactionTombstone):
+            self.memory.change(record.transactional_id, -before_bytes)
             self._deadlines.cancel((record.transactional_id,))
             self._prepared.pop(record.transactional_id, None)
             return
         self._known[record.transactional_id] = record
-        self.size_bytes += size_bytes(record)
+        self.memory.change(record.transactional_id, size_bytes(record) - before_bytes)
         if record.state.is_prepared:
             self._prepared[record.transactional_id] = None
         else:
