@@ -178,3 +178,24 @@ def test_credentials_survive_rewritten_journals(tmp_path: Path) -> None:
         running.start()
         with RawConnection(port_of(running, OPEN)) as opened:
             assert describe(opened) == {"bob": [(1, 4096)]}
+
+
+@pytest.mark.parametrize("mechanisms", ["SCRAM-SHA-256,SCRAM-SHA-512", "SCRAM-SHA-512,PLAIN"])
+def test_start_without_a_user_says_how_the_first_is_added(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mechanisms: str
+) -> None:
+    """A listener with PLAIN has users, in the settings."""
+    data = str(tmp_path / "data")
+    warning = "event=listener_without_users listener=CLIENTS"
+    changed = {"sasl_enabled_mechanisms": mechanisms}
+    with run_broker(settings(tmp_path, **changed), data=data) as running:
+        assert (warning in caplog.text) == ("PLAIN" not in mechanisms)
+        assert (f"sharegroup users add NAME --data {data}" in caplog.text) == (
+            "PLAIN" not in mechanisms
+        )
+        with RawConnection(port_of(running, OPEN)) as opened:
+            alter(opened, upsertion("alice"))
+        running.stop()
+        caplog.clear()
+        running.start()
+        assert warning not in caplog.text

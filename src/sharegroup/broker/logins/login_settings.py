@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ from sharegroup.broker.logins.mechanisms import (
 )
 from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.errors import InvalidConfig
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     # Its library is imported only by brokers that accept tokens.
@@ -78,12 +81,25 @@ def _accepted(
                 f"sasl.enabled.mechanisms={','.join(own.mechanisms)!r} of the listener {listener}: "
                 f"this broker does not have {name!r}; set it to some of {', '.join(MECHANISMS)}"
             )
+    if exchanges.keys() <= SCRAM.keys() and not credentials.count:
+        _warn_without_users(config, listener, own.mechanisms)
     return AcceptedLogins(
         exchanges=exchanges,
         session_ms=session_ms,
         frame_bytes_max=bytes_max,
         login_ms=config.sasl.login_ms,
         failure_delay_ms=config.sasl.failure_delay_ms,
+    )
+
+
+def _warn_without_users(config: Config, listener: str, mechanisms: Iterable[str]) -> None:
+    """Say how the first user is made, because nobody can log in to make it."""
+    log.warning(
+        "event=listener_without_users listener=%s mechanisms=%s reason='nobody can log in here; to "
+        "add the first user, stop the broker and run: sharegroup users add NAME --data %s'",
+        listener,
+        ",".join(mechanisms),
+        config.server.log_dirs,
     )
 
 
