@@ -126,6 +126,7 @@ class FetchSessions:
         "_partitions_max",
         "_sessions",
         "_sessions_max",
+        "_user_partitions_max",
         "evicted_count",
         "partition_count",
         "refused_count",
@@ -146,6 +147,7 @@ class FetchSessions:
         self._epoch_max = epoch_max
         self.user_percent = user_percent
         """The part of both limits that one user may hold (`shared_totals`)."""
+        self._user_partitions_max = part_left(held=0, limit=partitions_max, percent=user_percent)
         self._sessions: dict[int, _Session] = {}
         self._next_id = 1
         self.partition_count = 0
@@ -294,13 +296,10 @@ class FetchSessions:
 
         The exact count is taken only if the sum might exceed a limit.
         """
-        if len(session.partitions) + len(named) <= PARTITIONS_MAX and (
-            self.partition_count + len(named)
-            <= part_left(
-                held=0,
-                limit=self._partitions_max,
-                percent=100 if session.user is None else self.user_percent,
-            )
+        surely_free = self._partitions_max if session.user is None else self._user_partitions_max
+        if (
+            len(session.partitions) + len(named) <= PARTITIONS_MAX
+            and self.partition_count + len(named) <= surely_free
         ):
             return
         count = len((session.partitions.keys() - set(forgotten)) | named.keys())

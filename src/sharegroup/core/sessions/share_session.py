@@ -113,6 +113,7 @@ class ShareSessions:
         "_partitions_max",
         "_sessions",
         "_sessions_max",
+        "_user_partitions_max",
         "_watches",
         "refused_count",
         "user_percent",
@@ -136,6 +137,7 @@ class ShareSessions:
         """Number of requests that were refused because there was no room for their session."""
         self.user_percent = user_percent
         """The part of both limits that one user may hold (`shared_totals`)."""
+        self._user_partitions_max = part_left(held=0, limit=partitions_max, percent=user_percent)
         self.user_refused_count = 0
         """How many of the refused requests had no room because their user's part was used up."""
 
@@ -362,10 +364,8 @@ class ShareSessions:
         count is taken only if the sum might exceed a limit.
         """
         own_partitions, total = session.partitions, self._watches.partition_count
-        percent = 100 if session.user is None else self.user_percent
-        if len(own_partitions) + len(named) <= PARTITIONS_MAX and (
-            total + len(named) <= part_left(held=0, limit=self._partitions_max, percent=percent)
-        ):
+        surely_free = self._partitions_max if session.user is None else self._user_partitions_max
+        if len(own_partitions) + len(named) <= PARTITIONS_MAX and total + len(named) <= surely_free:
             return None
         count = len({*own_partitions, *named}.difference(forgotten))
         if count > PARTITIONS_MAX:
