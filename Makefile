@@ -129,8 +129,8 @@ fuzz: setup ## Fuzz the broker for SECONDS=600 from SEED; half of them through s
 	@$(BIN)/python -m tests.fuzz --seconds $$(( $(or $(SECONDS),600) / 2 )) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.fuzz --seconds $$(( $(or $(SECONDS),600) / 2 )) $(if $(SEED),--seed $(SEED)) --socket
 
-soak: setup ## Honest load beside ten attackers for MINUTES=30; the report is in build/soak.
-	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
+soak: setup ## Honest load beside ten attackers for MINUTES=30 (ARGS=--secured: TLS, SASL, quotas); the report is in build/soak.
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
 bench-cluster: setup ## Our share consumer beside confluent's and Java's on three real Kafka brokers (20 minutes).
 	@$(BIN)/python -m tests.bench.cluster $(ARGS)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kio.schema.alter_client_quotas.v1 import request as alter_client_quotas
 from kio.schema.create_acls.v3 import request as create_acls
-from kio.static.primitive import i8
+from kio.static.primitive import f64, i8
 
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
 from sharegroup.broker.logins.jaas import PLAIN_MODULE
@@ -48,6 +49,23 @@ class Entrance:
             "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": f"User:{HONEST}",
         }
+
+    def limit(self, **quotas: float) -> None:
+        """Set quotas for the attacker; the broker must be running."""
+        entity = alter_client_quotas.EntityData(entity_type="user", entity_name=ATTACKER)
+        entry = alter_client_quotas.EntryData(
+            entity=(entity,),
+            ops=tuple(
+                alter_client_quotas.OpData(key=key, value=f64(value), remove=False)
+                for key, value in quotas.items()
+            ),
+        )
+        request = alter_client_quotas.AlterClientQuotasRequest(
+            entries=(entry,), validate_only=False
+        )
+        with RawConnection(self.port, login=self.honest) as connection:
+            (result,) = connection.ask(request).entries
+        assert int(result.error_code) == 0, f"quotas of the attacker: {result.error_message}"
 
     def let_in(self) -> None:
         """Give the attacker its rights; the broker must be running."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -39,6 +40,11 @@ class Login(NamedTuple):
         token = b"\0".join([b"", self.user.encode(), self.password.encode()])
         answer = call(connected, SASL_AUTHENTICATE, struct.pack(">i", len(token)) + token)
         refuse_unless(answer[:2] == b"\0\0", f"user {self.user} is refused")
+
+
+def login_of(arguments: Sequence[str]) -> Login | None:
+    """Return the login of a command line: the three fields of `Login`, or None without any."""
+    return Login(*arguments) if arguments else None
 
 
 def refuse_unless(condition: bool, text: str) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 import click
 
 from tests.attacks.catalog import SOAKED
+from tests.attacks.entrance import Entrance
 from tests.attacks.probe import Probe
 from tests.attacks.target import MIB
 from tests.bench.document import ROOT
+from tests.faults.login import Login
 from tests.soak.verdict import as_text, judge
 from tests.support.processes import ServeProcess, peak_rss_bytes, rss_bytes
 
@@ -26,6 +28,13 @@ ATTACKERS = 10
 BUDGETS_MIB = 512
 SLACK_MIB = 100
 SAMPLE_SECONDS = 1.0
+QUOTAS = {
+    "producer_byte_rate": 20.0 * MIB,
+    "consumer_byte_rate": 20.0 * MIB,
+    "request_percentage": 30.0,
+}
+"""The quotas of the attackers' user in a secured soak: so much that attacks still have effects."""
+
 END_SECONDS_MAX = 150.0
 """Behind its time an attacker or the honest process gets so long to end by itself."""
 
@@ -72,13 +81,17 @@ class Child:
 @click.command()
 @click.option("--minutes", type=click.FloatRange(0.5, 600), default=30, show_default=True)
 @click.option("--reference-seconds", type=float, default=None, help="The undisturbed phase.")
-def main(*, minutes: float, reference_seconds: float | None) -> None:
+@click.option(
+    "--secured", is_flag=True, help="With TLS, SASL, an authorizer and quotas for the attackers."
+)
+def main(*, minutes: float, reference_seconds: float | None, secured: bool) -> None:
     """Run the soak; exit code 1 if something did not hold."""
     attacked = 60 * minutes
     undisturbed = reference_seconds or min(180.0, max(30.0, attacked / 6))
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    report = soak(FOLDER / "data", undisturbed, attacked)
+    entrance = Entrance(FOLDER / "certificates") if secured else None
+    report = soak(FOLDER / "data", undisturbed, attacked, entrance)
     (FOLDER / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     (FOLDER / "report.txt").write_text(report["text"])
     shutil.rmtree(FOLDER / "data", ignore_errors=True)
@@ -86,21 +99,35 @@ def main(*, minutes: float, reference_seconds: float | None) -> None:
     sys.exit(1 if report["problems"] else 0)
 
 
-def soak(data: Path, undisturbed: float, attacked: float) -> dict[str, Any]:
-    """One soak: its windows, figures and verdict."""
+def soak(
+    data: Path, undisturbed: float, attacked: float, entrance: Entrance | None
+) -> dict[str, Any]:
+    """One soak: its windows, figures and verdict.
+
+    With an ``entrance`` everybody comes in through TLS and SASL; all attackers are one user, with
+    few rights and quotas.
+    """
+    port, settings, honest_login = 0, {}, None
+    if entrance is not None:
+        port, settings, honest_login = entrance.port, entrance.settings, entrance.honest
     with ExitStack() as stack:
-        broker = stack.enter_context(ServeProcess(data))
+        broker = stack.enter_context(ServeProcess(data, port=port, settings=settings))
+        if entrance is not None:
+            entrance.let_in()
+            entrance.limit(**QUOTAS)
         idle_mib = rss_bytes(broker.pid) // MIB
         memory = Memory(broker.pid)
         stack.callback(memory.stop)
-        probe = Probe(broker.port)
+        probe = Probe(broker.port, honest_login)
         with probe:
             total = undisturbed + attacked
-            honest = Child("tests.soak.honest", broker.bootstrap_servers, str(total))
+            address = broker.bootstrap_servers
+            honest = Child("tests.soak.honest", address, str(total), *(honest_login or ()))
             stack.callback(honest.kill)
             began = time.monotonic()
             time.sleep(undisturbed)
-            attackers = _start_attackers(stack, broker.port, attacked)
+            login = None if entrance is None else entrance.attacker
+            attackers = _start_attackers(stack, broker.port, attacked, login)
             attacks_began = time.monotonic()
             lines = honest.lines(attacked + END_SECONDS_MAX)
             told = [line for attacker in attackers for line in attacker.lines(END_SECONDS_MAX)]
@@ -132,12 +159,14 @@ def soak(data: Path, undisturbed: float, attacked: float) -> dict[str, Any]:
     return report | {"problems": verdict.problems, "text": as_text(verdict, report)}
 
 
-def _start_attackers(stack: ExitStack, port: int, seconds: float) -> list[Child]:
+def _start_attackers(
+    stack: ExitStack, port: int, seconds: float, login: Login | None
+) -> list[Child]:
     chosen = SOAKED[:ATTACKERS]
     assert len(chosen) == ATTACKERS, f"{len(chosen)} attacks can be repeated, expected {ATTACKERS}"
     attackers = []
     for attack in chosen:
-        child = Child("tests.soak.attacker", str(port), attack.name, str(seconds))
+        child = Child("tests.soak.attacker", str(port), attack.name, str(seconds), *(login or ()))
         stack.callback(child.kill)
         attackers.append(child)
     return attackers

@@ -1,6 +1,6 @@
 """One attacker: a process at nice 19 that repeats one attack until its time is up.
 
-python -m tests.soak.attacker PORT NAME SECONDS
+python -m tests.soak.attacker PORT NAME SECONDS [AUTHORITY USER PASSWORD]
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from contextlib import suppress
 
 from tests.attacks.catalog import BY_NAME
 from tests.attacks.target import Target
+from tests.faults.login import Login, login_of
 
 EVERY_SECONDS = 5.0
 NICE = 19
 
 
-def main(port: int, name: str, seconds: float) -> None:
+def main(port: int, name: str, seconds: float, login: Login | None) -> None:
     """Repeat the attack; print how often, and how often the broker ended it, as JSON."""
     os.nice(NICE)
     attack = BY_NAME[name]
-    target = Target(port)
+    target = Target(port, login=login)
     limit = time.monotonic() + seconds
     rounds = thrown_out = 0
     with suppress(OSError, AssertionError):
@@ -42,4 +43,4 @@ def main(port: int, name: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), login_of(sys.argv[4:]))

@@ -1,6 +1,6 @@
 """The honest clients of the soak, in one process; a JSON line for every window of 10 s.
 
-    python -m tests.soak.honest BOOTSTRAP SECONDS
+    python -m tests.soak.honest BOOTSTRAP SECONDS [AUTHORITY USER PASSWORD]
 
 Every record has a number.  A record counts as confirmed when the producer has its offset, as
 accepted when the broker confirmed its acknowledgement.  After its time the process stops to
@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from operator import ge
+from typing import Any
 
 import uvloop
 from kio.schema.fetch.v12 import request as fetch
@@ -28,6 +29,7 @@ from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.records import decode_records
+from tests.faults.login import Login, login_of
 from tests.faults.raw_connection import RawConnection
 
 WINDOW_SECONDS = 10.0
@@ -98,8 +100,18 @@ class Account:
 class Honest:
     """All honest clients."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
         self._bootstrap = bootstrap
+        self._login = login
+        self._options: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        if login is not None:
+            self._options |= {
+                "security_protocol": "SASL_SSL",
+                "ssl_cafile": login.authority,
+                "sasl_mechanism": "PLAIN",
+                "sasl_plain_username": login.user,
+                "sasl_plain_password": login.password,
+            }
         self._work, self._plain = Account(), Account()
         self._counts: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -163,7 +175,7 @@ class Honest:
         }
 
     async def _set_up(self) -> None:
-        async with AdminClient(bootstrap_servers=self._bootstrap) as admin:
+        async with AdminClient(**self._options) as admin:
             await admin.create_topics(
                 [
                     NewTopic(name, num_partitions=PARTITIONS, configs=CONFIGS)
@@ -175,7 +187,7 @@ class Honest:
             await admin.incremental_alter_configs({group: [earliest]})
 
     async def _produce(self, topic: str, account: Account) -> None:
-        async with Producer(bootstrap_servers=self._bootstrap) as producer:
+        async with Producer(**self._options) as producer:
             while self._producing:
                 if account.behind() > BEHIND_MAX:
                     await asyncio.sleep(0.005)
@@ -194,9 +206,9 @@ class Honest:
         account = self._work
         async with ShareConsumer(
             WORK,
-            bootstrap_servers=self._bootstrap,
             group_id=GROUP,
             share_acknowledgement_mode="explicit",
+            **self._options,
         ) as consumer:
             while True:
                 taken: dict[TopicPartition, list[int]] = {}
@@ -220,7 +232,7 @@ class Honest:
     async def _fetch(self, partition: int) -> None:
         """Read one partition by plain Fetch, every record once and in order."""
         port = int(self._bootstrap.rpartition(":")[2])
-        connection = await asyncio.to_thread(RawConnection, port, seconds=60.0)
+        connection = await asyncio.to_thread(RawConnection, port, seconds=60.0, login=self._login)
         with connection:
             while True:
                 request = fetch_from(partition, self._positions[partition])
@@ -237,7 +249,7 @@ class Honest:
 
     async def _administrate(self) -> None:
         """Create, describe, list and delete, one request after the other."""
-        async with AdminClient(bootstrap_servers=self._bootstrap) as admin:
+        async with AdminClient(**self._options) as admin:
             number = 0
             while self._producing:
                 number += 1
@@ -271,4 +283,4 @@ def fetch_from(partition: int, offset: int) -> fetch.FetchRequest:
 
 
 if __name__ == "__main__":
-    uvloop.run(Honest(sys.argv[1]).run(float(sys.argv[2])))
+    uvloop.run(Honest(sys.argv[1], login_of(sys.argv[3:])).run(float(sys.argv[2])))
