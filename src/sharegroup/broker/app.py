@@ -31,7 +31,12 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.authorizer_settings import parse_authorizer
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
-from sharegroup.broker.configuration.listeners import Listener, metrics_host, parse_listeners
+from sharegroup.broker.configuration.listeners import (
+    Listener,
+    metrics_host,
+    parse_listeners,
+    warn_if_everyone_is_allowed,
+)
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.descriptors import divide
@@ -292,7 +297,7 @@ async def _build(
         client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics.all),
         logins=logins_of(started, listeners, topics.catalog.scram_credentials, clock),
         audit=audit,
-        authorizer=_authorizer(started, topics, audit),
+        authorizer=_authorizer(started, topics, audit, listeners),
         quotas=Quotas(topics.catalog.client_quotas, started.quotas, clock),
     )
     share.connect(parts)
@@ -302,9 +307,14 @@ async def _build(
     return parts
 
 
-def _authorizer(started: Config, topics: Topics, audit: AuditLog) -> Authorizer | None:
+def _authorizer(
+    started: Config, topics: Topics, audit: AuditLog, listeners: Iterable[Listener]
+) -> Authorizer | None:
     settings = parse_authorizer(started.server)
-    return None if settings is None else Authorizer(settings, topics.catalog.acls, audit)
+    if settings is None:
+        return None
+    warn_if_everyone_is_allowed(settings, listeners)
+    return Authorizer(settings, topics.catalog.acls, audit)
 
 
 def _build_groups(

@@ -10,6 +10,10 @@ import pytest
 
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettings
+from sharegroup.broker.configuration.listeners import (
+    Listener,
+    warn_if_everyone_is_allowed,
+)
 from sharegroup.broker.security import authorizer as authorizer_module
 from sharegroup.broker.security.audit import LINES_PER_SECOND, PRINCIPALS_MAX, AuditLog
 from sharegroup.broker.security.authorizer import (
@@ -187,3 +191,16 @@ def test_a_line_about_a_large_administrative_request_names_the_first_subjects(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.endswith("t18,t19 and more'")
     assert "api=create_topics subjects='t00,t01," in line
+
+
+@pytest.mark.parametrize(
+    ("host", "allow_if_no_acl", "warns"),
+    [("10.0.0.5", True, True), ("10.0.0.5", False, False), ("127.0.0.2", True, False)],
+)
+def test_listener_on_which_everyone_is_allowed_leads_to_a_warning(
+    caplog: pytest.LogCaptureFixture, host: str, allow_if_no_acl: bool, warns: bool
+) -> None:
+    listener = Listener("CLIENTS", host, 9093, "", 0, is_narrowed=False, protocol="SASL_SSL")
+    settings = AuthorizerSettings(frozenset(), allow_if_no_acl)
+    warn_if_everyone_is_allowed(settings, [listener])
+    assert ("event=everyone_allowed listeners=CLIENTS" in caplog.text) is warns

@@ -39,7 +39,7 @@ def test_a_module_without_options() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "one module with a flag"),
+        ("", "is not set, and PLAIN has its users there"),
         (f'{PLAIN_MODULE} required user_alice="sesame"', "semicolon"),
         (f'{PLAIN_MODULE} user_alice="sesame";', "one module with a flag"),
         (f'{PLAIN_MODULE} required user_alice="sesame;', "closing quotation mark"),

@@ -13,14 +13,18 @@ A listener that other machines reach must know its clients: by SASL over TLS, or
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettings
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.config_values import list_values
 from sharegroup.broker.configuration.listener_settings import listener_settings
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.errors import InvalidConfig
+
+log = logging.getLogger(__name__)
 
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104  Named here to be refused or narrowed.
 LOOPBACK = "127.0.0.1"
@@ -131,6 +135,20 @@ def metrics_host(server: ServerConfig, listener: Listener, *, insecure: bool) ->
     if server.metrics_host:
         return server.metrics_host
     return listener.host if insecure or is_loopback(listener.host) else LOOPBACK
+
+
+def warn_if_everyone_is_allowed(
+    settings: AuthorizerSettings, listeners: Iterable[Listener]
+) -> None:
+    """Log a warning if users of other machines may do everything with a resource without ACLs."""
+    reached = [listener.name for listener in listeners if not is_loopback(listener.host)]
+    if settings.allow_if_no_acl and reached:
+        log.warning(
+            "event=everyone_allowed listeners=%s reason='allow.everyone.if.no.acl.found=true: all "
+            "users of other machines may do everything with a resource that has no ACL; create "
+            "ACLs, then set it to false'",
+            ",".join(reached),
+        )
 
 
 def _listener(

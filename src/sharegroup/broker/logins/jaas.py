@@ -55,6 +55,12 @@ def parse_jaas(key: str, text: str) -> LoginModule:
 
 def plain_users(key: str, text: str) -> dict[str, str]:
     """Return the passwords of PLAIN by user; raise InvalidConfig if there is no user."""
+    if not text.strip():
+        raise InvalidConfig(
+            f"{key} is not set, and PLAIN has its users there: expected for example "
+            f'{PLAIN_MODULE} required user_alice="...";. Set it, or leave PLAIN out of '
+            "sasl.enabled.mechanisms"
+        )
     module = parse_jaas(key, text)
     if module.name != PLAIN_MODULE:
         raise InvalidConfig(f"{key} must have the login module {PLAIN_MODULE}, not {module.name}")
