@@ -15,19 +15,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from sharegroup.client import AdminClient, Producer, ShareConsumer
+from sharegroup.client import Producer, ShareConsumer
 from sharegroup.client import Record as Taken
-from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic
-from sharegroup.protocol_enums import ResourceType
 from sharegroup.worker import App, Holding, Record, Retry
-from tests.cluster.asking import reassign, wait_until_reassigned
+from tests.cluster.clients import begin_at_the_start
 from tests.cluster.conftest import all_of_it
 from tests.cluster.traffic import LIMIT_SECONDS, POLL_SECONDS
+from tests.cluster.unclean import create_on_two, until_led
 from tests.support.kafka_cluster import KafkaCluster
 
 pytestmark = all_of_it
 
-CONFIGS = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 EARLY, DOOMED, LATE, LAST = 100, 100, 150, 10
 
 
@@ -80,23 +78,8 @@ def _named(kind: str, count: int) -> list[str]:
 
 async def _prepared(cluster: KafkaCluster, topic: str, replicas: tuple[int, int]) -> None:
     groups = [f"{topic}.{name}" for name in ("readers", "worker", "holding", "later")]
-    earliest = [AlterConfig("share.auto.offset.reset", "earliest")]
-    async with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        assert await admin.create_topics([NewTopic(topic, 1, 2, CONFIGS)]) == {topic: None}
-        resources = [ConfigResource(ResourceType.GROUP, group) for group in groups]
-        changed = await admin.incremental_alter_configs(dict.fromkeys(resources, earliest))
-    assert not any(changed.values()), changed
-    await asyncio.to_thread(cluster.wait_until_whole)
-    await asyncio.to_thread(reassign, cluster, {(topic, 0): replicas})
-    await asyncio.to_thread(wait_until_reassigned, cluster)
-
-
-async def _until_led(cluster: KafkaCluster, topic: str, leader: int, in_sync: set[int]) -> None:
-    def led() -> bool | None:
-        found = cluster.view().topics[topic][0]
-        return True if found.leader == leader and set(found.in_sync) == in_sync else None
-
-    await asyncio.to_thread(cluster.wait_for, led, f"{topic} led by {leader} with {in_sync}")
+    await create_on_two(cluster, topic, replicas)
+    await begin_at_the_start(cluster, groups)
 
 
 def _application(cluster: KafkaCluster, topic: str, handled: Counter[str]) -> App:
@@ -181,14 +164,14 @@ def test_state_ahead_of_the_log_hides_lower_records_and_clients_continue(
             assert await send(early) == list(range(EARLY))
             await reader.until(*early)
             await asyncio.to_thread(cluster.kill, lagging)
-            await _until_led(cluster, topic, alone, {alone})
+            await until_led(cluster, topic, alone, {alone})
             assert await send(doomed) == list(range(EARLY, EARLY + DOOMED))
             held = await _hold(holder, "doomed")
             await reader.until(*doomed)
             await _until_handled(handled, set(doomed))
             await asyncio.to_thread(cluster.kill, alone)
             await asyncio.to_thread(cluster.start, lagging)
-            await _until_led(cluster, topic, lagging, {lagging})
+            await until_led(cluster, topic, lagging, {lagging})
 
             assert await send(late) == list(range(EARLY, EARLY + LATE))
             await reader.until(*late[DOOMED:])

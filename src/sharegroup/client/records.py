@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, OffsetOutOfRange
 
 Header = tuple[str, bytes | None]
 
@@ -95,6 +95,19 @@ class CommitFailedError(Exception):
 
 class NoOffsetForPartition(KafkaError):
     """A partition has no committed offset, and ``auto_offset_reset`` is ``none``."""
+
+
+class LogTruncation(OffsetOutOfRange):
+    """The log has lost records that this consumer has read, and others may have their offsets.
+
+    Raised with ``auto_offset_reset="none"``.  ``diverging`` is the first offset that differs, to
+    `seek` to, with the leader epoch of the record before it.
+    """
+
+    def __init__(self, text: str, partition: TopicPartition, diverging: OffsetAndMetadata) -> None:
+        super().__init__(text)
+        self.partition = partition
+        self.diverging = diverging
 
 
 class WakeupError(Exception):

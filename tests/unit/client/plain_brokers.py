@@ -68,8 +68,8 @@ class Log:
     epoch: int = 4
     follower: int | None = None
     """The broker that the leader names to consumers, and that answers fetches, too."""
-    diverging_from: int | None = None
-    """Where the leader's log differs from what a consumer has fetched; told in one answer."""
+    follower_batches: int | None = None
+    """How many batches the follower has; None: all."""
     lie: bytes | None = None
     """The records of every fetch, in place of the batches."""
 
@@ -81,6 +81,18 @@ class Log:
             made[22] |= 0x20
         self.batches.append(bytes(made))
         self.high_watermark = parse_header(made).end_offset
+
+    def diverging(self, node: int, offset: int, epoch: int) -> fetch.EpochEndOffset:
+        """The end of the last common epoch if a record before the offset was of another one."""
+        has_all = node != self.follower
+        batches = self.batches if has_all else self.batches[: self.follower_batches]
+        headers = [parse_header(batch) for batch in batches]
+        known = max((h.leader_epoch for h in headers if h.leader_epoch <= epoch), default=epoch)
+        later = [h.base_offset for h in headers if h.leader_epoch > known]
+        end = min(later, default=max((h.end_offset for h in headers), default=self.start))
+        if epoch < 0 or (known == epoch and end >= offset):
+            return fetch.EpochEndOffset()
+        return fetch.EpochEndOffset(epoch=i32(known), end_offset=i64(end))
 
 
 class Brokers:
@@ -186,12 +198,12 @@ class Connection:
                 if not error and topic.topic_id != self._brokers.topic_id:
                     error = UnknownTopicId.code
                 diverging = fetch.EpochEndOffset()
-                if not error and log.diverging_from is not None and wanted.last_fetched_epoch >= 0:
-                    diverging = fetch.EpochEndOffset(
-                        epoch=i32(log.epoch), end_offset=i64(log.diverging_from)
+                if not error and log.start <= wanted.fetch_offset:
+                    diverging = log.diverging(
+                        self._node, wanted.fetch_offset, wanted.last_fetched_epoch
                     )
-                    log.diverging_from = None
-                elif not error and not log.start <= wanted.fetch_offset <= log.high_watermark:
+                is_inside = log.start <= wanted.fetch_offset <= log.high_watermark
+                if not error and diverging.end_offset < 0 and not is_inside:
                     error = OffsetOutOfRange.code
                 sends = log.follower in (None, self._node) and diverging.end_offset < 0
                 records = self._read(log, wanted, room) if sends and not error else b""

@@ -42,6 +42,7 @@ from sharegroup.client.consume.partition_states import (
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass, meaning, refused
+from sharegroup.client.records import LogTruncation, OffsetAndMetadata
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.errors import (
     NONE,
@@ -65,10 +66,6 @@ CROWDED_PAUSE_SECONDS = 0.05
 """Pause after an empty answer if partitions of the broker were left out, because they are full."""
 CLOSE_SECONDS = 1.0
 """Time for ending the fetch sessions when the consumer is closed."""
-
-
-class LogTruncation(OffsetOutOfRange):
-    """The log has lost records that this consumer has read, and others have taken their offsets."""
 
 
 class Fetcher:
@@ -298,7 +295,8 @@ class NodeFetches:
         if config.reads_committed:
             state.last_stable_offset = int(answer.last_stable_offset)
         if answer.diverging_epoch.end_offset >= 0:
-            self._truncated(state, int(answer.diverging_epoch.end_offset))
+            diverging = answer.diverging_epoch
+            self._truncated(state, int(diverging.end_offset), int(diverging.epoch))
             return False
         if int(answer.preferred_read_replica) != NO_REPLICA:
             state.replica = int(answer.preferred_read_replica)
@@ -323,25 +321,34 @@ class NodeFetches:
         self._fetcher.states.add(state, fetched)
         return True
 
-    def _truncated(self, state: PartitionState, end_offset: int) -> None:
-        """Go back to the offset from which on the leader's log differs from the records fetched."""
-        error = LogTruncation(
-            f"topic {state.where.topic!r} partition {state.where.partition}: the leader's log "
-            f"differs from offset {end_offset} on from the records fetched up to offset "
-            f"{state.fetch_offset} in leader epoch {state.fetch_epoch}; records were lost, and "
-            "others may have taken their offsets"
-        )
+    def _truncated(self, state: PartitionState, end_offset: int, epoch: int) -> None:
+        """Go back to the offset from which on the leader's log differs from the records fetched.
+
+        There the leader's records of ``epoch``, the last one that both may have, end.  Raises
+        LogTruncation if records are lost and ``auto_offset_reset`` is ``none``.
+        """
         assert state.position is not None, "a partition without position is not fetched"
-        if end_offset >= state.position:
-            state.seek(state.position, state.epoch)  # Only records that nobody has got are gone.
-        elif self._fetcher.config.auto_offset_reset == "none":
-            state.refetch()
-            state.failure = error
+        if state.replica != NO_REPLICA:
+            state.replica = NO_REPLICA  # The log of a follower proves nothing: ask the leader.
+        elif end_offset >= state.position:
+            # Only records that nobody has got are gone.  The leader does not know a later epoch.
+            state.seek(state.position, min(state.epoch, epoch))
         else:
+            error = LogTruncation(
+                f"topic {state.where.topic!r} partition {state.where.partition}: the leader's log "
+                f"differs from offset {end_offset} on from the records fetched up to offset "
+                f"{state.fetch_offset} in leader epoch {state.fetch_epoch}; records were lost, and "
+                f"others may have taken their offsets; seek to offset {end_offset} to read those",
+                state.where,
+                OffsetAndMetadata(end_offset, leader_epoch=epoch),
+            )
+            if self._fetcher.config.auto_offset_reset == "none":
+                state.refetch()
+                raise error
             log.warning(
                 "event=position.truncated reason='%s' action='reading goes on there'", error
             )
-            state.seek(end_offset)
+            state.seek(end_offset, epoch)
         self._fetcher.changed()
 
     def _partition_failed(self, state: PartitionState, error: KafkaError) -> None:

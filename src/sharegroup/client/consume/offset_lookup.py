@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from sharegroup.client.consume.partition_states import (
     COMMITTED,
+    NO_EPOCH,
     RESET,
     Lookup,
     PartitionState,
@@ -101,8 +102,7 @@ class OffsetLookup:
                 if found is None:
                     state.lookup = lookups[state] = RESET
                 else:
-                    epoch = -1 if found.leader_epoch is None else found.leader_epoch
-                    state.seek(found.offset, epoch)
+                    state.seek(found.offset, _epoch_of(found))
                     lookups[state] = None
         specs = {
             state.where: spec
@@ -161,8 +161,12 @@ class OffsetLookup:
                 is_complete = False
                 self._failed([state], found)
             else:
-                state.seek(found.offset)
+                state.seek(found.offset, _epoch_of(found))
                 log.info(
                     "event=position.set topic=%s partition=%s offset=%s", *state.where, found.offset
                 )
         return is_complete
+
+
+def _epoch_of(found: OffsetAndMetadata | ListedOffset) -> int:
+    return NO_EPOCH if found.leader_epoch is None else found.leader_epoch

@@ -11,7 +11,7 @@ from sharegroup.client.consume.consumer_tasks import ConsumerTasks
 from sharegroup.client.consume.partition_states import PartitionState
 from sharegroup.client.consume.taking import take_records
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import LogTruncation, OffsetAndMetadata, TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.errors import (
     NetworkException,
@@ -23,6 +23,8 @@ from sharegroup.errors import (
 from tests.unit.client.plain_brokers import Brokers, play
 
 WHERE = TopicPartition("orders", 0)
+TURNS = 1_000
+"""Turns of the event loop in which a client without pauses sends hundreds of requests."""
 
 
 class Reading:
@@ -192,7 +194,6 @@ def test_truncated_log_sets_the_position_back_to_where_it_diverges(
         log.add(0, b"a")
         log.epoch, log.leader = 6, 2
         log.add(1, b"B")
-        log.diverging_from = 1
         assert await reading.read(1) == [b"B"]
         assert (reading.state.position, reading.state.epoch) == (2, 6)
         assert any("event=position.truncated" in text for text in caplog.messages)
@@ -209,11 +210,80 @@ def test_truncated_log_is_an_error_without_a_policy() -> None:
         reading.state.seek(0)
         reading.tasks.positions_moved()
         assert await reading.read(2) == [b"a", b"b"]
-        log.diverging_from = 1
-        assert "differs from offset 1 on" in str(await reading.failure())
+        log.batches.clear()
+        log.add(0, b"a")
+        log.epoch = 6
+        log.add(1, b"B")
+        error = await reading.failure()
+        assert isinstance(error, LogTruncation)
+        assert "differs from offset 1 on" in str(error)
+        assert (error.partition, error.diverging) == (WHERE, OffsetAndMetadata(1, leader_epoch=4))
         assert reading.state.position == 2
+        before = len(brokers.asked("Fetch"))
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        assert len(brokers.asked("Fetch")) - before < TURNS // 20, "it does not ask all the time"
+        reading.state.seek(error.diverging.offset)
+        assert await reading.read(1) == [b"B"]
 
     run(brokers, scene, "none")
+
+
+def test_leader_without_the_epoch_of_the_position_goes_on_from_there() -> None:
+    """As in Kafka's consumer: a position below the end of the last common epoch is valid."""
+    brokers = Brokers()
+    log = brokers.logs[0]
+    log.add(0, b"a")
+    log.epoch = 5
+    log.add(1, b"b")
+
+    async def scene(reading: Reading) -> None:
+        reading.state.seek(0)
+        reading.tasks.positions_moved()
+        assert await reading.read(2) == [b"a", b"b"]
+        log.batches.clear()
+        log.epoch = 4
+        log.add(0, b"a", b"B", b"C")
+        log.epoch, log.leader = 7, 2
+        log.add(3, b"D")
+        assert await reading.read(2) == [b"C", b"D"]
+
+    run(brokers, scene, "none")
+
+
+def test_end_of_the_log_that_was_looked_up_is_checked_after_a_truncation() -> None:
+    brokers = Brokers()
+    log = brokers.logs[0]
+    log.add(0, b"a", b"b")
+
+    async def scene(reading: Reading) -> None:
+        await reading.until(lambda: reading.state.position == 2)
+        log.batches.clear()
+        log.add(0, b"a")
+        log.epoch, log.leader = 6, 2
+        log.add(1, b"B", b"C")
+        assert await reading.read(2) == [b"B", b"C"]
+
+    run(brokers, scene, "latest")
+
+
+def test_follower_that_lags_behind_is_no_truncation() -> None:
+    """A follower that has not taken over the last leader epoch yet: the leader is asked."""
+    brokers = Brokers()
+    log = brokers.logs[0]
+    log.add(0, b"a")
+    log.epoch = 5
+    log.add(1, b"b")
+
+    async def scene(reading: Reading) -> None:
+        assert await reading.read(2) == [b"a", b"b"]
+        log.follower, log.follower_batches = 2, 1
+        await reading.until(lambda: brokers.asked("Fetch")[-1][0] == 2)
+        log.follower = None
+        log.add(2, b"c")
+        assert await reading.read(1) == [b"c"]
+
+    run(brokers, scene, "earliest")
 
 
 def test_truncation_of_records_that_nobody_has_got_is_no_loss() -> None:
@@ -227,7 +297,6 @@ def test_truncation_of_records_that_nobody_has_got_is_no_loss() -> None:
         log.batches.pop()
         log.epoch = 6
         log.add(1, b"B")
-        log.diverging_from = 1
         await reading.until(lambda: reading.state.fetch_epoch == 6)
         assert await reading.read(2) == [b"a", b"B"]
 
