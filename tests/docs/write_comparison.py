@@ -22,6 +22,7 @@ SUBJECTS = {
     "Share groups: reading records": ("P1", "P2", "P3", "P4", "P5", "P6"),
     "Time from produce to consume": ("P9",),
     "Producing": ("P10",),
+    "Over TLS": ("P20",),
     "Start and memory": ("P7", "P8", "cli-start"),
     "Our share consumer beside confluent's, on the same broker": ("P11",),
     "Workers beside other queues": ("P12",),
@@ -91,7 +92,7 @@ def rows(comparisons: Iterable[dict[str, Any]]) -> list[Row]:
     """The comparisons, those of both durabilities with one peer in one row."""
     found: dict[tuple[str, str, float | None], Row] = {}
     for said in comparisons:
-        what, durability = said["what"], said["ours_is"]
+        what, durability = said["what"], said["ours_is"].removesuffix(" TLS")
         if durability not in (FSYNC, OS):  # Our client, on a broker that is not ours.
             what, durability = f"{what}, on {durability}", OS
         row = found.setdefault(
