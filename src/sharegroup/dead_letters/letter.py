@@ -146,8 +146,10 @@ class Letter:
     @property
     def redrives(self) -> int:
         """The number of earlier redrives of its record."""
-        told = self.told.get(REDRIVES)
-        return 0 if told is None else self.story.redrives
+        # Hot path: a story is only parsed if it may have redrives. A broker's letter lacks the
+        # header, but the record that completes the letter may have it.
+        is_told = self.found or self.told.get(REDRIVES) is not None
+        return self.story.redrives if is_told else 0
 
     @property
     def by_worker(self) -> bool:

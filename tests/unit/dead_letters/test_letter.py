@@ -13,7 +13,7 @@ from sharegroup.dead_letters.letter import TOLD, Letter, letter_of
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive import sent_back_headers
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
-from sharegroup.dead_letters.story_headers import PREFIX, story_of
+from sharegroup.dead_letters.story_headers import PREFIX, REDRIVES, story_of
 from sharegroup.worker.dead_letters.headers import (
     TRACEBACK_BYTES_MAX,
     Buried,
@@ -162,6 +162,14 @@ def test_record_that_was_found_is_the_letters() -> None:
     assert not whole.lacks_its_record
     bare = letter.with_record(Read([], None, None, 77, 8_000))  # type: ignore[arg-type]
     assert not bare.lacks_its_record, "a record need not have anything"
+
+
+def test_redrives_of_a_record_count_if_only_the_record_has_them() -> None:
+    """A broker's letter has no headers of its record, so a loop would not be recognised."""
+    letter = read(KAFKAS)
+    assert letter.redrives == 0
+    again = Read([(REDRIVES, b"3")], b"k", b"v", 77, 8_000)
+    assert letter.with_record(again).redrives == 3  # type: ignore[arg-type]
 
 
 def test_dead_letter_of_a_dead_letter_keeps_the_headers_of_the_first() -> None:
