@@ -114,7 +114,7 @@ class ShareGroupListener(StreamingQueryListener):
 
 
 def log_figures(figures: QueryFigures) -> None:
-    """Log a line for each share group of the query."""
+    """Log a line for each share group of the query, and another one if its member is idle."""
     for group in figures.groups:
         outcomes = " ".join(f"{name}={group.added[name]}" for name in OUTCOMES)
         log.info(
@@ -131,3 +131,11 @@ def log_figures(figures: QueryFigures) -> None:
             group.carried,
             outcomes,
         )
+        if group.idle_cause:
+            log.warning(
+                "event=query.idle query=%s group=%s idle_seconds=%d %s",
+                figures.name,
+                group.group,
+                group.idle_seconds,
+                group.idle_cause,
+            )

@@ -34,6 +34,10 @@ class GroupFigures:
     """Records of the group that are not settled, in all partitions; None until it is known."""
     held: int
     carried: int
+    idle_seconds: int
+    """How long no broker has answered the reader; 0 unless the reader has warned of it."""
+    idle_cause: str
+    """What the reader knows about the cause, and what to do; empty if it is not idle."""
     counts: Mapping[str, int]
     """By the names of `COUNTED`, since the reader started."""
     added: Mapping[str, int]
@@ -145,6 +149,9 @@ def _group(
         lag=own["lag"],
         held=own["held"],
         carried=own["carried"],
+        # A reader of an earlier version reports neither.
+        idle_seconds=own.get("idleSeconds", 0),
+        idle_cause=own.get("idleCause") or "",
         counts=MappingProxyType(dict(counts)),
         added=MappingProxyType(added),
         per_second=MappingProxyType(

@@ -32,7 +32,8 @@ class QueryMetrics:
         self._lag = gauge("lag", "Records of the share group that are not settled.")
         self._held = gauge("held", "Records that the query has locked.")
         self._carried = gauge("carried", "Records that are processed, but not confirmed.")
-        self._gauges = (self._lag, self._held, self._carried)
+        self._idle_seconds = gauge("idle_seconds", "Time without an answer of a broker, or 0.")
+        self._gauges = (self._lag, self._held, self._carried, self._idle_seconds)
         self._records = Counter(
             "sharegroup_spark_records",
             "Records by what happened to them; accepted, released and rejected are outcomes.",
@@ -63,6 +64,7 @@ class QueryMetrics:
                 self._lag.labels(*labels).set(group.lag)
             self._held.labels(*labels).set(group.held)
             self._carried.labels(*labels).set(group.carried)
+            self._idle_seconds.labels(*labels).set(group.idle_seconds)
             for event, added in group.added.items():
                 self._records.labels(*labels, _metric_name(event)).inc(added)
 

@@ -71,8 +71,14 @@ def cells(figures: QueryFigures, group: GroupFigures) -> tuple[str, ...]:
         f"{figures.rows:,}",
         f"{figures.rows_per_second:,.0f}",
         f"{figures.batch_ms:,}",
-        "?" if group.lag is None else f"{group.lag:,}",
+        _lag(group),
         f"{group.held:,}",
         f"{group.carried:,}",
         *(f"{group.per_second[outcome]:,.0f}" for outcome in OUTCOMES),
     )
+
+
+def _lag(group: GroupFigures) -> str:
+    """Return the text of the lag, with the time for which no broker has answered, if any."""
+    lag = "?" if group.lag is None else f"{group.lag:,}"
+    return f"{lag}, idle {group.idle_seconds:,} s" if group.idle_cause else lag

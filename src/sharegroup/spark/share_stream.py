@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
+from sharegroup.client.group.idleness import IdlePeriod
 from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import RECORDS_MAX, acquired_offsets
@@ -86,6 +87,8 @@ class Ranges(Protocol):
     def held(self) -> Mapping[TopicIdPartition, OffsetSet]: ...
     @property
     def assigned(self) -> frozenset[TopicIdPartition]: ...
+    @property
+    def idle(self) -> IdlePeriod | None: ...
 
 
 class Decisions(Protocol):
@@ -187,11 +190,13 @@ class ShareStream:
         """Let the run end at the current end offsets, for the trigger availableNow."""
         self._targets = await self._ranges.end_offsets()
 
-    def report(self) -> dict[str, int | None]:
+    def report(self) -> dict[str, int | str | None]:
         """Return figures for Spark's progress reports.
 
-        ``lag`` is the last known lag of the group, or None until it is known.
+        ``lag`` is the last known lag of the group, or None until it is known.  ``idleSeconds`` is
+        0 and ``idleCause`` is None unless the client has warned that its member is idle.
         """
+        idle = self._ranges.idle
         lags = [position.lag for position in self._positions.values() if position.lag is not None]
         counts = self.counts
         return {
@@ -205,6 +210,8 @@ class ShareStream:
             "rejected": counts.rejected,
             "recognised": counts.recognised,
             "lostAcknowledgements": counts.lost,
+            "idleSeconds": 0 if idle is None else round(idle.seconds),
+            "idleCause": None if idle is None else idle.knowledge,
         }
 
     # The previous batch.

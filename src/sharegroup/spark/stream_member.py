@@ -44,6 +44,11 @@ class StreamMember:
         """Run a coroutine in the member's thread and return its result."""
         return self._thread.run(work)
 
+    def report(self) -> dict[str, Any]:
+        """Return the stream's figures; the loop, which changes them, does not run meanwhile."""
+        with self._thread.lock:
+            return self.stream.report()
+
     def refresh(self) -> None:
         """Request the group's positions in the background."""
         self._thread.submit(self.stream.refresh_positions())

@@ -123,7 +123,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return None
         self._member.refresh()
         # With the group, because Spark's progress report names a Python source by its class.
-        return {"group": self._options.group, **self._member.stream.report()}
+        return {"group": self._options.group, **self._member.report()}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return the tasks that read the records of the batch that ends at ``end``."""

@@ -54,7 +54,7 @@ def test_idle_member_is_logged_once_and_again_when_it_resumes(
     watched.idleness.failed(1, NotLeaderOrFollower("moved"))
     watched.heartbeats.last_error = CoordinatorNotAvailable("away")
     watched.look(100, 114)
-    assert caplog.messages == []
+    assert (caplog.messages, watched.idleness.period) == ([], None)
     watched.look(115, 116, 200)
     (told,) = caplog.messages
     assert told == (
@@ -64,8 +64,12 @@ def test_idle_member_is_logged_once_and_again_when_it_resumes(
         "leaders of the partitions'"
     )
     assert watched.idleness.seconds == 100
+    period = watched.idleness.period
+    assert period is not None
+    assert (period.seconds, told.endswith(period.knowledge)) == (100, True)
     watched.idleness.fetched(1)
     watched.look(201)
+    assert watched.idleness.period is None
     assert caplog.messages[1:] == ["event=member.resumed group=g member=m idle_seconds=100"]
     assert watched.idleness.seconds == 0
 

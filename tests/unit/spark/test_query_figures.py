@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from pyspark.sql.streaming import python_streaming_source_runner
 from rich.console import Console
 
 from sharegroup.spark.listener import log_figures
@@ -53,6 +54,21 @@ def figures(progress: Progress, *sources: dict[str, Any], **changed: Any) -> Que
     found = progress.figures(report(*sources, **changed))
     assert found is not None
     return found
+
+
+def test_spark_has_no_call_for_metrics_of_a_python_source() -> None:
+    """If this fails, ``sources[].metrics`` of a progress report can be filled."""
+    calls = {name for name in vars(python_streaming_source_runner) if name.endswith("_FUNC_ID")}
+    assert calls == {
+        "INITIAL_OFFSET_FUNC_ID",
+        "LATEST_OFFSET_FUNC_ID",
+        "LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID",
+        "REPORT_LATEST_OFFSET_FUNC_ID",
+        "GET_DEFAULT_READ_LIMIT_FUNC_ID",
+        "PREPARE_FOR_TRIGGER_AVAILABLE_NOW_FUNC_ID",
+        "PARTITIONS_FUNC_ID",
+        "COMMIT_FUNC_ID",
+    }
 
 
 def test_rates_are_of_the_time_between_two_reports() -> None:
@@ -148,6 +164,27 @@ def test_log_has_a_line_for_each_group(caplog: pytest.LogCaptureFixture) -> None
             "batch_ms=500 lag=unknown held=20 carried=0 accepted=10 released=0 rejected=2"
         )
     ]
+
+
+def test_idle_member_is_a_warning_a_gauge_and_a_text_beside_the_lag(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    idle = figures(Progress(), source(idleSeconds=21, idleCause="assigned=0 action='check'"))
+    with caplog.at_level(logging.WARNING, logger="sharegroup.spark.query"):
+        log_figures(idle)
+    assert caplog.messages == [
+        "event=query.idle query=orders group=billing idle_seconds=21 assigned=0 action='check'"
+    ]
+    registry = CollectorRegistry()
+    metrics = QueryMetrics(registry)
+    labels = {"query": "orders", "group": "billing"}
+    metrics.publish(idle)
+    assert registry.get_sample_value("sharegroup_spark_idle_seconds", labels) == 21
+    metrics.publish(figures(Progress(), source(idleSeconds=0, idleCause=None)))
+    assert registry.get_sample_value("sharegroup_spark_idle_seconds", labels) == 0
+    output = io.StringIO()
+    QueryTable(Console(file=output, width=200)).publish(idle)
+    assert output.getvalue().count("lag 70, idle 21 s  held 20") == 1
 
 
 def test_output_that_is_no_terminal_gets_a_line_for_each_report() -> None:

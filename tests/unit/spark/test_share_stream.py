@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
+from sharegroup.client.group.idleness import IdlePeriod
 from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
@@ -46,6 +47,7 @@ class Group:
         self.failure: Exception | None = None
         self.held: dict[TopicIdPartition, OffsetSet] = {}
         self.assigned = frozenset({KEY})
+        self.idle: IdlePeriod | None = None
 
     async def acquire(self, *, records_max: int, wait_ms: int) -> AcquiredRanges:
         if isinstance(self.failure, NetworkException):
@@ -206,6 +208,15 @@ def test_a_lost_reject_is_rejected_again() -> None:
     assert advance(stream, second) is second
     assert group.told == [(30, 31, ACCEPT), (10, 11, ACCEPT), (11, 12, REJECT)]
     assert stream.report()["carried"] == 0
+
+
+def test_report_has_the_warning_about_an_idle_member() -> None:
+    group = Group()
+    stream = stream_of(group)
+    assert (stream.report()["idleSeconds"], stream.report()["idleCause"]) == (0, None)
+    group.idle = IdlePeriod(20.7, "assigned=0 action='check that the topics exist'")
+    assert stream.report()["idleSeconds"] == 21
+    assert stream.report()["idleCause"] == "assigned=0 action='check that the topics exist'"
 
 
 def test_the_carry_is_pruned_by_the_start_offset() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sharegroup.client.group.assigned_partitions import AssignedPartitions
 from sharegroup.client.group.membership import Heartbeats, Membership
@@ -27,6 +28,15 @@ AWAY_SECONDS = 5.0
 """Time without a request for records after which the application does not count as waiting."""
 ERRORS_MAX = 10
 """Number of brokers whose last error is kept; the least recent failure is dropped first."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePeriod:
+    """A period in which a member was idle for so long that the log says so."""
+
+    seconds: float
+    knowledge: str
+    """What the member knows about the cause, and what to do."""
 
 
 class Idleness:
@@ -62,6 +72,8 @@ class Idleness:
         """The idle time at the last look; 0 if the member was not idle."""
         self.wait_seconds = 0.0
         """Maximum time that a broker may park a fetch."""
+        self.period: IdlePeriod | None = None
+        """The present idle period, once the log has said so; None if the member is not idle."""
 
     def fetched(self, node_id: int) -> None:
         """Note that a broker answered a fetch."""
@@ -89,15 +101,16 @@ class Idleness:
             log.info("event=member.resumed %s idle_seconds=%.0f", self._name(), self._told_seconds)
             self._told_seconds = 0.0
         if fetched or not self._wants():
-            self._since, self.seconds = None, 0.0
+            self._since, self.seconds, self.period = None, 0.0, None
             return
         if self._since is None:
             self._since = self._repeat_at = now
         self.seconds = now - self._since
         if self.seconds < self.idle_seconds + self.wait_seconds:
             return
+        self.period = IdlePeriod(self.seconds, self._knowledge())
         if not self._told_seconds:
-            details = (self._name(), self.seconds, self._knowledge())
+            details = (self._name(), self.seconds, self.period.knowledge)
             log.warning("event=member.idle %s idle_seconds=%.0f %s", *details)
         self._told_seconds = self.seconds
         if not self._membership.assignment and now >= self._repeat_at:

@@ -28,7 +28,7 @@ from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.group.group_member import GroupMember
-from sharegroup.client.group.idleness import AWAY_SECONDS
+from sharegroup.client.group.idleness import AWAY_SECONDS, IdlePeriod
 from sharegroup.client.group.membership import new_member_id
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass
@@ -134,6 +134,11 @@ class ShareRanges:
     def assigned(self) -> frozenset[TopicIdPartition]:
         """The partitions that the group coordinator assigned to this member."""
         return self._group.membership.assignment
+
+    @property
+    def idle(self) -> IdlePeriod | None:
+        """How long no broker has answered, and why, if the log says that this member is idle."""
+        return self._group.idleness.period
 
     def name_of(self, topic_id: TopicId) -> TopicName | None:
         """Return the name of a topic from which records were acquired."""
