@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
-from sharegroup.client.group.idleness import IdlePeriod
+from sharegroup.client.idle_period import IdlePeriod
 from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import RECORDS_MAX, acquired_offsets

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
-from sharegroup.client.group.idleness import IdlePeriod
+from sharegroup.client.idle_period import IdlePeriod
 from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sharegroup.client.group.assigned_partitions import AssignedPartitions
 from sharegroup.client.group.membership import Heartbeats, Membership
+from sharegroup.client.idle_period import IdlePeriod
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.errors import KafkaError
 
@@ -28,15 +28,6 @@ AWAY_SECONDS = 5.0
 """Time without a request for records after which the application does not count as waiting."""
 ERRORS_MAX = 10
 """Number of brokers whose last error is kept; the least recent failure is dropped first."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdlePeriod:
-    """A period in which a member was idle for so long that the log says so."""
-
-    seconds: float
-    knowledge: str
-    """What the member knows about the cause, and what to do."""
 
 
 class Idleness:

@@ -28,8 +28,9 @@ from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.group.group_member import GroupMember
-from sharegroup.client.group.idleness import AWAY_SECONDS, IdlePeriod
+from sharegroup.client.group.idleness import AWAY_SECONDS
 from sharegroup.client.group.membership import new_member_id
+from sharegroup.client.idle_period import IdlePeriod
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
