@@ -86,6 +86,11 @@ def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
     return tuple(headers)
 
 
+def redrive_headers(story: Story) -> tuple[Header, ...]:
+    """The headers that another record needs to continue the number of redrives; maybe none."""
+    return ((REDRIVES, _number(story.redrives)),) if story.redrives else ()
+
+
 def story_of(headers: Sequence[Header]) -> Story:
     """Read the story from headers; `NEW` if they have none or it is not valid."""
     for name, _ in headers:

@@ -43,7 +43,7 @@ def broker(sharegroup_broker: TestBroker) -> TestBroker:
 
 GROUPS = (
     *("turnover", "orders-join", "payments-join", "watch", "warehouse", "lake", "shop", "reports"),
-    *("copy", "priced"),
+    *("copy", "priced", "checked"),
 )
 
 
@@ -256,6 +256,40 @@ def test_refused_order_goes_back_to_the_worker_and_ends_after_three_tries(
     assert json.loads(dead.value)["item"] == "plum"
     priced = spark.read.parquet(str(tmp_path / "table")).select("item", "total", "tries")
     assert table(priced) == [("apple", 1.0, 1), ("pear", 1.2, 2)]
+
+
+def test_refused_order_is_redriven_to_the_worker_three_times_and_then_stays(
+    spark: SparkSession, broker: TestBroker, tmp_path: Path
+) -> None:
+    """Apples pass, pears pass after a redrive, and plums are refused each time."""
+    items = ("apple", "pear", "plum")
+    values = [{"id": n, "item": item, "pieces": 2} for n, item in enumerate(items)]
+    for topic in ("orders", "orders.priced", "orders.refused", "checked.retry"):
+        broker.create_topic(topic)
+    broker.produce("orders", *map(json.dumps, values))
+    module = example("returned_orders")
+
+    def checked(records: int) -> None:
+        broker.wait_until(topic="orders.priced", records=records)
+        run(module["query"](spark, broker.bootstrap_servers, tmp_path))
+
+    def redriven() -> tuple[dict[str, int], dict[str, int]]:
+        done = module["send_back"](spark, broker.bootstrap_servers)["orders.refused"]
+        assert done.refused.letters == 0
+        return dict(done.sent), dict(done.left)
+
+    with worker("examples.spark.returned_orders:app", broker, tmp_path):
+        checked(3)
+        assert redriven() == ({"checked.retry": 2}, {})
+        checked(5)
+        for count in (6, 7):
+            assert redriven() == ({"checked.retry": 1}, {})
+            checked(count)
+        assert redriven() == ({}, {"redrives-exhausted": 1})
+    priced = spark.read.parquet(str(tmp_path / "table")).select("item", "total")
+    assert table(priced) == [("apple", 1.0), ("pear", 1.2)]
+    items_refused = [json.loads(r.value)["item"] for r in broker.records("orders.refused")]
+    assert sorted(items_refused) == ["pear", "plum", "plum", "plum", "plum"]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from sharegroup.dead_letters.story_headers import (
     ATTEMPTS_BYTES_MAX,
     PREFIX,
     own_headers,
+    redrive_headers,
     story_headers,
     story_of,
 )
@@ -54,6 +55,11 @@ def test_story_and_application_headers_survive_a_round_trip(
     headers = (*application, *story_headers(story, story.origin))
     assert story_of(headers) == story
     assert own_headers(headers) == application
+
+
+def test_record_made_from_another_one_continues_its_redrives_and_nothing_else() -> None:
+    assert redrive_headers(NEW) == ()
+    assert story_of(redrive_headers(Story(ORIGIN, 2, (FAILED,), 1, 3, "r-1"))) == Story(redrives=3)
 
 
 def test_headers_are_text_that_other_tools_can_read() -> None:

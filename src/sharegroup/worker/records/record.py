@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
-from sharegroup.dead_letters.story_headers import own_headers
+from sharegroup.dead_letters.story_headers import own_headers, redrive_headers
 from sharegroup.worker.durations import Duration
 from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
@@ -141,6 +141,11 @@ class Record:
     def redrive_id(self) -> str | None:
         """The id that all copies of one redrive have; None if it was not redriven."""
         return self.story.redrive_id
+
+    @property
+    def redrive_headers(self) -> tuple[Header, ...]:
+        """Headers for records made from this one, so that their redrives are counted from its."""
+        return redrive_headers(self.story)
 
     @property
     def deadline(self) -> float:

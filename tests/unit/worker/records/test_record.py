@@ -39,6 +39,7 @@ def test_new_record_has_the_position_of_its_delivery() -> None:
     assert (first.key, first.value) == (b"customer-7", b"{}")
     assert (first.attempt, first.delivery_attempt, first.redelivered) == (1, 1, False)
     assert (first.history, first.redrives, first.redrive_id) == ((), 0, None)
+    assert first.redrive_headers == ()
 
 
 def test_retried_record_has_its_original_position() -> None:
@@ -47,6 +48,7 @@ def test_retried_record_has_its_original_position() -> None:
     assert (retried.topic, retried.partition, retried.offset, retried.timestamp_ms) == ORIGIN
     assert (retried.attempt, retried.delivery_attempt, retried.redelivered) == (2, 1, True)
     assert (retried.history, retried.redrives, retried.redrive_id) == ((ATTEMPT,), 1, "r-1")
+    assert retried.redrive_headers == (("__sharegroup.redrives", b"1"),)
 
 
 def test_delivery_after_a_crash_is_distinguished_from_a_retry() -> None:
