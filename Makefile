@@ -69,8 +69,9 @@ bench-peers: setup ## Side by side with a real Apache Kafka and other queues; AR
 
 bench: bench-peers
 
-kills: setup ## Kill a Spark query and its broker KILLS=20 times; BROKER=kafka for a real one.
-	@$(BIN)/python -m tests.integration.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours)
+kills: setup ## Kill a Spark query and its broker KILLS=20 times; BROKER=kafka, BROKER=cluster for three, EXECUTORS=2, KEPT=0.
+	@$(BIN)/python -m tests.integration.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours) \
+		$(if $(EXECUTORS),--executors $(EXECUTORS)) $(if $(KEPT),--kept-bytes-max $(KEPT)) $(if $(SEED),--seed $(SEED))
 
 sim: setup ## Simulate the whole broker on SEEDS=1000 seeds, from seed FROM=1 on.
 	@$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)

@@ -46,6 +46,7 @@ from tests.cluster_chaos.plan import Fault
 from tests.faults.worker_chaos.records import CRUNCH, JOBS
 from tests.faults.worker_chaos.stage import BROKER, OWN, Death, share_lag, tier_lag
 from tests.integration.spark.kills.application import Application
+from tests.integration.spark.kills.pipeline import Pipeline
 from tests.integration.spark.kills.sink import Sink
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.kafka_peer import KafkaPeerError
@@ -97,7 +98,7 @@ class Stage:
 
     def play(self) -> None:
         """Everything; no process of ours runs when it returns."""
-        self.spark = Application(self.cluster.bootstrap_servers, self.folder / SPARK)
+        self.spark = Application(self.cluster.bootstrap_servers, self.folder / SPARK, Pipeline())
         (self.folder / SPARK).mkdir(parents=True)
         (self.folder / "journals" / "worker").mkdir(parents=True)
         self._sink = Sink(self.folder / SPARK / "sink.sqlite")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from enum import StrEnum
 from pathlib import Path
 
 import psutil
+
+from tests.integration.spark.kills.pipeline import Pipeline, Victim
 
 ROOT = Path(__file__).resolve().parents[4]
 STOP_SECONDS_MAX = 30.0
@@ -16,27 +17,17 @@ END_SECONDS_MAX = 30.0
 LOG_TAIL_BYTES = 4_000
 TASK_FAILED = "Lost task"
 """What Spark logs of a task that has to run again."""
-
-
-class Victim(StrEnum):
-    """Who can be killed."""
-
-    DRIVER = "driver"
-    """The user's Python, where `foreachBatch` runs."""
-    JVM = "jvm"
-    READER = "reader"
-    """The process of the source, a member of the share group."""
-    WORKER = "worker"
-    """One of those that read the records for the executor, while it works."""
-    BROKER = "broker"
+EXECUTOR_LOST = "Command exited with code 137"
+"""What Spark logs of an executor that was killed, and not when the whole application ends."""
 
 
 class Application:
     """`tests.integration.spark.kills.query` as a process, started as often as it takes."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, pipeline: Pipeline) -> None:
         self._bootstrap = bootstrap
         self._folder = folder
+        self._pipeline = pipeline
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
@@ -62,7 +53,7 @@ class Application:
         command = (sys.executable, "-m", "tests.integration.spark.kills.query")
         with open(self._folder / "query.log", "ab") as log:
             self._process = subprocess.Popen(
-                (*command, self._bootstrap, str(self._folder)),
+                (*command, self._bootstrap, str(self._folder), self._pipeline.to_json()),
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -72,7 +63,7 @@ class Application:
 
     def find(self, victim: Victim, chance: random.Random) -> psutil.Process | None:
         """One such process; None while there is none."""
-        found = [process for process in self._family() if _is(victim, process, self._root())]
+        found = [process for process in self.family() if is_a(victim, process, self._root())]
         if victim is Victim.WORKER:
             found = [process for process in found if _is_busy(process)]
         return chance.choice(found) if found else None
@@ -86,19 +77,19 @@ class Application:
             # Py4J can wait for ever for its dead JVM; the user's own Python is not ours to end.
             self._process.kill()
             self._process.wait()
-        _, alive = psutil.wait_procs(family, END_SECONDS_MAX)
-        named = [_command(process) for process in alive]
-        _kill(alive)
-        assert not named, f"still running {END_SECONDS_MAX} s after the kill: {named}"
+        wait_until_gone(family)
 
     def family(self) -> list[psutil.Process]:
         """All its processes."""
-        return self._family()
+        try:
+            return with_children(psutil.Process(self._root()))
+        except psutil.NoSuchProcess:
+            return []
 
     def stop(self) -> None:
         """Have it stop its query and session; it must end with 0."""
         assert self._process is not None
-        family = self._family()
+        family = self.family()
         self._end_input()
         code = self._process.wait(STOP_SECONDS_MAX)
         assert code == 0, f"the application ended with {code}: {self.log_tail}"
@@ -107,7 +98,7 @@ class Application:
     def kill_all(self) -> None:
         """Leave nothing behind."""
         if self._process is not None:
-            _kill(self._family())
+            _kill(self.family())
             self._process.wait()
             self._end_input()
 
@@ -119,21 +110,33 @@ class Application:
         assert self._process is not None
         return self._process.pid
 
-    def _family(self) -> list[psutil.Process]:
-        try:
-            root = psutil.Process(self._root())
-            return [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+
+def with_children(process: psutil.Process) -> list[psutil.Process]:
+    """The process and all that it has started; empty if it has ended."""
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
-def _is(victim: Victim, process: psutil.Process, root: int) -> bool:
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    """What a kill has left behind must end by itself, and soon."""
+    _, alive = psutil.wait_procs(processes, END_SECONDS_MAX)
+    named = [_command(process) for process in alive]
+    _kill(alive)
+    assert not named, f"still running {END_SECONDS_MAX} s after the kill: {named}"
+
+
+def is_a(victim: Victim, process: psutil.Process, root: int) -> bool:
+    """Whether the process is such a victim of the application ``root``; False if it has ended."""
     command = _command(process)
     match victim:
         case Victim.DRIVER:
             return process.pid == root
         case Victim.JVM:
             return "org.apache.spark.deploy.SparkSubmit" in command
+        case Victim.EXECUTOR:
+            return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in command
         case Victim.READER:
             return "python_streaming_source_runner" in command
         case Victim.WORKER:  # Forked from a process of the same command, which only forks.

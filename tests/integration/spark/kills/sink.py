@@ -18,6 +18,8 @@ from typing import NamedTuple
 LOCK_SECONDS_MAX = 30.0
 SHOWN_MAX = 20
 
+Copied = Mapping[bytes, int]
+"""How often the streaming sink has written a value."""
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -112,3 +114,14 @@ def problems(
     ]
     for row in wrong[:SHOWN_MAX]:
         yield f"wrong: {row}, produced {produced.get(row.place)!r} ({len(wrong)} in all)"
+
+
+def copy_problems(produced: Iterable[bytes], copied: Copied) -> Iterator[str]:
+    """One line for each thing that must not be in a copy that has each value at least once."""
+    sent = set(produced)
+    missing = sorted(sent - copied.keys())
+    for value in missing[:SHOWN_MAX]:
+        yield f"missing in the copy: {value!r} ({len(missing)} in all)"
+    wrong = sorted(copied.keys() - sent)
+    for value in wrong[:SHOWN_MAX]:
+        yield f"wrong in the copy: {value!r} was not produced ({len(wrong)} in all)"
