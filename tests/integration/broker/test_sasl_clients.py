@@ -162,7 +162,7 @@ PREFIX = f"listener.name.{CLOSED.lower()}"
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "does not have 'GSSAPI'"),
         ({"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-1"}, "does not have 'SCRAM-SHA-1'"),
-        ({f"{PREFIX}.plain.sasl.jaas.config": ""}, r"plain\.sasl\.jaas\.config must have the form"),
+        ({f"{PREFIX}.plain.sasl.jaas.config": ""}, r"plain\.sasl\.jaas\.config is not set"),
         ({f"{PREFIX}.plain.sasl.jaas.config": "x.PlainLoginModule required;"}, "login module"),
         ({f"{PREFIX}.sasl.oauthbearer.expected.issuer": ""}, r"expected\.issuer"),
         ({f"{PREFIX}.sasl.oauthbearer.expected.audience": ""}, r"expected\.audience"),

@@ -217,7 +217,7 @@ def test_holder_of_locks_from_before_a_reset_is_refused(tmp_path: Path) -> None:
         topic = parts.topics.catalog.topic(TopicName("orders"))
         partition = TopicIdPartition(topic.topic_id, 0)
         coordinator = parts.share_group_coordinator
-        await coordinator.alter_offsets(GroupId("g"), {partition: 1}, [topic])
+        await coordinator.alter_offsets(GroupId("g"), {partition: 1}, [topic], user=None)
         assert await member.acknowledge(broker, {0: [(1, AcknowledgeType.ACCEPT)]}) == {0: 3}
         again = ShareMember("g", "member-3", "orders", 1, connection_id=3)
         assert await again.heartbeat(broker) == 0

@@ -124,11 +124,11 @@ class RefusesSecondPiece:
         self._groups = groups
         self._pieces = 0
 
-    def alter_offsets(self, *arguments: Any) -> Awaitable[None]:
+    def alter_offsets(self, *arguments: Any, **named: Any) -> Awaitable[None]:
         self._pieces += 1
         if self._pieces == 2:
             raise NonEmptyGroup("a member joined")
-        return self._groups.alter_offsets(*arguments)
+        return self._groups.alter_offsets(*arguments, **named)
 
 
 def test_failed_alter_keeps_the_offsets_altered_before(tmp_path: Path) -> None:
