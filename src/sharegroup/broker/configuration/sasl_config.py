@@ -27,7 +27,7 @@ class SaslConfig:
         "sasl.jaas.config",
         None,
         "Users of PLAIN, for one listener: `listener.name.<listener>.plain.sasl.jaas.config="
-        'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";`.',
+        'org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="...";`.',
         kind=ConfigType.PASSWORD,
         fixed=True,
         per_listener=True,

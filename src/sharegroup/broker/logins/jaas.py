@@ -58,7 +58,7 @@ def plain_users(key: str, text: str) -> dict[str, str]:
     if not text.strip():
         raise InvalidConfig(
             f"{key} is not set, and PLAIN has its users there: expected for example "
-            f'{PLAIN_MODULE} required user_alice="...";. Set it, or leave PLAIN out of '
+            f'{PLAIN_MODULE} required user_NAME="...";. Set it, or leave PLAIN out of '
             "sasl.enabled.mechanisms"
         )
     module = parse_jaas(key, text)
