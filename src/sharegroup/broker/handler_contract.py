@@ -72,7 +72,7 @@ class RequestContext(NamedTuple):
         Without an authorizer every user may delete what others hold, so no user is limited, and
         neither are super users.
         """
-        return None if self.peer.rights.is_unlimited else self.peer.principal
+        return None if self.rights.is_unlimited else self.peer.principal
 
 
 class Encoded(NamedTuple):

@@ -19,33 +19,18 @@ class TopicPermission:
     Unknown ids are not denied, because the request gets another error for them.
     """
 
-    __slots__ = ("_allowed", "_catalog", "_check", "_permission", "_rights")
+    __slots__ = ("_catalog", "_permission")
 
     def __init__(self, rights: Rights, check: Check, catalog: Catalog) -> None:
-        self._rights = rights
-        self._check = check
+        self._permission = Permission(rights, check)
         self._catalog = catalog
-        self._allowed = set[str]()
-        self._permission: Permission | None = None
-        """Refuses and audits; None before the first refusal."""
 
     def denial(self, topic: str | UUID) -> AuthorizationException | None:
         """Return the error if the operation is not allowed on a topic, otherwise None."""
-        topic_id = None
-        if isinstance(topic, UUID):
-            found = self._catalog.by_id(TopicId(topic))
-            if found is None:
-                return None
-            topic_id, topic = topic, found.name
-        if topic in self._allowed:
-            return None
-        if self._permission is None:
-            check = self._check
-            if self._rights.may_see(check.operation, check.resource_type, topic):
-                self._allowed.add(topic)
-                return None
-            self._permission = Permission(self._rights, check)
-        return self._permission.denial(topic, topic_id)
+        if not isinstance(topic, UUID):
+            return self._permission.denial(topic)
+        found = self._catalog.by_id(TopicId(topic))
+        return None if found is None else self._permission.denial(found.name, topic)
 
     def denial_of(self, topic: Any) -> AuthorizationException | None:
         """Return the same for a topic of a request, which has a ``name`` or a ``topic_id``."""
