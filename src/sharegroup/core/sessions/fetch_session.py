@@ -25,12 +25,12 @@ Pure; the caller fetches.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.shared_totals import part_left, part_refusal
+from sharegroup.core.sessions.user_part import UserPart
 from sharegroup.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
@@ -126,11 +126,11 @@ class FetchSessions:
         "_partitions_max",
         "_sessions",
         "_sessions_max",
+        "_user_part",
         "_user_partitions_max",
         "evicted_count",
         "partition_count",
         "refused_count",
-        "user_percent",
         "user_refused_count",
     )
 
@@ -145,9 +145,8 @@ class FetchSessions:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._epoch_max = epoch_max
-        self.user_percent = user_percent
-        """The part of both limits that one user may hold (`shared_totals`)."""
-        self._user_partitions_max = part_left(held=0, limit=partitions_max, percent=user_percent)
+        self._user_part = UserPart(sessions_max, partitions_max, user_percent)
+        self._user_partitions_max = self._user_part.partitions
         self._sessions: dict[int, _Session] = {}
         self._next_id = 1
         self.partition_count = 0
@@ -339,30 +338,14 @@ class FetchSessions:
 
     def _has_part(self, user: Principal, sessions: int, partitions: int) -> bool:
         """Return whether a user may have so many more sessions and partitions."""
-
-        def own() -> Iterator[_Session]:
-            return (session for session in self._sessions.values() if session.user == user)
-
-        return (
-            part_refusal(
-                user,
-                sessions,
-                held=lambda: sum(1 for _ in own()),
-                used=len(self._sessions),
-                limit=self._sessions_max,
-                percent=self.user_percent,
-            )
-            is None
-            and part_refusal(
-                user,
-                partitions,
-                held=lambda: sum(len(session.partitions) for session in own()),
-                used=self.partition_count,
-                limit=self._partitions_max,
-                percent=self.user_percent,
-            )
-            is None
+        refusal = self._user_part.refusal(
+            user,
+            self._sessions.values(),
+            more_sessions=sessions,
+            more_partitions=partitions,
+            partition_count=self.partition_count,
         )
+        return refusal is None
 
     def _make_room(self, more: int, *, size: int, opens_on: int | None, now_ms: int) -> bool:
         """Close sessions until ``more`` partitions fit, for a session that will have ``size``.

@@ -29,12 +29,12 @@ know the members of a group.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.sessions.session_partitions import Owner, SessionPartitions, Watches
-from sharegroup.core.shared_totals import part_left, part_refusal
+from sharegroup.core.sessions.user_part import UserPart
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,
@@ -113,10 +113,10 @@ class ShareSessions:
         "_partitions_max",
         "_sessions",
         "_sessions_max",
+        "_user_part",
         "_user_partitions_max",
         "_watches",
         "refused_count",
-        "user_percent",
         "user_refused_count",
     )
 
@@ -135,9 +135,8 @@ class ShareSessions:
         self._watches = Watches()
         self.refused_count = 0
         """Number of requests that were refused because there was no room for their session."""
-        self.user_percent = user_percent
-        """The part of both limits that one user may hold (`shared_totals`)."""
-        self._user_partitions_max = part_left(held=0, limit=partitions_max, percent=user_percent)
+        self._user_part = UserPart(sessions_max, partitions_max, user_percent)
+        self._user_partitions_max = self._user_part.partitions
         self.user_refused_count = 0
         """How many of the refused requests had no room because their user's part was used up."""
 
@@ -294,24 +293,12 @@ class ShareSessions:
             return
         former = self._sessions.get(key)
         former_size = 0 if former is None else len(former.partitions)
-
-        def own() -> Iterator[_Session]:
-            return (session for session in self._sessions.values() if session.user == user)
-
-        text = part_refusal(
+        text = self._user_part.refusal(
             user,
-            0 if former is not None else 1,
-            held=lambda: sum(1 for _ in own()),
-            used=len(self._sessions),
-            limit=self._sessions_max,
-            percent=self.user_percent,
-        ) or part_refusal(
-            user,
-            size - former_size,
-            held=lambda: sum(len(session.partitions) for session in own()),
-            used=self._watches.partition_count,
-            limit=self._partitions_max,
-            percent=self.user_percent,
+            self._sessions.values(),
+            more_sessions=0 if former is not None else 1,
+            more_partitions=size - former_size,
+            partition_count=self._watches.partition_count,
         )
         if text is not None:
             self.refused_count += 1
