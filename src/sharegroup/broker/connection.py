@@ -23,7 +23,7 @@ from sharegroup.broker.answer_budget import LARGE_WRITE_BYTES, AnswerAccount, An
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.dispatch import Reply, dispatch
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
-from sharegroup.broker.logins.lines_by_address import LinesByAddress
+from sharegroup.broker.lines_by_address import LinesByAddress
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
 from sharegroup.broker.sasl_login import LoginEnded, SaslLogin
@@ -42,11 +42,15 @@ TOO_MANY_OF_USER = "its user has too many connections"
 
 
 class Budgets(NamedTuple):
-    """The budgets and turns that all connections of a broker share."""
+    """The budgets, turns and limits on log lines that all connections of a broker share."""
 
     requests: RequestBudget
     answers: AnswerBudget
     turns: Turns
+    bad_requests: LinesByAddress
+    """The log lines about peers that broke the protocol."""
+    closings: LinesByAddress
+    """The log lines about connections that the broker has closed for other reasons."""
 
 
 class Owner(Protocol):
@@ -86,6 +90,7 @@ class Connection(asyncio.Protocol):
         """The first reply that is not ready, and all replies after it."""
         self._ready: list[Chunk] = []
         """Chunks of the replies before those in ``_replies``; they are written next."""
+        self._shared = shared
         self._turns = shared.turns
         self._received = RequestAccount(shared.requests, self)
         self._answers = AnswerAccount(shared.answers, self)
@@ -194,7 +199,7 @@ class Connection(asyncio.Protocol):
             self.drop()
 
     def _log_closed(self, reason: str) -> None:
-        self._log_end(logging.INFO, "connection_closed", reason, self._parts.logins.closings)
+        self._log_end(logging.INFO, "connection_closed", reason, self._shared.closings)
 
     def check_progress(self, now_ms: int) -> None:
         """Close the connection if a frame does not end, or the peer does not read or is idle."""
@@ -470,7 +475,7 @@ class Connection(asyncio.Protocol):
             if self._login is not None and self._login.is_pending:
                 self._login.failed(reason)
             else:
-                lines = self._parts.logins.bad_requests
+                lines = self._shared.bad_requests
                 self._log_end(logging.WARNING, "bad_request", reason, lines)
             self._finish()
 

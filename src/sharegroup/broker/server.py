@@ -17,6 +17,7 @@ from sharegroup.broker.answer_budget import AnswerBudget
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.connection import Budgets, Connection
 from sharegroup.broker.handler_contract import HandlerOf
+from sharegroup.broker.lines_by_address import LinesByAddress
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import RequestBudget
 from sharegroup.broker.tls.handshakes import Handshakes
@@ -203,6 +204,8 @@ def budgets_of(parts: Parts) -> Budgets:
             user_percent=server.user_bytes_percent,
         ),
         Turns(parts.requests.clock),
+        LinesByAddress(),
+        LinesByAddress(),
     )
 
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from sharegroup.broker.lines_by_address import ADDRESSES_MAX, LINES_MAX
 from sharegroup.broker.logins.jaas import PLAIN_MODULE, LoginModule, parse_jaas, plain_users
-from sharegroup.broker.logins.lines_by_address import ADDRESSES_MAX, LINES_MAX
 from sharegroup.broker.logins.logins import Logins
 from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.broker.security.peer import Peer

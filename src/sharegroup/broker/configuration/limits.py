@@ -129,7 +129,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         answer="ILLEGAL_SASL_STATE",
     ),
     Limit(
-        setting="broker.logins.lines_by_address:LINES_MAX",
+        setting="broker.lines_by_address:LINES_MAX",
         unit="lines",
         bounds="log lines in a second about failed logins, about violations of the protocol, and "
         "about TLS handshakes that failed and connections that were closed: as many of each, at "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sharegroup.broker.logins.lines_by_address import LinesByAddress
+from sharegroup.broker.lines_by_address import LinesByAddress
 from sharegroup.broker.logins.mechanisms import Exchange
 from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.broker.security.peer import Peer
@@ -48,8 +48,6 @@ class Logins:
 
     __slots__ = (
         "_listeners",
-        "bad_requests",
-        "closings",
         "expired_count",
         "failed",
         "failures",
@@ -71,10 +69,6 @@ class Logins:
         self.pending = pending
         self.failures = LinesByAddress()
         """The log lines about failed logins."""
-        self.bad_requests = LinesByAddress()
-        """The log lines about peers that broke the protocol, on listeners without logins, too."""
-        self.closings = LinesByAddress()
-        """The log lines about connections that the broker has closed for other reasons."""
         self.succeeded: Counter[tuple[str, str]] = Counter()
         """First logins of connections that succeeded, by listener and mechanism."""
         self.renewed: Counter[tuple[str, str]] = Counter()

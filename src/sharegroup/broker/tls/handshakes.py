@@ -18,7 +18,7 @@ from collections.abc import Callable
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.logins.lines_by_address import LinesByAddress
+from sharegroup.broker.lines_by_address import LinesByAddress
 from sharegroup.broker.tls.transport import TlsLayer
 
 log = logging.getLogger(__name__)
