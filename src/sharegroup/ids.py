@@ -18,6 +18,9 @@ TopicId = NewType("TopicId", UUID)
 LEADER_EPOCH = 0
 """The leader epoch of every partition. It never changes, because there is only one broker."""
 
+OFFSET_MAX = 2**63 - 1
+"""The largest offset, used as no limit."""
+
 _JAVA_INT_MIN = -(2**31)
 
 HASHES_MAX = 256

@@ -7,9 +7,8 @@ import time
 import click
 
 from sharegroup.cli.reset_plans import parse_moment
+from sharegroup.ids import OFFSET_MAX
 from sharegroup.worker.durations import seconds
-
-OFFSET_MAX = 2**63 - 1
 
 
 def parse_offsets(text: str | None) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from sharegroup.cli.cluster_access import Access, cluster_options, telling_error
 from sharegroup.cli.formats.template import RecordFormatError
 from sharegroup.cli.formats.writing import Row, RowWriter, json_line
 from sharegroup.cli.inspecting.coordinator_document import coordinator_document
-from sharegroup.cli.log_positions import OFFSET_MAX, moment_ms, parse_offsets
+from sharegroup.cli.log_positions import moment_ms, parse_offsets
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import complain
 from sharegroup.cli.record_formats import record_format_options
@@ -25,6 +25,7 @@ from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.ids import OFFSET_MAX
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
 
 RECORDS_DEFAULT = 10

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from sharegroup.cli.cluster_access import line_of
 from sharegroup.cli.formats.writing import Row
-from sharegroup.cli.log_positions import OFFSET_MAX
 from sharegroup.cli.output import complain
 from sharegroup.cli.running import Stop
 from sharegroup.client.fetch.offsets import offsets_of
@@ -30,6 +29,7 @@ from sharegroup.client.fetch.record_reading import (
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
+from sharegroup.ids import OFFSET_MAX
 from sharegroup.wire.records import DecodedRecord
 
 LOOK_SECONDS = 0.25

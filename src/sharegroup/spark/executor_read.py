@@ -23,6 +23,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sharegroup import freed_memory
 from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.ids import OFFSET_MAX
 from sharegroup.spark.kept_records import Reader, opened
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from sharegroup.spark.executor_fetch import TaskFetch
 
 log = logging.getLogger(__name__)
-
-OFFSET_MAX = 2**63 - 1
 
 Unreadable = Callable[[PartitionRuns, OffsetSet], None]
 """Callback for the requested offsets of a partition that cannot be read."""

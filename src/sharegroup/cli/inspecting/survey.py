@@ -11,7 +11,7 @@ from sharegroup.cli.formats.writing import Row, as_json
 from sharegroup.cli.inspecting.coordinator_document import coordinator_document
 from sharegroup.cli.inspecting.data_directory import FoundLog
 from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch, SegmentFile
-from sharegroup.cli.log_positions import OFFSET_MAX
+from sharegroup.ids import OFFSET_MAX
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
 from sharegroup.wire.batches import NO_PRODUCER_ID, BatchHeader
 from sharegroup.wire.compression import CODECS

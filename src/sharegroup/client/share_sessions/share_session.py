@@ -59,7 +59,6 @@ from sharegroup.protocol_enums import AcquireMode
 
 SHARE_FETCH = 78
 SHARE_ACKNOWLEDGE = 79
-OFFSET_MAX = 2**63 - 1
 RENEW_VERSION = 2
 """First version, of both requests, with renewal and the acquire mode (KIP-1222, KIP-1206)."""
 
