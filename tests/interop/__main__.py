@@ -35,6 +35,7 @@ LONG = [
     *("tests/authorization/test_matrix.py", "tests/integration/spark/test_rights.py"),
     "tests/integration/spark/test_pipeline_examples.py",
     "tests/integration/spark/test_connect.py",
+    "tests/integration/spark/test_packed_environment.py",
     "tests/integration/spark/test_pushdown.py",
     "tests/integration/spark/letters",
     "tests/integration/spark/state",

@@ -108,6 +108,8 @@ def test_progress_reports_the_group(
         "rejected": 0,
         "recognised": 0,
         "lostAcknowledgements": 0,
+        "idleSeconds": 0,
+        "idleCause": None,
     }
 
 
