@@ -109,8 +109,7 @@ class Running(NamedTuple):
         """Close every connection, then close the data directory cleanly."""
         if self.metrics is not None:
             await self.metrics.stop()
-        self.parts.consumer_groups.stop()
-        self.parts.transactions.stop()
+        self._stop_timers()
         await self.server.stop()
         await self.parts.dead_letters.stop()
         self.background.cancel()
@@ -123,13 +122,18 @@ class Running(NamedTuple):
         """Close connections and files without a clean end, as after a crash; for recovery tests."""
         if self.metrics is not None:
             await self.metrics.stop()
-        self.parts.consumer_groups.stop()
-        self.parts.transactions.stop()
+        self._stop_timers()
         await self.server.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
         self.parts.record_jobs.close()
         self.directory.abandon()
+
+    def _stop_timers(self) -> None:
+        self.parts.consumer_groups.stop()
+        self.parts.share_group_coordinator.stop()
+        self.parts.share_partitions.stop()
+        self.parts.transactions.stop()
 
 
 class _ShareParts(NamedTuple):

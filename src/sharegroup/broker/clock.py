@@ -68,16 +68,19 @@ class Alarm:
     function ``ring`` has to check whether anything is due.
     """
 
-    __slots__ = ("_clock", "_due_ms", "_ring", "_timer")
+    __slots__ = ("_clock", "_due_ms", "_is_stopped", "_ring", "_timer")
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
         self._clock = clock
         self._ring = ring
         self._due_ms = 0
+        self._is_stopped = False
         self._timer: TimerHandle | None = None
 
     def set(self, due_ms: int) -> None:
-        """Ring at ``due_ms``, unless the alarm is set to an earlier time."""
+        """Ring at ``due_ms``, unless the alarm is set to an earlier time or stopped."""
+        if self._is_stopped:
+            return
         if self._timer is not None:
             if self._due_ms <= due_ms:
                 return
@@ -90,6 +93,11 @@ class Alarm:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def stop(self) -> None:
+        """Never ring again: the event loop of a program that embeds a broker goes on after it."""
+        self._is_stopped = True
+        self.cancel()
 
     def _rings(self) -> None:
         self._timer = None

@@ -238,3 +238,28 @@ def test_created_grown_and_deleted_topic_changes_the_assignment(tmp_path: Path) 
         await broker.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_stopped_broker_does_not_expire_members(
+    kills: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a program that embeds it, the event loop and its clock go on."""
+
+    async def scenario() -> None:
+        broker = await Broker.start(PowerLossDisk(1))
+        await broker.create_topic("orders", 1)
+        member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+        assert await member.heartbeat(broker) == 0
+        await broker.produce("orders", 0, encode_batch([SimpleRecord(None, b"x", 1)]))
+        taken, _ = await member.fetch(broker, records_max=10)
+        assert len(taken) == 1
+        if kills:
+            await broker.running.abandon()
+        else:
+            await broker.stop()
+        caplog.clear()
+        broker.clock.advance(3_600)
+
+    asyncio.run(scenario())
+    assert caplog.messages == []

@@ -204,7 +204,7 @@ class ConsumerGroupCoordinator:
     def stop(self) -> None:
         """Stop the timers and cancel all waiting requests."""
         self._is_stopped = True
-        self._alarm.cancel()
+        self._alarm.stop()
         for call in list(self._waiting):
             waiting = self._taken(call)
             if waiting is not None:
@@ -541,7 +541,7 @@ class ConsumerGroupCoordinator:
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
         due_ms = self._groups.next_due_ms()
-        if due_ms is not None and not self._is_stopped:
+        if due_ms is not None:
             self._alarm.set(max(due_ms, not_before_ms))
 
     def _check_offsets_later(self) -> None:

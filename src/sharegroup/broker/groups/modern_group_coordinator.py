@@ -116,7 +116,6 @@ class ModernGroupCoordinator:
         "_clock",
         "_config",
         "_groups",
-        "_is_stopped",
         "_log",
         "_patterns",
         "_settings",
@@ -145,7 +144,6 @@ class ModernGroupCoordinator:
         self._settings = settings
         self._classic = classic
         self._groups = ModernGroups(memory_of_groups(config.server.user_limits_percent))
-        self._is_stopped = False
         self.rebalance_count = 0
         """The number of group epoch changes, of all groups together."""
 
@@ -169,8 +167,7 @@ class ModernGroupCoordinator:
 
     def stop(self) -> None:
         """Stop the timers."""
-        self._is_stopped = True
-        self._alarm.cancel()
+        self._alarm.stop()
 
     # Heartbeats
 
@@ -641,5 +638,5 @@ class ModernGroupCoordinator:
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
         due_ms = self._groups.next_due_ms()
-        if due_ms is not None and not self._is_stopped:
+        if due_ms is not None:
             self._alarm.set(max(due_ms, not_before_ms))

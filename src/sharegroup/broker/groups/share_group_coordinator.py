@@ -202,6 +202,10 @@ class ShareGroupCoordinator:
         """The number of share partitions with a state, of all groups."""
         return self._groups.partition_count
 
+    def stop(self) -> None:
+        """Stop the timer of the sessions."""
+        self._alarm.stop()
+
     @property
     def shared_totals(self) -> tuple[SharedTotal[GroupId], ...]:
         """The totals of all groups, with the parts of users."""

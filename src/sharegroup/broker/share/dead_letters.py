@@ -212,7 +212,7 @@ class DeadLetters:
         """Finish the letters that are being written, and begin no others."""
         self._is_stopping = True
         self._wake.set()
-        self._alarm.cancel()
+        self._alarm.stop()
         async with self._step:
             return
 

@@ -79,6 +79,10 @@ class LockExpiry:
             self._entries_max = max(ENTRIES_MIN, 2 * len(self._due))
         self._alarm.set(self._due[0][0])
 
+    def stop(self) -> None:
+        """Release nothing more."""
+        self._alarm.stop()
+
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self._due)

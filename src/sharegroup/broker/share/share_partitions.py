@@ -106,6 +106,10 @@ class SharePartitions:
     def __len__(self) -> int:
         return len(self._live)
 
+    def stop(self) -> None:
+        """Stop the timer of the acquisition locks."""
+        self._expiry.stop()
+
     @property
     def lock_lateness(self) -> Distribution:
         """The delays from the expiry of the first lock to the check of its share partition."""

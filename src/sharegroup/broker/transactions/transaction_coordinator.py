@@ -135,7 +135,7 @@ class TransactionCoordinator:
     def stop(self) -> None:
         """Stop the timers, and fail the requests that wait."""
         self._is_stopped = True
-        self._alarm.cancel()
+        self._alarm.stop()
         for task in (*self._completing.values(), *self._tasks):
             task.cancel()
         self._waiting.cancel()
