@@ -130,6 +130,9 @@ class RefusesSecondPiece:
             raise NonEmptyGroup("a member joined")
         return self._groups.alter_offsets(*arguments, **named)
 
+    def stop(self) -> None:
+        self._groups.stop()
+
 
 def test_failed_alter_keeps_the_offsets_altered_before(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
