@@ -52,6 +52,7 @@ def test_killed_coordinator_is_followed_by_another_broker(cluster: KafkaCluster)
     )
 
 
+@all_of_it
 def test_isolated_broker_is_out_of_sync_and_serves_clients(cluster: KafkaCluster) -> None:
     """The others continue without it, and its own metadata still list the former cluster."""
     isolated = cluster.coordinator_of("some")

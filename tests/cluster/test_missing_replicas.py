@@ -88,6 +88,7 @@ def test_produce_outlasts_a_fault_and_nothing_is_written_twice(
     asyncio.run(run())
 
 
+@all_of_it
 def test_too_few_replicas_in_sync_are_waited_for(cluster: KafkaCluster, topic: str) -> None:
     """One of two replicas dies: the leader refuses (NOT_ENOUGH_REPLICAS) until it is back."""
 

@@ -17,6 +17,7 @@ from tests.cluster.clients import (
     first_record,
     produce_to_each,
 )
+from tests.cluster.conftest import all_of_it
 from tests.support.kafka_cluster import KafkaCluster
 
 GROUPS = 14
@@ -25,6 +26,7 @@ KILLED_AFTER = 5
 """How many groups have begun to join when the broker dies."""
 
 
+@all_of_it
 def test_members_that_join_while_a_broker_dies_get_their_partitions(
     cluster: KafkaCluster, topic: str
 ) -> None:

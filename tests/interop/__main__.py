@@ -40,6 +40,7 @@ LONG = [
     "tests/integration/spark/letters",
     "tests/integration/spark/state",
     "tests/integration/spark/registry",
+    *("tests/integration/spark/kills", "tests/integration/demo"),
 ]
 """What `make test` leaves out because it takes long."""
 

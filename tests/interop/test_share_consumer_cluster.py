@@ -24,10 +24,12 @@ from sharegroup.client import (
     ShareConsumer,
 )
 from sharegroup.errors import NetworkException, NotLeaderOrFollower, ShareSessionNotFound
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import KafkaPeer, why_missing
 
 pytestmark = [
     pytest.mark.kafka,
+    LONG_WITH_A_JVM,
     pytest.mark.skipif(why_missing() is not None, reason=why_missing() or ""),
 ]
 

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from sharegroup.demo.departures import Kind, departures
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 
 DEMO_SECONDS_MAX = 300.0
 UP_SECONDS_MAX = 120.0
@@ -125,6 +126,7 @@ def test_no_process_is_left_behind_by(
         demo.kill()
 
 
+@LONG_WITH_A_JVM
 def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
     """Neither the JVM, which cannot be bound to the demo's process, nor its Python processes."""
     demo = start(tmp_path, 1_000)

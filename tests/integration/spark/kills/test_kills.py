@@ -17,7 +17,7 @@ from tests.integration.spark.kills.brokers import running_broker
 from tests.integration.spark.kills.pipeline import Pipeline, Victim
 from tests.integration.spark.kills.sink import Delivered, Place, Sink, copy_problems, problems
 from tests.integration.spark.kills.trial import Trial, victims
-from tests.support.chosen_broker import KAFKA, chosen
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, chosen
 
 SEED = 4
 KILLS = [Victim.WORKER, Victim.BROKER]
@@ -25,6 +25,7 @@ KILLS = [Victim.WORKER, Victim.BROKER]
 ROWS_BETWEEN_KILLS = range(300, 1_000)
 
 
+@LONG_WITH_A_JVM
 def test_every_record_is_in_the_sink_once(tmp_path: Path) -> None:
     name, pipeline = "kafka" if chosen() == KAFKA else "ours", Pipeline()
     with running_broker(name, tmp_path, pipeline) as running:
