@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.integration.spark.conftest import produce, run_available, stream
+from tests.integration.spark.conftest import produce, run_available, set_group_config, stream
 
 WAIT_SECONDS = 60.0
 
@@ -136,6 +136,8 @@ def test_a_failed_batch_is_run_again_with_the_same_rows(
 def test_killed_reader_ends_the_query_and_the_next_start_continues(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
+    """The records that the reader held come again when their locks have run out."""
+    set_group_config(bootstrap, group, "share.record.lock.duration.ms", "8000")
     sink = Sink()
     frame = stream(spark, bootstrap, topic, group)
     query = start(frame, tmp_path / "checkpoint", sink)
