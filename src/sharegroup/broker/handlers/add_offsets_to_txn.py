@@ -5,6 +5,8 @@ Producers with ``transaction.version`` 2 do not send it: TxnOffsetCommit adds th
 
 from __future__ import annotations
 
+import asyncio
+
 from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 from kio.schema.errors import ErrorCode
@@ -15,6 +17,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId
+from sharegroup.storage.sync.tickets import Ticket
 
 PRODUCER_FENCED_VERSION = 2
 """The first version whose clients know PRODUCER_FENCED."""
@@ -22,25 +25,32 @@ PRODUCER_FENCED_VERSION = 2
 
 def handle(
     parts: Parts, context: RequestContext, request: AddOffsetsToTxnRequest
-) -> Later[AddOffsetsToTxnResponse]:
-    return Later(_add(parts, context, request))
-
-
-async def _add(
-    parts: Parts, context: RequestContext, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse:
-    coordinator = parts.transactions.coordinator()
-    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
     group_id = GroupId(request.group_id)
+    parts.groups.check_id(group_id)
+    coordinator = parts.transactions.coordinator()
+    coordinator.claim(request.transactional_id, context.limited_user)
+    adding = coordinator.add(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        (coordinator.partition_of_group(group_id),),
+        client_version=0,
+    )
+    return _response(context, adding) if adding.done() else Later(_added(context, adding))
+
+
+async def _added(
+    context: RequestContext, adding: asyncio.Future[Ticket | None]
+) -> AddOffsetsToTxnResponse:
+    await asyncio.wait((adding,))
+    return _response(context, adding)
+
+
+def _response(
+    context: RequestContext, added: asyncio.Future[Ticket | None]
+) -> AddOffsetsToTxnResponse:
     try:
-        parts.groups.check_id(group_id)
-        coordinator.claim(request.transactional_id, context.limited_user)
-        await coordinator.add(
-            request.transactional_id,
-            producer,
-            (coordinator.partition_of_group(group_id),),
-            client_version=0,
-        )
+        added.result()
     except KafkaError as error:
         knows_fenced = context.api_version >= PRODUCER_FENCED_VERSION
         raise for_older_client(error, knows_fenced=knows_fenced) from error

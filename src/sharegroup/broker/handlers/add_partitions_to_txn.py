@@ -7,6 +7,7 @@ Producers with ``transaction.version`` 2 do not send it: Produce adds the partit
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +40,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicName
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.convert import downgrade, upgrade
 
@@ -57,6 +58,9 @@ TRANSACTIONS_VERSION = 4
 ABORTABLE_VERSION = 5
 """The first version that knows TRANSACTION_ABORTABLE."""
 
+SMALL = STEP_MASK
+"""Requests with at most so many topics and partitions of one transaction are handled at once."""
+
 Refused = Mapping[TransactionPartition, KafkaError]
 
 
@@ -67,7 +71,7 @@ class _Permissions(NamedTuple):
 
 def handle(
     parts: Parts, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Later[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
     rights = context.rights
     if context.api_version >= TRANSACTIONS_VERSION:  # Only brokers send it.
         check_gates((required.CLUSTER_ACTION,), rights, request)
@@ -76,7 +80,54 @@ def handle(
         Permission(rights, required.WRITE_TRANSACTIONAL_IDS),
         Permission(rights, required.WRITE_TOPICS),
     )
+    if len(request.transactions) == 1 and _size(request.transactions[0]) <= SMALL:
+        return _add_small(parts, context, request.transactions[0], permissions)
     return Later(_add_all(parts, context, request, permissions))
+
+
+def _size(transaction: AddPartitionsToTxnTransaction) -> int:
+    return sum(1 + len(topic.partitions) for topic in transaction.topics)
+
+
+def _add_small(
+    parts: Parts,
+    context: RequestContext,
+    transaction: AddPartitionsToTxnTransaction,
+    permissions: _Permissions,
+) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
+    """Add few partitions at once, unless the previous transaction is not complete."""
+    failure: KafkaError | None = permissions.write_id.denial(transaction.transactional_id)
+    refused: Refused = {}
+    if failure is None:
+        checked = _checked(parts, transaction, permissions.write_topics)
+        asked, refused = run_to_end(checked)
+        if refused:
+            failure = _not_attempted()
+        else:
+            adding = _begin_to_add(parts, context, transaction, asked)
+            if not adding.done():
+                return Later(_add_small_later(context, transaction, adding))
+            failure = _failure(context, adding)
+    return _response(run_to_end(_result(transaction, refused, failure)))
+
+
+async def _add_small_later(
+    context: RequestContext,
+    transaction: AddPartitionsToTxnTransaction,
+    adding: asyncio.Future[Any],
+) -> AddPartitionsToTxnResponse:
+    await asyncio.wait((adding,))
+    return _response(run_to_end(_result(transaction, {}, _failure(context, adding))))
+
+
+def _response(*results: AddPartitionsToTxnResult) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results_by_transaction=results
+    )
+
+
+def _not_attempted() -> OperationNotAttempted:
+    return OperationNotAttempted("another partition of the transaction was refused")
 
 
 async def _add_all(
@@ -96,48 +147,52 @@ async def _add_all(
         asked, refused = await parts.slices.finish(checked)
         failure: KafkaError | None = None
         if refused:
-            failure = OperationNotAttempted("another partition of the transaction was refused")
+            failure = _not_attempted()
         else:
-            failure = await _add(parts, context, transaction, asked)
+            adding = _begin_to_add(parts, context, transaction, asked)
+            await asyncio.wait((adding,))
+            failure = _failure(context, adding)
         results.append(await parts.slices.finish(_result(transaction, refused, failure)))
-    return AddPartitionsToTxnResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none,
-        results_by_transaction=tuple(results),
-    )
+    return _response(*results)
 
 
-async def _add(
+def _begin_to_add(
     parts: Parts,
     context: RequestContext,
     transaction: AddPartitionsToTxnTransaction,
     partitions: tuple[TransactionPartition, ...],
-) -> KafkaError | None:
+) -> asyncio.Future[Any]:
+    """Add or verify the partitions, at once or when the previous transaction is complete."""
     version = context.api_version
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     coordinator = parts.transactions.coordinator()
-    try:
-        if transaction.verify_only:
-            await coordinator.when_settled(
-                transaction.transactional_id,
-                lambda: coordinator.verify(
-                    transaction.transactional_id,
-                    producer,
-                    partitions,
-                    is_abortable=version >= ABORTABLE_VERSION,
-                ),
-            )
-        else:
-            if version < TRANSACTIONS_VERSION:  # Later versions come from brokers.
-                coordinator.claim(transaction.transactional_id, context.limited_user)
-            await coordinator.add(
+    if transaction.verify_only:
+        return coordinator.when_settled(
+            transaction.transactional_id,
+            lambda: coordinator.verify(
                 transaction.transactional_id,
                 producer,
                 partitions,
-                client_version=EPOCH_BUMPS if version >= TRANSACTIONS_VERSION else 0,
-            )
+                is_abortable=version >= ABORTABLE_VERSION,
+            ),
+        )
+    if version < TRANSACTIONS_VERSION:  # Later versions come from brokers.
+        coordinator.claim(transaction.transactional_id, context.limited_user)
+    return coordinator.add(
+        transaction.transactional_id,
+        producer,
+        partitions,
+        client_version=EPOCH_BUMPS if version >= TRANSACTIONS_VERSION else 0,
+    )
+
+
+def _failure(context: RequestContext, added: asyncio.Future[Any]) -> KafkaError | None:
+    """Return the error with which adding partitions ended, as the client knows it."""
+    try:
+        added.result()
     except KafkaError as error:
-        return for_older_client(error, knows_fenced=version >= PRODUCER_FENCED_VERSION)
+        knows_fenced = context.api_version >= PRODUCER_FENCED_VERSION
+        return for_older_client(error, knows_fenced=knows_fenced)
     return None
 
 

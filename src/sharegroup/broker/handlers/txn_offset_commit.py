@@ -19,6 +19,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
+from sharegroup.broker.transactions.waiting_requests import DurableResult
 from sharegroup.core.consumer_group.consumer_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
@@ -115,8 +116,10 @@ async def _write(
         )
         piece = tuple(plan.offsets[begin : begin + PIECE_OFFSETS])
         durable.append(groups.commit(committer, piece, producer=BatchProducer(*producer)))
+    entered = transactions.last_write(request.transactional_id)
     for written in durable:
         await written
+    await DurableResult(entered, None)
 
 
 def _producer(request: TxnOffsetCommitRequest) -> ProducerIdAndEpoch:

@@ -55,7 +55,7 @@ class ProducedTransaction:
         """
         if not self.adds:
             self.verify(coordinator)
-            return None
+            return coordinator.last_write(self.transactional_id)
         return coordinator.add_partitions(
             self.transactional_id, self.producer, self.partitions, client_version=EPOCH_BUMPS
         )

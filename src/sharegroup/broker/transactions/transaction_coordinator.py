@@ -9,12 +9,14 @@ The end of a transaction takes three writes, one after the other (ADR 0029)::
          └──▶ markers durable in all partitions ──▶ COMPLETE appended ──▶ waiting requests go on
 
 A crash between two of them leaves a decided transaction, which `load` completes.  Until the markers
-are durable, requests for the transactional id wait (`when_settled`) in their order.
+are durable, requests for the transactional id wait (`when_settled`) in their order.  The marker of
+a transaction in one log is written together with PREPARE (`_may_mark_at_once`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -237,27 +239,30 @@ class TransactionCoordinator:
             now=self._now(),
         )
         if record is None:
-            return self._last_write(transactional_id)
+            return self.last_write(transactional_id)
         ticket = self._write(record)
         self._set_alarm()
         return ticket
 
-    async def add(
+    def add(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TransactionPartition],
         *,
         client_version: int,
-    ) -> None:
-        """Add partitions to a transaction, when the previous one is complete, durably."""
-        ticket = await self.when_settled(
+    ) -> asyncio.Future[Ticket | None]:
+        """Add partitions to a transaction, at once or when the previous one is complete.
+
+        The future is done before that is durable.  The answers to the records in these partitions,
+        and to the end of the transaction, wait for it: see `last_write`.
+        """
+        return self.when_settled(
             transactional_id,
             lambda: self.add_partitions(
                 transactional_id, producer, partitions, client_version=client_version
             ),
         )
-        await DurableResult(ticket, None)
 
     def partition_of_group(self, group_id: GroupId) -> TransactionPartition:
         """Return the partition that stores the group's offsets."""
@@ -281,18 +286,21 @@ class TransactionCoordinator:
             is_abortable=is_abortable,
         )
 
-    async def end(
+    def end(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         *,
         is_commit: bool,
         client_version: int,
-    ) -> ProducerIdAndEpoch:
-        """Commit or abort a transaction; return the identity with which the producer goes on."""
-        fresh = await self._producer_id_for(transactional_id, client_version)
+    ) -> Awaitable[ProducerIdAndEpoch]:
+        """Commit or abort a transaction; return the identity with which the producer goes on.
 
-        def end() -> Awaitable[ProducerIdAndEpoch]:
+        The transaction is decided at once if nothing has to be waited for; a `DurableResult` is the
+        answer then.
+        """
+
+        def end(fresh: int | None) -> DurableResult[ProducerIdAndEpoch]:
             self._begin()
             found = self._transactions.end(
                 transactional_id,
@@ -304,13 +312,20 @@ class TransactionCoordinator:
                 now=self._now(),
             )
             if found.record is None:
-                ticket = self._last_write(transactional_id)
+                ticket = self.last_write(transactional_id)
             else:
                 ticket = self._decide(found.record)
             identity = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
             return DurableResult(ticket, identity)
 
-        return await (await self.when_settled(transactional_id, end))
+        async def end_later() -> ProducerIdAndEpoch:
+            fresh = await self._producer_id_for(transactional_id, client_version)
+            return await (await self.when_settled(transactional_id, lambda: end(fresh)))
+
+        if self._transactions.needs_producer_id(transactional_id, version=client_version):
+            return end_later()
+        ending = self.when_settled(transactional_id, lambda: end(None))
+        return ending.result() if ending.done() else _both(ending)
 
     # Waiting for the end of a transaction
 
@@ -327,11 +342,16 @@ class TransactionCoordinator:
     # Completion
 
     def _decide(self, record: TransactionMetadata) -> Ticket:
-        """Write a decision, and complete the transaction when it is durable."""
+        """Write a decision, and complete the transaction when it and its markers are durable."""
         ticket = self._write(record)
         self.ended[record.is_commit] += 1
         self._set_alarm()
-        self._complete_later(record.transactional_id, ticket)
+        markers: list[Ticket] | None = None
+        if _may_mark_at_once(record, ticket):
+            # If a log takes no marker now, `_complete` writes it later and reports the error.
+            with contextlib.suppress(KafkaError):
+                markers = self._append_markers(record, sorted(record.partitions))
+        self._complete_later(record.transactional_id, markers=markers, was_read=False)
         return ticket
 
     def _go_on(self) -> None:
@@ -344,7 +364,7 @@ class TransactionCoordinator:
             self._take_in(unknown)
         self._agrees_with_logs = True
         for transactional_id in self._transactions.prepared_ids:
-            self._complete_later(transactional_id, None)
+            self._complete_later(transactional_id)
         self._waiting.run_all()
         self._set_alarm()
 
@@ -384,27 +404,47 @@ class TransactionCoordinator:
         marker = Marker(known.producer_id, epoch, False, self._epoch_of(known), 0)
         self._markers.append_all((partition,), marker)
 
-    def _complete_later(self, transactional_id: str, decision: Ticket | None) -> None:
-        """Complete a transaction when the ticket of its decision is durable."""
+    def _complete_later(
+        self,
+        transactional_id: str,
+        *,
+        markers: list[Ticket] | None = None,
+        was_read: bool = True,
+    ) -> None:
+        """Complete a decided transaction when its decision and its markers are durable.
+
+        ``markers`` is None if they are not written yet; ``was_read`` says whether the decision was
+        read from the topic.
+        """
         if self._is_stopped or transactional_id in self._completing:
             return
-        task = asyncio.get_running_loop().create_task(self._complete(transactional_id, decision))
-        self._completing[transactional_id] = task
+        completing = self._complete(
+            transactional_id, self.last_write(transactional_id), markers, was_read=was_read
+        )
+        self._completing[transactional_id] = asyncio.get_running_loop().create_task(completing)
 
-    async def _complete(self, transactional_id: str, decision: Ticket | None) -> None:
+    async def _complete(
+        self,
+        transactional_id: str,
+        decision: Ticket | None,
+        markers: list[Ticket] | None,
+        *,
+        was_read: bool,
+    ) -> None:
         """Write the markers of a decided transaction and complete it; try until that succeeds."""
         try:
             while (known := self._decided(transactional_id)) is not None:
                 try:
-                    if decision is not None:
-                        # No marker may be durable while the decision is not.
-                        await decision
-                    await self._write_markers(known)
+                    await DurableResult(decision, None)
+                    if markers is None:
+                        markers = await self._write_markers(known)
+                    for ticket in markers:
+                        await ticket
                     self._begin()
                     record = self._transactions.complete(transactional_id, now=self._now())
                     if record is not None:
                         self._write(record)
-                    if decision is None:
+                    if was_read:
                         self._take_in_next(transactional_id)
                 except KafkaError as error:
                     log.warning(
@@ -414,7 +454,7 @@ class TransactionCoordinator:
                     )
                     await sleep_ms(self._clock, RETRY_MS)
                     self._begin()
-                    decision = None
+                    decision, markers, was_read = self.last_write(transactional_id), None, True
         finally:
             del self._completing[transactional_id]
         self._waiting.run(transactional_id)
@@ -423,7 +463,19 @@ class TransactionCoordinator:
         known = self._transactions.find(transactional_id)
         return known if known is not None and known.state.is_prepared else None
 
-    async def _write_markers(self, decided: TransactionMetadata) -> None:
+    async def _write_markers(self, decided: TransactionMetadata) -> list[Ticket]:
+        """Append the markers of a decided transaction, in turns with other requests."""
+        partitions = sorted(decided.partitions)
+        tickets: list[Ticket] = []
+        for first in range(0, len(partitions), MARKERS_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)
+            tickets += self._append_markers(decided, partitions[first : first + MARKERS_AT_ONCE])
+        return tickets
+
+    def _append_markers(
+        self, decided: TransactionMetadata, partitions: list[TransactionPartition]
+    ) -> list[Ticket]:
         marker = Marker(
             decided.producer_id,
             decided.producer_epoch,
@@ -431,14 +483,7 @@ class TransactionCoordinator:
             self._epoch_of(decided),
             decided.client_version,
         )
-        partitions = sorted(decided.partitions)
-        tickets: list[Ticket] = []
-        for first in range(0, len(partitions), MARKERS_AT_ONCE):
-            if first:
-                await asyncio.sleep(0)
-            tickets += self._markers.append_all(partitions[first : first + MARKERS_AT_ONCE], marker)
-        for ticket in tickets:
-            await ticket
+        return self._markers.append_all(partitions, marker)
 
     def _epoch_of(self, known: TransactionMetadata) -> int:
         """Return the coordinator's epoch, which is the leader epoch of the id's partition."""
@@ -561,11 +606,28 @@ class TransactionCoordinator:
             self._transactions.replay(record, now=now)
         return ticket
 
-    def _last_write(self, transactional_id: str) -> Ticket | None:
+    def last_write(self, transactional_id: str) -> Ticket | None:
+        """Return a ticket that is durable when all writes for the transactional id are.
+
+        None means that they are durable.
+        """
         return self._log.last(self._partition(transactional_id))
 
     def _partition(self, transactional_id: str) -> int:
         return transaction_state_partition(transactional_id, self._log.partition_count)
+
+
+async def _both(deciding: asyncio.Future[DurableResult[T]]) -> T:
+    return await (await deciding)
+
+
+def _may_mark_at_once(decided: TransactionMetadata, decision: Ticket) -> bool:
+    """Return whether the markers may be written before the decision is durable, or it is already.
+
+    A crash may keep a marker and lose the decision.  In one log alone the marker is the decision:
+    all records of the transaction are committed, or all are aborted, and nobody was told otherwise.
+    """
+    return len(decided.partitions) <= (MARKERS_AT_ONCE if decision.done else 1)
 
 
 def transaction_partitions(

@@ -38,6 +38,12 @@ class DurableResult(Generic[T]):
         self._ticket = ticket
         self._result = result
 
+    def now(self) -> T | None:
+        """Return the result if it is available now, otherwise None."""
+        ticket = self._ticket
+        is_durable = ticket is None or (ticket.done and not ticket.failed)
+        return self._result if is_durable else None
+
     def __await__(self) -> Generator[Any, None, T]:
         if self._ticket is not None:
             try:
