@@ -63,7 +63,7 @@ format: setup ## Format the code.
 serve: setup ## Start a broker on port 9092; data in build/serve.
 	@$(BIN)/python -m sharegroup serve --port 9092 --data build/serve
 
-bench-peers: setup ## Side by side with a real Apache Kafka and other queues; ARGS=--full for every line.
+bench-peers: setup ## Side by side with a real Apache Kafka and other queues; ARGS=--full for every line, ARGS=--only=P18,P19 for these.
 	@$(call install,peers)
 	@$(BIN)/python -m tests.bench.peers $(ARGS)
 

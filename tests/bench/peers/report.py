@@ -8,9 +8,11 @@ from typing import Any
 HEAD = """\
 ## Side by side
 
-`make bench-peers` writes this part and [benchmarks.json](benchmarks.json); don't edit. The same
-unmodified client ran against our `sharegroup serve` and against the peer, in one run, one broker
-awake at a time, in turn, pair after pair. Where a virtual machine has to warm up, uncounted
+`make bench-peers` writes this part and [benchmarks.json](benchmarks.json); don't edit.
+`ARGS=--full` measures every workload, `ARGS=--only=P18,P19` these alone; the others stay as they
+were, and each says [below](#what-it-was-measured-on) on which day and commit it was measured. The
+same unmodified client ran against our `sharegroup serve` and against the peer, in one run, one
+broker awake at a time, in turn, pair after pair. Where a virtual machine has to warm up, uncounted
 measurements came first. `ours` and `peer` are medians; the ratio is the geometric mean of the
 pairs' ratios, **above 1 is better for us** whatever the unit, with Student's 95 % interval of the
 mean of their logarithms; of fewer than three pairs, the least and the largest (in italics).
