@@ -54,11 +54,14 @@ ONE_PARTITION = 0.4
 OPERATIONS = (20, 200)
 """How many operations of the disk there are at least and at most before a loss."""
 
-UNCONFIRMED_ENDS = (5, 8, 27, 42, 66, 93)
+UNCONFIRMED_ENDS = (0, 1, 10, 103, 129)
 """Seeds with transactions whose end was not confirmed."""
 
-PARTS_OF_A_COMMIT = (134, 141)
+PARTS_OF_A_COMMIT = (77, 94, 137)
 """Seeds with a loss that keeps some markers of a transaction, if none waits for the decision."""
+
+COMPLETED_TOO_EARLY = (25, 50, 80, 96, 109, 117)
+"""Seeds with a loss between a completion and its markers, if it does not wait for them."""
 
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 
@@ -356,7 +359,7 @@ def test_completion_that_does_not_wait_for_the_markers_is_found(
 
     monkeypatch.setattr(TransactionMarkers, "append_all", nothing_to_wait_for)
     found = 0
-    for seed in range(15):
+    for seed in COMPLETED_TOO_EARLY:
         try:
             asyncio.run(live_and_die(seed))
         except AssertionError as error:

@@ -246,3 +246,35 @@ def test_open_files_are_limited_and_include_unsynced_ones() -> None:
     assert len(opened) == 3
     assert unsynced in opened
     assert unsynced.read(10, 0) == bytes(10)
+
+
+def test_write_that_nobody_waits_for_shares_the_round_of_the_next_one() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        syncer, opened = made(disk)
+        unhurried, urgent = Written(opened, "unhurried"), Written(opened, "urgent")
+        syncer.request_later(unhurried)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (unhurried.heard, syncer.rounds) == ([], 0)
+        syncer.request(urgent)
+        await syncer.drain()
+        assert (unhurried.heard, urgent.heard, syncer.rounds) == (["synced"], ["synced"], 1)
+
+    run(main())
+
+
+def test_write_that_nobody_waits_for_is_synced_after_a_while_or_when_drained() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        syncer, opened = made(disk)
+        first, second = Written(opened, "first"), Written(opened, "second")
+        syncer.request_later(first)
+        async with asyncio.timeout(10):
+            while not first.heard:
+                await asyncio.sleep(0)
+        syncer.request_later(second)
+        await syncer.drain()
+        assert (first.heard, second.heard, syncer.rounds) == (["synced"], ["synced"], 2)
+
+    run(main())

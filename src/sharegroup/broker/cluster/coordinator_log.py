@@ -82,10 +82,12 @@ class CoordinatorLog:
         records: Sequence[KeyAndValue],
         *,
         producer: BatchProducer = NO_PRODUCER,
+        is_urgent: bool = True,
     ) -> Ticket:
         """Append records as one batch, so that after a crash all of them exist or none.
 
-        With a ``producer`` they belong to its transaction.
+        With a ``producer`` they belong to its transaction.  Records that are not ``is_urgent`` are
+        synced with the next ones, or a little later.
         """
         assert records, "expected a batch with records, found an empty one"
         now_ms = self._clock.wall_ms()
@@ -95,7 +97,7 @@ class CoordinatorLog:
             producer_epoch=producer.epoch,
             is_transactional=producer is not NO_PRODUCER,
         )
-        return self._append(partition, batch, now_ms=now_ms)
+        return self._append(partition, batch, now_ms=now_ms, is_urgent=is_urgent)
 
     def append_marker(self, partition: int, marker: Marker) -> Ticket:
         """Append the end of a producer's transaction."""
@@ -104,7 +106,13 @@ class CoordinatorLog:
         return self._append(partition, batch, now_ms=now_ms, marker_version=marker.version)
 
     def _append(
-        self, partition: int, batch: bytearray, *, now_ms: int, marker_version: int = 0
+        self,
+        partition: int,
+        batch: bytearray,
+        *,
+        now_ms: int,
+        marker_version: int = 0,
+        is_urgent: bool = True,
     ) -> Ticket:
         log_ = self._log_of(partition)
         last = self._last.get(partition)
@@ -112,7 +120,9 @@ class CoordinatorLog:
         assert last is None or last.end_offset == log_.end_offset, (
             f"{log_} was truncated, which was not detected"
         )
-        ticket = log_.append(batch, now_ms=now_ms, marker_version=marker_version)
+        ticket = log_.append(
+            batch, now_ms=now_ms, marker_version=marker_version, is_urgent=is_urgent
+        )
         self._last[partition] = ticket
         return ticket
 

@@ -240,7 +240,8 @@ class TransactionCoordinator:
         )
         if record is None:
             return self.last_write(transactional_id)
-        ticket = self._write(record)
+        # The records in the partitions are synced together with it.
+        ticket = self._write(record, is_urgent=False)
         self._set_alarm()
         return ticket
 
@@ -443,7 +444,8 @@ class TransactionCoordinator:
                     self._begin()
                     record = self._transactions.complete(transactional_id, now=self._now())
                     if record is not None:
-                        self._write(record)
+                        # Nobody waits for it: a start would complete the transaction again.
+                        self._write(record, is_urgent=False)
                     if was_read:
                         self._take_in_next(transactional_id)
                 except KafkaError as error:
@@ -575,14 +577,21 @@ class TransactionCoordinator:
         self._transactions = transactions
         self._agrees_with_logs = False
 
-    def _write(self, record: TransactionMetadata, user: Principal | None = None) -> Ticket:
+    def _write(
+        self,
+        record: TransactionMetadata,
+        user: Principal | None = None,
+        *,
+        is_urgent: bool = True,
+    ) -> Ticket:
         forgotten = self._transactions.forgotten_for(
             record, bytes_max=self._config.transactions.bytes_max, user=user
         )
         if forgotten:
             log.info("event=transactional_ids_forgotten count=%d", len(forgotten))
             self._write_all(forgotten)
-        return self._append(self._partition(record.transactional_id), (record,))
+        partition = self._partition(record.transactional_id)
+        return self._append(partition, (record,), is_urgent=is_urgent)
 
     def _write_all(self, records: Iterable[TransactionRecord]) -> None:
         by_partition: dict[int, list[TransactionRecord]] = {}
@@ -592,12 +601,16 @@ class TransactionCoordinator:
         for partition, of_partition in by_partition.items():
             self._append(partition, of_partition)
 
-    def _append(self, partition: int, records: Iterable[TransactionRecord]) -> Ticket:
+    def _append(
+        self, partition: int, records: Iterable[TransactionRecord], *, is_urgent: bool = True
+    ) -> Ticket:
         records = tuple(records)
         version = self._features.transaction_version
         try:
             ticket = self._log.append(
-                partition, [encode(record, version=version) for record in records]
+                partition,
+                [encode(record, version=version) for record in records],
+                is_urgent=is_urgent,
             )
         except KafkaStorageError as error:
             raise NotCoordinator(str(error)) from error

@@ -181,21 +181,24 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, batch: Writable, *, now_ms: int, marker_version: int = 0) -> Ticket:
+    def append(
+        self, batch: Writable, *, now_ms: int, marker_version: int = 0, is_urgent: bool = True
+    ) -> Ticket:
         """Write one validated record batch; its offsets are written into ``batch``.
 
         ``now_ms`` is wall-clock time, for the expiry of producers.  ``marker_version`` is the
-        transaction version of a marker (`ProducerStates.check_marker`).  A batch that an idempotent
+        transaction version of a marker (`ProducerStates.check_marker`).  A batch that is not
+        ``is_urgent`` is synced with the next one, or a little later.  A batch that an idempotent
         producer sends again is not written: the ticket has the offsets of the first append.
         """
         header = header_of(batch)
         if header.producer_id == NO_PRODUCER_ID:
-            return self._write(batch, header, None, now_ms=now_ms)
+            return self._write(batch, header, None, now_ms=now_ms, is_urgent=is_urgent)
         marker = marker_of(header, batch)
         repeated = self._check_producer(header, marker, marker_version)
         if repeated is not None:
             return self._duplicate_ticket(repeated)
-        return self._write(batch, header, marker, now_ms=now_ms)
+        return self._write(batch, header, marker, now_ms=now_ms, is_urgent=is_urgent)
 
     def check_writable(self) -> None:
         """Raise KafkaStorageError while appends are refused, and let the fence probe the disk."""
@@ -224,6 +227,7 @@ class PartitionLog:
         marker: TransactionMarker | None,
         *,
         now_ms: int,
+        is_urgent: bool,
     ) -> Ticket:
         """Assign the offsets, write the batch, and update indexes and producer states."""
         if self._is_closed:
@@ -250,7 +254,11 @@ class PartitionLog:
             self._advance_to(end_offset)
         else:
             self._pending.add(ticket)
-            self._parts.syncer.request(self)
+            syncer = self._parts.syncer
+            if is_urgent:
+                syncer.request(self)
+            else:
+                syncer.request_later(self)
         return ticket
 
     # Durability

@@ -3,7 +3,8 @@
 A component with unsynced writes calls `Syncer.request`.  At the end of the current iteration of the
 event loop one round begins.  It takes all requests, asks each component what to sync, syncs, and
 reports the result to each.  Writes made in the meantime wait for the next round, so more writes
-share a round when there is more load.
+share a round when there is more load.  A write that nobody waits for begins no round for a while
+(`Syncer.request_later`); it shares that of the next write.
 
 How a round syncs, and where (ADR 0001, measured):
 
@@ -51,6 +52,9 @@ TREE_PAUSE_SECONDS = 10.0
 
 PROBE_SECONDS = 0.5
 """The pause between two probes of a disk that failed."""
+
+LATER_SECONDS = 0.01
+"""The time after which a round begins for writes that nobody waits for."""
 
 # The averages follow about the last ten rounds: one slow round must not change the way.
 _AVERAGE_WEIGHT = 0.1
@@ -134,11 +138,13 @@ class Syncer:
         "_files",
         "_has_looked_for_queue",
         "_idle",
+        "_is_urgent",
         "_policy",
         "_queue",
         "_root",
         "_running",
         "_thread",
+        "_timer",
         "_waiting",
         "clock",
         "probe_seconds",
@@ -163,6 +169,9 @@ class Syncer:
         self._queue: SyncQueue | None = None
         self._has_looked_for_queue = False
         self._waiting: dict[Syncable, None] = {}
+        self._is_urgent = False
+        """Whether somebody waits for one of the writes of the next round."""
+        self._timer: asyncio.TimerHandle | None = None
         self._running = False
         self._idle: list[asyncio.Future[None]] = []
         self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
@@ -174,10 +183,13 @@ class Syncer:
     def request(self, syncable: Syncable) -> None:
         """Include ``syncable`` in the next round."""
         self._waiting[syncable] = None
+        self._hasten()
+
+    def request_later(self, syncable: Syncable) -> None:
+        """Include ``syncable`` in the next round, which need not begin before `LATER_SECONDS`."""
+        self._waiting[syncable] = None
         if not self._running:
-            self._running = True
-            # Not at once: all writes of this iteration of the event loop share the round.
-            asyncio.get_running_loop().call_soon(self._begin_round)
+            self._begin_later()
 
     def withdraw(self, syncable: Syncable) -> None:
         """Remove ``syncable`` from rounds that have not begun."""
@@ -205,7 +217,8 @@ class Syncer:
 
     async def drain(self) -> None:
         """Wait until no round is running and none is requested."""
-        while self._running:
+        while self._running or self._waiting:
+            self._hasten()
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
@@ -226,6 +239,8 @@ class Syncer:
 
     def close(self) -> None:
         """Wait for the storage thread and the kernel's queue to finish, then stop both."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._thread.shutdown(wait=True)
         if self._queue is not None:
             self._queue.close()
@@ -233,9 +248,32 @@ class Syncer:
     def _take(self) -> list[Syncable]:
         syncables = list(self._waiting)
         self._waiting.clear()
+        self._is_urgent = False
         return syncables
 
+    def _hasten(self) -> None:
+        """Let the next round begin as soon as possible."""
+        self._is_urgent = True
+        if not self._running:
+            self._running = True
+            # Not at once: all writes of this iteration of the event loop share the round.
+            asyncio.get_running_loop().call_soon(self._begin_round)
+
+    def _begin_later(self) -> None:
+        """Let a round begin after `LATER_SECONDS`, unless one begins before."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LATER_SECONDS, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._waiting:
+            self._hasten()
+
     def _begin_round(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         syncables = self._take()
         if not syncables:
             self._rest()
@@ -279,13 +317,15 @@ class Syncer:
         try:
             ended.finish()
         finally:
-            if self._waiting:
+            if self._is_urgent:
                 asyncio.get_running_loop().call_soon(self._begin_round)
             else:
                 self._rest()
 
     def _rest(self) -> None:
         self._running = False
+        if self._waiting:
+            self._begin_later()
         for idle in self._idle:
             if not idle.done():
                 idle.set_result(None)
