@@ -21,12 +21,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kio.schema.add_offsets_to_txn.v4 import request as add_offsets
+from kio.schema.add_partitions_to_txn.v3 import request as add_partitions
 from kio.schema.describe_transactions.v0 import request as describe_transactions
+from kio.schema.end_txn.v4 import request as older_end_txn
 from kio.schema.end_txn.v5 import request as end_txn
 from kio.schema.fetch.v18 import request as fetch
 from kio.schema.init_producer_id.v5 import request as init_producer_id
 from kio.schema.offset_fetch.v9 import request as offset_fetch
+from kio.schema.produce.v11 import request as older_produce
 from kio.schema.produce.v13 import request as produce
+from kio.schema.txn_offset_commit.v4 import request as older_txn_offset_commit
 from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit
 
 from sharegroup.broker.transactions import transaction_coordinator
@@ -39,7 +44,9 @@ from sharegroup.wire.records import encode_batch
 from tests.faults.in_process import Broker, topic_id
 from tests.sim.check_logs import committed_values
 
-DISKS = 100
+DISKS = 65
+OLDER_SEEDS = (*range(33), 68, 149)
+"""The last two committed a transaction that nobody had ended, with the marker of the one before."""
 POWER_LOSSES = 5
 PARTITIONS = 3
 TOPIC, GROUP, ID = "orders", "g", "t"
@@ -146,30 +153,32 @@ class Life:
             await self.init()
 
     async def _write(self, number: int, partition: int) -> None:
-        producer_id, epoch = self.producer
         first = self.sequences[partition]
         values = [b"%d/%d/%d" % (number, partition, first + n) for n in range(2)]
+        await self._produce(partition, values)
+        self.sequences[partition] += len(values)
+        self.history.partitions[number].add(partition)
+
+    def _batch(self, partition: int, values: list[bytes]) -> bytes:
+        producer_id, epoch = self.producer
         batch = encode_batch(
             [(None, value, 1, ()) for value in values],
             producer_id=producer_id,
             producer_epoch=epoch,
-            base_sequence=first,
+            base_sequence=self.sequences[partition],
             is_transactional=True,
         )
-        data = produce.PartitionProduceData(index=partition, records=bytes(batch))
+        return bytes(batch)
+
+    async def _produce(self, partition: int, values: list[bytes]) -> None:
+        data = produce.PartitionProduceData(index=partition, records=self._batch(partition, values))
+        topic = produce.TopicProduceData(topic_id=self.topic_id, partition_data=(data,))
         answer = await self.broker.ask(
             produce.ProduceRequest(
-                transactional_id=ID,
-                acks=-1,
-                timeout=SECOND,
-                topic_data=(
-                    produce.TopicProduceData(topic_id=self.topic_id, partition_data=(data,)),
-                ),
+                transactional_id=ID, acks=-1, timeout=SECOND, topic_data=(topic,)
             )
         )
         check(answer.responses[0].partition_responses[0].error_code)
-        self.sequences[partition] += len(values)
-        self.history.partitions[number].add(partition)
 
     async def _commit_number(self, number: int) -> None:
         partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
@@ -260,6 +269,69 @@ class Life:
         assert await self.group_number() == max(committed, default=0)
 
 
+class OlderLife(Life):
+    """The same with a producer that keeps its epoch, and adds partitions before their records."""
+
+    async def _produce(self, partition: int, values: list[bytes]) -> None:
+        topic = add_partitions.AddPartitionsToTxnTopic(name=TOPIC, partitions=(partition,))
+        added = await self.broker.ask(
+            add_partitions.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=ID,
+                v3_and_below_producer_id=self.producer[0],
+                v3_and_below_producer_epoch=self.producer[1],
+                v3_and_below_topics=(topic,),
+            )
+        )
+        results = added.results_by_topic_v3_and_below[0].results_by_partition
+        check(results[0].partition_error_code)
+        data = older_produce.PartitionProduceData(
+            index=partition, records=self._batch(partition, values)
+        )
+        produced = older_produce.TopicProduceData(name=TOPIC, partition_data=(data,))
+        answer = await self.broker.ask(
+            older_produce.ProduceRequest(
+                transactional_id=ID, acks=-1, timeout=SECOND, topic_data=(produced,)
+            )
+        )
+        check(answer.responses[0].partition_responses[0].error_code)
+
+    async def _commit_number(self, number: int) -> None:
+        producer_id, epoch = self.producer
+        added = await self.broker.ask(
+            add_offsets.AddOffsetsToTxnRequest(
+                transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, group_id=GROUP
+            )
+        )
+        check(added.error_code)
+        partition = older_txn_offset_commit.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=0, committed_metadata=str(number)
+        )
+        topic = older_txn_offset_commit.TxnOffsetCommitRequestTopic(
+            name=TOPIC, partitions=(partition,)
+        )
+        answer = await self.broker.ask(
+            older_txn_offset_commit.TxnOffsetCommitRequest(
+                transactional_id=ID,
+                group_id=GROUP,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                topics=(topic,),
+            )
+        )
+        check(answer.topics[0].partitions[0].error_code)
+
+    async def _end(self, *, is_commit: bool) -> None:
+        answer = await self.broker.ask(
+            older_end_txn.EndTxnRequest(
+                transactional_id=ID,
+                producer_id=self.producer[0],
+                producer_epoch=self.producer[1],
+                committed=is_commit,
+            )
+        )
+        check(answer.error_code)
+
+
 def check(code: Any) -> None:
     if int(code) != 0:
         raise Refused(int(code))
@@ -273,13 +345,15 @@ async def hurry(disk: PowerLossDisk, broker: Broker) -> None:
             broker.clock.advance(10)
 
 
-async def live(disk: PowerLossDisk, chance: random.Random, history: History) -> None:
+async def live(
+    disk: PowerLossDisk, chance: random.Random, history: History, kind: type[Life]
+) -> None:
     """Work until the power goes."""
     disk.cut_power_after(chance.randrange(*OPERATIONS))
     broker = None
     try:
         broker = await Broker.start(disk, **SETTINGS)
-        life = Life(broker, chance, history)
+        life = kind(broker, chance, history)
         async with asyncio.TaskGroup() as tasks:
             hurrying = tasks.create_task(hurry(disk, broker))
             try:
@@ -297,15 +371,15 @@ async def live(disk: PowerLossDisk, chance: random.Random, history: History) -> 
         disk.cut_power()
 
 
-async def live_and_die(seed: int) -> Counter[str]:
+async def live_and_die(seed: int, kind: type[Life] = Life) -> Counter[str]:
     """All the losses of one disk; how the transactions whose end was not confirmed ended."""
     disk, chance, history = PowerLossDisk(seed), random.Random(seed), History()
     async with asyncio.timeout(60):
         for _ in range(POWER_LOSSES):
-            await live(disk, chance, history)
+            await live(disk, chance, history, kind)
         broker = await Broker.start(disk, **SETTINGS)
         try:
-            life = Life(broker, chance, history)
+            life = kind(broker, chance, history)
             await life.set_up()
             await life.check()
             found = await life.visible()
@@ -323,6 +397,11 @@ async def live_and_die(seed: int) -> Counter[str]:
 @pytest.mark.parametrize("seed", range(DISKS))
 def test_transactions_are_whole(seed: int) -> None:
     asyncio.run(live_and_die(seed))
+
+
+@pytest.mark.parametrize("seed", OLDER_SEEDS)
+def test_transactions_of_producers_that_keep_their_epoch_are_whole(seed: int) -> None:
+    asyncio.run(live_and_die(seed, OlderLife))
 
 
 def test_power_is_lost_before_and_after_decisions() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kio.schema.add_partitions_to_txn.v3 import request as add_partitions
+from kio.schema.end_txn.v4 import request as older_end_txn
 from kio.schema.end_txn.v5 import request as end_txn
 from kio.schema.init_producer_id.v5 import request as init_producer_id
 from kio.schema.produce.v13 import request as produce
@@ -86,6 +87,18 @@ class Producing:
         assert int(answer.error_code) == 0
         self._identity = answer.producer_id, answer.producer_epoch
 
+    async def commit_and_keep_the_epoch(self) -> None:
+        """As producers do that do not know transaction version 2."""
+        answer = await self._broker.ask(
+            older_end_txn.EndTxnRequest(
+                transactional_id=ID,
+                producer_id=self._identity[0],
+                producer_epoch=self._identity[1],
+                committed=True,
+            )
+        )
+        assert int(answer.error_code) == 0
+
 
 async def syncs_until_visible(broker: Broker, partitions: int, *, adds: bool) -> int:
     """The number of syncs from the first request of a transaction until its records are stable."""
@@ -130,3 +143,31 @@ def test_committed_records_wait_for_few_syncs(
             await broker.stop()
 
     assert asyncio.run(run()) == syncs
+
+
+def test_next_transaction_of_an_epoch_waits_until_the_last_one_is_complete_on_disk(
+    tmp_path: Path,
+) -> None:
+    """Otherwise a start could write the marker again, which would end the next transaction."""
+
+    async def run() -> tuple[int, int]:
+        settings = {"transaction_state_log_num_partitions": "1"}
+        broker = await Broker.start(None, str(tmp_path / "data"), **settings)
+        try:
+            async with asyncio.timeout(10):
+                await broker.create_topic(TOPIC, 1)
+                producing = Producing(broker, await broker.topic_id(TOPIC))
+                await producing.init()
+                await producing.add(1)
+                await producing.write(1)
+                await producing.commit_and_keep_the_epoch()
+                await producing.add(1)
+                log = broker.running.parts.topics.named(TopicName("__transaction_state"), 0)[1]
+                return log.high_watermark, log.end_offset
+        finally:
+            await broker.stop()
+
+    durable, end = asyncio.run(run())
+    # The producer, its partition, the decision, the completion; the next partition.
+    assert end == 5
+    assert durable >= 4

@@ -6,6 +6,7 @@ Producers with ``transaction.version`` 2 do not send it: TxnOffsetCommit adds th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
@@ -42,7 +43,8 @@ def handle(
 async def _added(
     context: RequestContext, adding: asyncio.Future[Ticket | None]
 ) -> AddOffsetsToTxnResponse:
-    await asyncio.wait((adding,))
+    with contextlib.suppress(KafkaError):  # `_response` translates it.
+        await adding
     return _response(context, adding)
 
 

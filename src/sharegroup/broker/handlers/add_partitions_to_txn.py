@@ -8,6 +8,7 @@ Producers with ``transaction.version`` 2 do not send it: Produce adds the partit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,8 +117,8 @@ async def _add_small_later(
     transaction: AddPartitionsToTxnTransaction,
     adding: asyncio.Future[Any],
 ) -> AddPartitionsToTxnResponse:
-    await asyncio.wait((adding,))
-    return _response(run_to_end(_result(transaction, {}, _failure(context, adding))))
+    failure = await _failure_later(context, adding)
+    return _response(run_to_end(_result(transaction, {}, failure)))
 
 
 def _response(*results: AddPartitionsToTxnResult) -> AddPartitionsToTxnResponse:
@@ -150,8 +151,7 @@ async def _add_all(
             failure = _not_attempted()
         else:
             adding = _begin_to_add(parts, context, transaction, asked)
-            await asyncio.wait((adding,))
-            failure = _failure(context, adding)
+            failure = await _failure_later(context, adding)
         results.append(await parts.slices.finish(_result(transaction, refused, failure)))
     return _response(*results)
 
@@ -194,6 +194,12 @@ def _failure(context: RequestContext, added: asyncio.Future[Any]) -> KafkaError 
         knows_fenced = context.api_version >= PRODUCER_FENCED_VERSION
         return for_older_client(error, knows_fenced=knows_fenced)
     return None
+
+
+async def _failure_later(context: RequestContext, adding: asyncio.Future[Any]) -> KafkaError | None:
+    with contextlib.suppress(KafkaError):  # `_failure` translates it.
+        await adding
+    return _failure(context, adding)
 
 
 def _checked(

@@ -39,6 +39,7 @@ from sharegroup.broker.transactions.transaction_records import decode, encode
 from sharegroup.broker.transactions.waiting_requests import DurableResult, WaitingRequests
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.transactions.records import (
+    EPOCH_BUMPS,
     TransactionMetadata,
     TransactionPartition,
     TransactionRecord,
@@ -51,7 +52,7 @@ from sharegroup.errors import (
     KafkaStorageError,
     NotCoordinator,
 )
-from sharegroup.ids import GroupId, TopicIdPartition, TopicName, transaction_state_partition
+from sharegroup.ids import GroupId, TopicIdPartition, transaction_state_partition
 from sharegroup.storage.sync.tickets import Ticket
 
 log = logging.getLogger(__name__)
@@ -338,7 +339,7 @@ class TransactionCoordinator:
         return self._waiting.when_settled(transactional_id, action)
 
     def _is_settled(self, transactional_id: str) -> bool:
-        return self._decided(transactional_id) is None
+        return transactional_id not in self._completing and self._decided(transactional_id) is None
 
     # Completion
 
@@ -444,8 +445,7 @@ class TransactionCoordinator:
                     self._begin()
                     record = self._transactions.complete(transactional_id, now=self._now())
                     if record is not None:
-                        # Nobody waits for it: a start would complete the transaction again.
-                        self._write(record, is_urgent=False)
+                        await self._write_completion(record)
                     if was_read:
                         self._take_in_next(transactional_id)
                 except KafkaError as error:
@@ -460,6 +460,17 @@ class TransactionCoordinator:
         finally:
             del self._completing[transactional_id]
         self._waiting.run(transactional_id)
+
+    async def _write_completion(self, completed: TransactionMetadata) -> None:
+        """Write a completion, and wait until it is durable if the producer keeps its epoch.
+
+        If it is lost, a start writes the markers again.  They must not end the next transaction,
+        whose batches may be durable already.  Logs refuse them if its epoch is higher (KIP-890).
+        """
+        if completed.client_version >= EPOCH_BUMPS:
+            self._write(completed, is_urgent=False)
+        else:
+            await self._write(completed)
 
     def _decided(self, transactional_id: str) -> TransactionMetadata | None:
         known = self._transactions.find(transactional_id)
@@ -641,10 +652,3 @@ def _may_mark_at_once(decided: TransactionMetadata, decision: Ticket) -> bool:
     all records of the transaction are committed, or all are aborted, and nobody was told otherwise.
     """
     return len(decided.partitions) <= (MARKERS_AT_ONCE if decision.done else 1)
-
-
-def transaction_partitions(
-    topic: TopicName, indexes: Iterable[int]
-) -> tuple[TransactionPartition, ...]:
-    """Return the partitions of one topic as those of a transaction."""
-    return tuple(TransactionPartition(topic, index) for index in indexes)
