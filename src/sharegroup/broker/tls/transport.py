@@ -195,6 +195,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._state = _State.CLOSED
         self._backlog.clear()
         self._backlog_bytes = 0
+        self._free_buffers()
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(exc)
@@ -202,6 +203,16 @@ class TlsLayer(asyncio.BufferedProtocol):
         if was_shaking:
             self._handshaker.failed(self, _CLOSED_BY_PEER)
         self._handshaker.closed(self)
+
+    def _free_buffers(self) -> None:
+        """Free what TLS holds, now and not when the garbage collector comes.
+
+        A connection and its transports refer to each other.  The collector counts objects, of
+        which a closed connection has few, and not the buffers of OpenSSL.
+        """
+        self._object = None
+        self._incoming = self._outgoing = ssl.MemoryBIO()
+        self._records = ReceivedRecords()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  The signature of asyncio.
         return self._buffers.encrypted

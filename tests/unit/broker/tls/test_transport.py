@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -395,6 +397,20 @@ def test_client_may_change_its_keys_now_and_then(files: CertificateFiles, tmp_pa
     client.deliver(key_updates(secret, OTHER_RECORDS_MAX // 2, wants_answer=True))
     assert not client.raw.is_aborted
     assert len(client.raw.sent) > 27, "it answers"
+
+
+def test_closed_connection_frees_the_buffers_of_tls_without_the_garbage_collector(
+    files: CertificateFiles,
+) -> None:
+    client = connected(files)
+    transport = client.protocol.transport  # Whoever still refers to the connection.
+    of_openssl = weakref.ref(transport.get_extra_info("ssl_object"))
+    assert of_openssl() is not None
+    client.layer.connection_lost(None)
+    assert of_openssl() is None
+    assert transport.get_write_buffer_size() == 0
+    references = sys.getrefcount(client.handshaker.outgoing)  # One is the argument.
+    assert references == 2, "only the test refers to it"
 
 
 def test_many_small_records_that_are_cut_anywhere_arrive(files: CertificateFiles) -> None:
