@@ -302,6 +302,9 @@ Not in the sum, because they grow with what topics and groups hold and are bound
 delivery state of share partitions (`sharegroup.share.partitions.max`, and for each
 `sharegroup.share.partition.runs.max`), and topics with their partitions
 (`sharegroup.partitions.max`).
+
+Also not in the sum: connections with TLS (`max.connections`), with 30 KB each, and up to 110 KB after
+large messages in both directions.
 """
 
 WORKER_METRICS = """\

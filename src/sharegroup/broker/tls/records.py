@@ -16,7 +16,11 @@ from __future__ import annotations
 import ssl
 
 PIECE_RECORDS = 32
-"""Number of records that TLS gets at once; 256 KiB are 16 records of the largest size."""
+"""Maximum number of records that TLS gets at once."""
+
+PIECE_BYTES = 16 * 1024
+"""TLS gets no further record at once after so many bytes.  It never frees the largest buffer that a
+connection has needed: with pieces of 256 KiB, each open connection would keep 270 KB."""
 
 OTHER_RECORDS_MAX = 64
 """Number of records without content that a connection may send; more end it."""
@@ -84,7 +88,7 @@ class ReceivedRecords:
     def _end_of_piece(self, received: memoryview) -> int:
         """Count the headers of records in the received bytes; return where the piece ends."""
         at, size, end = self._skip, len(received), self.count + PIECE_RECORDS
-        while at < size and self.count < end:
+        while at < min(size, PIECE_BYTES) and self.count < end:
             header = self._header + received[at : at + _HEADER_BYTES - len(self._header)]
             at += len(header) - len(self._header)
             if len(header) < _HEADER_BYTES:

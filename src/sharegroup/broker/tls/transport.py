@@ -105,6 +105,13 @@ class _State(Enum):
     CLOSED = auto()
 
 
+class _End(Enum):
+    """Why nothing is read from an open connection any more."""
+
+    CLOSED = auto()
+    MISUSED = auto()
+
+
 class TlsLayer(asyncio.BufferedProtocol):
     """TLS of one accepted connection."""
 
@@ -323,46 +330,56 @@ class TlsLayer(asyncio.BufferedProtocol):
     def _read(self) -> None:
         """Give the protocol the received bytes, as many at a time as the buffer holds."""
         while self._state is _State.OPEN and self._is_reading:
-            plain, record_count, is_end = self._decrypt()
+            plain, end = self._decrypt()
             if plain:
                 assert self._protocol is not None
                 self._protocol.data_received(plain)
-            if is_end:
-                if self._state is _State.OPEN:
-                    self.close_gracefully()
+            if end is not None:
+                self._end(end)
                 return
-            if self._records.are_too_many(record_count):
-                self._handshaker.misused(
-                    self, f"more than {OTHER_RECORDS_MAX} TLS records without content"
-                )
-                self.abort()
-                return
-            if len(plain) < BUFFER_BYTES and not self._records.feed_more(self._incoming):
+            if len(plain) < BUFFER_BYTES:
                 break
         if self._state is _State.OPEN:
             self._flush()  # Tickets, and answers to changes of keys.
 
-    def _decrypt(self) -> tuple[bytes, int, bool]:
-        """Return decrypted bytes, the number of their records, and whether nothing follows."""
+    def _end(self, end: _End) -> None:
+        """Close a connection from which nothing follows."""
+        if end is _End.MISUSED:
+            self._handshaker.misused(
+                self, f"more than {OTHER_RECORDS_MAX} TLS records without content"
+            )
+            self.abort()
+        elif self._state is _State.OPEN:
+            self.close_gracefully()
+
+    def _decrypt(self) -> tuple[bytes, _End | None]:
+        """Return decrypted bytes, and why nothing follows; None if more may follow."""
         assert self._object is not None
         plain, read, incoming = self._buffers.plain, self._object.read, self._incoming
-        count, record_count, is_end = 0, 0, False
-        try:
-            while count < BUFFER_BYTES:
-                length = cast("int", read(BUFFER_BYTES - count, cast("Any", plain[count:])))
-                count += length
-                if not length:
-                    is_end = True
-                    break
-                record_count += 1
-                # An exception for want of bytes costs more than these questions.
-                if not incoming.pending and not self._object.pending():
-                    break
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError:  # Also the peer's notice that it ends the connection.
-            is_end = True
-        return bytes(plain[:count]), record_count, is_end
+        records, pending = self._records, self._object.pending
+        count, end = 0, None
+        while end is None and count < BUFFER_BYTES:
+            record_count = 0
+            try:
+                while count < BUFFER_BYTES:
+                    length = cast("int", read(BUFFER_BYTES - count, cast("Any", plain[count:])))
+                    count += length
+                    if not length:
+                        end = _End.CLOSED
+                        break
+                    record_count += 1
+                    # An exception for want of bytes costs more than these questions.
+                    if not incoming.pending and not pending():
+                        break
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:  # Also the peer's notice that it ends the connection.
+                end = _End.CLOSED
+            if records.are_too_many(record_count):
+                end = _End.MISUSED
+            elif count < BUFFER_BYTES and not records.feed_more(incoming):
+                break
+        return bytes(plain[:count]), end
 
     # Encryption.
 
@@ -373,12 +390,18 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._adjust_writing()
 
     def _send_piece(self) -> None:
+        """Encrypt and send a piece, one TLS record at a time.
+
+        The buffer between never shrinks, so it gets no more than a record.
+        """
         assert self._object is not None
         assert self._raw is not None
-        piece = self._next_piece()
+        piece, write, read = self._next_piece(), self._object.write, self._outgoing.read
+        encrypted = []
         while len(piece):
-            piece = piece[self._object.write(piece) :]
-        self._raw.write(self._outgoing.read())
+            piece = piece[write(piece[:RECORD_BYTES]) :]
+            encrypted.append(read())
+        self._raw.writelines(encrypted)
 
     def _next_piece(self) -> memoryview:
         """Take the bytes to be encrypted next; small chunks are joined to a record."""

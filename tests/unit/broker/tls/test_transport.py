@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,17 @@ from sharegroup.broker.tls.transport import (
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from sharegroup.core.security.principal import Principal
 from tests.support.key_updates import client_secret, key_updates
+from tests.support.processes import rss_bytes
 
 ALICE = Principal("User", "alice")
 MIB = 1 << 20
+BUFFERS = Buffers()
+"""All connections of a broker share them."""
+
+KEPT_BYTES_MAX = 450_000
+"""Memory of an open connection, with 100 KB for the contexts of this test.  With pieces of 256 KiB
+(`PIECE_BYTES`) it was 700 KB."""
+
 ANSWER_BYTES_MAX = 27 * (OTHER_RECORDS_MAX + 2 * PIECE_RECORDS)
 """What a flood of new keys makes the broker write at most."""
 
@@ -54,6 +63,9 @@ class RawTransport:
         self.sent += data
         if self.is_full and len(self.sent) > RAW_BUFFER_BYTES_MAX:
             self.layer.pause_writing()
+
+    def writelines(self, chunks: Iterable[bytes]) -> None:
+        self.write(b"".join(chunks))
 
     def take(self) -> bytes:
         taken = bytes(self.sent)
@@ -157,7 +169,7 @@ class Client:
 
     def __init__(self, handshaker: Handshaker, context: ssl.SSLContext) -> None:
         self.raw, self.protocol, self.handshaker = RawTransport(), Protocol(), handshaker
-        self.buffers = Buffers()
+        self.buffers = BUFFERS
         self.layer = TlsLayer(
             handshaker, lambda _: self.protocol, self.buffers, connection_id=1, now_ms=0
         )
@@ -432,10 +444,11 @@ def test_protocol_that_pauses_gets_the_waiting_records_when_it_resumes(
     client = connected(files)
     transport = client.protocol.transport
     client.protocol.on_data = transport.pause_reading
-    for _ in range(4 * PIECE_RECORDS):
-        client.tls.write(b"x" * 10)
-    client.exchange()
-    assert len(client.protocol.received) == 10 * PIECE_RECORDS, "one piece"
+    for _ in range(2):
+        for _ in range(4 * PIECE_RECORDS):
+            client.tls.write(b"x" * 10)
+        client.exchange()
+        assert len(client.protocol.received) == 40 * PIECE_RECORDS, "of the first exchange"
 
     async def resume() -> None:
         client.protocol.on_data = lambda: None
@@ -443,7 +456,24 @@ def test_protocol_that_pauses_gets_the_waiting_records_when_it_resumes(
         await asyncio.sleep(0)
 
     asyncio.run(resume())
-    assert len(client.protocol.received) == 40 * PIECE_RECORDS
+    assert len(client.protocol.received) == 80 * PIECE_RECORDS
+
+
+def test_open_connection_keeps_little_memory_after_large_messages(files: CertificateFiles) -> None:
+    """OpenSSL keeps the largest buffer that it has needed for a connection, in each direction."""
+    count, message = 60, bytes(MIB)
+    layers = []
+    before = rss_bytes(os.getpid())
+    for _ in range(count):
+        client = connected(files)
+        client.send(message)
+        client.protocol.transport.writelines([message])
+        client.protocol.received.clear()
+        client.raw.take()
+        del client.tls, client.incoming, client.outgoing
+        layers.append(client.layer)
+    assert (rss_bytes(os.getpid()) - before) / count < KEPT_BYTES_MAX
+    assert all(layer.unsent_bytes == 0 for layer in layers)
 
 
 def test_handshake_of_many_records_is_cut(files: CertificateFiles) -> None:
