@@ -109,3 +109,49 @@ def test_members_and_producers_outlast_the_death_of_all_brokers(
         assert all(reading.seen[value] == 1 for value in {"before", *values})
 
     asyncio.run(run())
+
+
+def test_positions_of_a_group_with_a_dead_leader_stop_no_acquisition(
+    cluster: KafkaCluster, topic: str
+) -> None:
+    """The coordinator asks the dead leader for the end of its log, and tries for 15 s and longer.
+
+    It answers the requests of a connection in order.  The member knows no leader yet, so it has to
+    ask for metadata, and the coordinator is the first broker that it asks.
+    """
+
+    async def run() -> None:
+        await create_topic(cluster, topic, partitions=PARTITIONS)
+        await begin_at_the_start(cluster, [topic])
+        await produce_to_each(cluster, topic, range(PARTITIONS), "value")
+        config = ClientConfig(bootstrap_servers=cluster.bootstrap_servers)
+        holder = ShareRanges(config, group_id=topic, topics=[topic])
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while len(await _held(holder)) < PARTITIONS:
+                pass
+        await holder.close()  # It releases the records, and the group has positions now.
+        coordinator = await broken(cluster.coordinator_of, topic)
+        dead = min(set(cluster.nodes) - {coordinator})
+        member = ShareRanges(config, group_id=topic, topics=[topic])
+        member.start()
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not member.assigned:
+                await asyncio.sleep(0.01)
+        await broken(cluster.kill, dead)
+        positions = asyncio.create_task(member.positions())
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(REQUEST_MS / 1000):
+                while not await _held(member):
+                    pass
+            assert not positions.done()
+        finally:
+            positions.cancel()
+            await member.close()
+
+    asyncio.run(run())
+
+
+async def _held(holder: ShareRanges) -> set[int]:
+    await holder.acquire(wait_ms=ACQUIRE_MS)
+    return {where.partition for where in holder.held}

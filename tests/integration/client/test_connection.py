@@ -15,7 +15,7 @@ from kio.schema.metadata.v13.response import MetadataResponse
 
 from sharegroup.client.metrics.client_metrics import ConnectionMetrics
 from sharegroup.client.metrics.metric_types import Metrics
-from sharegroup.client.net.connection import Connection, open_connection
+from sharegroup.client.net.connection import IN_FLIGHT_MAX, Connection, open_connection
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import NetworkException, NoAnswer, UnsupportedVersion
 from sharegroup.wire.apis import request_class, response_class
@@ -201,6 +201,34 @@ def test_request_timeout_closes_the_connection_for_all_its_requests() -> None:
             await patient
 
     play(lambda *_: b"", scenario)
+
+
+def test_request_without_a_caller_keeps_its_slot_until_it_is_answered_or_its_time_is_up() -> None:
+    async def scenario(connection: Connection) -> None:
+        for _ in range(IN_FLIGHT_MAX):
+            cancelled = asyncio.ensure_future(connection.request(request(), timeout_ms=300))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+        waiting = asyncio.ensure_future(connection.request(request()))
+        with pytest.raises(NetworkException, match="no response to Metadata within 300 ms"):
+            await waiting
+
+    seen: list[int] = []
+    play(lambda key, version, number: seen.append(number) or b"", scenario)
+    assert len(seen) == IN_FLIGHT_MAX
+
+
+def test_answer_without_a_caller_frees_its_slot() -> None:
+    async def scenario(connection: Connection) -> None:
+        for _ in range(3 * IN_FLIGHT_MAX):
+            cancelled = asyncio.ensure_future(connection.request(request()))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            await connection.request(request())
+
+    play(lambda key, version, number: metadata(number, version, ""), scenario)
 
 
 def test_refused_connection_is_a_network_exception() -> None:

@@ -23,7 +23,7 @@ from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import RequestTimedOut
 from sharegroup.ids import TopicId, TopicIdPartition
-from sharegroup.testing import ManualClock
+from sharegroup.testing import ManualClock, broker
 from tests.integration.client.group_on_a_broker import groups, kafka, stage
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
@@ -272,3 +272,33 @@ def test_broker_in_doubt_is_used_again_when_it_answers() -> None:
             assert not ranges._cluster.is_doubtful(node_id)
 
     play(scenario)
+
+
+def test_positions_that_take_long_delay_neither_metadata_nor_heartbeats() -> None:
+    """Kafka's coordinator asks the leaders for the lag; a dead one delays the answer by 15 s.
+
+    A broker answers the requests of a connection in order, so others must not wait behind it.
+    """
+
+    async def run() -> None:
+        async with broker() as running:
+            config = ClientConfig(bootstrap_servers=running.bootstrap_servers)
+            async with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic("t", 1)])
+            ranges = ShareRanges(config, group_id="g", topics=["t"])
+            slow = running.delay("DescribeShareGroupOffsets", 60.0)
+            try:
+                async with asyncio.timeout(5):
+                    while not ranges.assigned:
+                        await ranges.acquire(wait_ms=50)
+                    positions = asyncio.create_task(ranges.positions())
+                    while not slow.is_used_up:
+                        await asyncio.sleep(0.01)
+                    assert (await ranges.topic_ids())["t"] is not None
+                    await ranges._group.heartbeats._beat()
+                    assert not positions.done()
+                    positions.cancel()
+            finally:
+                await ranges.close()
+
+    asyncio.run(run())

@@ -9,6 +9,7 @@ from sharegroup.backoff import Backoff
 from sharegroup.client.group.assigned_partitions import LEADER_CHECK_SECONDS, AssignedPartitions
 from sharegroup.client.group.membership import Membership
 from sharegroup.client.net.cluster import Topic
+from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.testing import virtual_time
 
@@ -23,6 +24,7 @@ class Metadata:
         self.leaders = self.told = leaders
         self.doubtful: set[int] = set()
         self.refreshed_at: list[float] = []
+        self.problem: asyncio.Future[None] | KafkaError | None = None
 
     def name_of(self, topic_id: TopicId) -> TopicName:
         return TopicName("t")
@@ -38,6 +40,10 @@ class Metadata:
 
     async def refresh(self, names: Any) -> None:
         self.refreshed_at.append(asyncio.get_running_loop().time())
+        if isinstance(self.problem, KafkaError):
+            raise self.problem
+        if self.problem is not None:
+            await self.problem
         self.told = self.leaders
 
 
@@ -125,3 +131,25 @@ def test_leaders_are_not_looked_up_while_every_partition_returns_records() -> No
 
     play(metadata, scenario)
     assert not metadata.refreshed_at
+
+
+def test_problem_of_metadata_is_the_last_error_or_a_missing_response() -> None:
+    metadata = Metadata(-1, -1)
+
+    async def scenario(assigned: AssignedPartitions, look: Look) -> None:
+        async def problem_after(seconds: float) -> str | None:
+            look()
+            await asyncio.sleep(seconds)
+            return assigned.metadata_problem(asyncio.get_running_loop().time())
+
+        assert await problem_after(0) is None
+        metadata.problem = NetworkException("no broker can be reached")
+        await asyncio.sleep(1)
+        assert await problem_after(0) == "NetworkException('no broker can be reached')"
+        metadata.problem = answer = asyncio.get_running_loop().create_future()
+        await asyncio.sleep(2)
+        assert await problem_after(14) == "no response for 14 s"
+        answer.set_result(None)
+        assert await problem_after(0.1) is None
+
+    play(metadata, scenario)

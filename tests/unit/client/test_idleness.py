@@ -24,12 +24,15 @@ class Watched:
         self.membership.assignment = frozenset(assigned)
         self.membership._epoch = 3
         self.heartbeats = SimpleNamespace(last_error=None)
+        self.metadata_problem: str | None = None
         cluster: Any = SimpleNamespace(known_coordinator=lambda group_id: 2)
         self.idleness = Idleness(
             cluster,
             self.membership,
             self.heartbeats,  # type: ignore[arg-type]
-            SimpleNamespace(leaderless_count=lambda: 0),  # type: ignore[arg-type]
+            SimpleNamespace(  # type: ignore[arg-type]
+                leaderless_count=lambda: 0, metadata_problem=lambda now: self.metadata_problem
+            ),
             wants=lambda: self.wants,
         )
 
@@ -72,6 +75,13 @@ def test_idle_member_is_logged_once_and_again_when_it_resumes(
     assert watched.idleness.period is None
     assert caplog.messages[1:] == ["event=member.resumed group=g member=m idle_seconds=100"]
     assert watched.idleness.seconds == 0
+
+
+def test_idle_member_names_the_problem_with_its_metadata(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched(KEY)
+    watched.metadata_problem = "no response for 14 s"
+    watched.look(100, 115)
+    assert "errors=[metadata: no response for 14 s]" in caplog.text
 
 
 def test_member_that_fetches_is_not_idle(caplog: pytest.LogCaptureFixture) -> None:

@@ -38,7 +38,7 @@ from sharegroup.client.admin.types import (
     ShareMemberDescription,
     SharePartitionOffset,
 )
-from sharegroup.client.net.cluster import Cluster, CoordinatorType
+from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, CoordinatorType
 from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import TopicPartition
@@ -123,7 +123,13 @@ async def list_share_group_offsets(
                 ),
             )
         )
-        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+        response = await ask_coordinator(
+            cluster,
+            group_id,
+            request,
+            lambda answer: answer.groups,
+            purpose=ConnectionPurpose.SHARE_OFFSETS,
+        )
         return {
             TopicPartition(topic.topic_name, partition.partition_index): _share_offset(
                 cluster, topic, partition
@@ -158,7 +164,12 @@ async def alter_share_group_offsets(
         ),
     )
     response = await ask_coordinator(
-        cluster, group_id, request, lambda answer: (answer,), operation="READ"
+        cluster,
+        group_id,
+        request,
+        lambda answer: (answer,),
+        operation="READ",
+        purpose=ConnectionPurpose.SHARE_OFFSETS,
     )
     answered = {
         TopicPartition(topic.topic_name, partition.partition_index): outcome(
@@ -192,7 +203,12 @@ async def delete_share_group_offsets(
         ),
     )
     response = await ask_coordinator(
-        cluster, group_id, request, lambda answer: (answer,), operation="DELETE"
+        cluster,
+        group_id,
+        request,
+        lambda answer: (answer,),
+        operation="DELETE",
+        purpose=ConnectionPurpose.SHARE_OFFSETS,
     )
     answered = {
         str(topic_answer.topic_name): outcome(
@@ -264,6 +280,7 @@ async def ask_coordinator(
     *,
     operation: str = "DESCRIBE",
     kind: CoordinatorType = CoordinatorType.GROUP,
+    purpose: ConnectionPurpose = ConnectionPurpose.CONTROL,
 ) -> Any:
     """Send a request to the coordinator of a group, and raise the error of its answer.
 
@@ -277,7 +294,7 @@ async def ask_coordinator(
     async def attempt() -> Any:
         node_id = await cluster.coordinator(key, kind=kind, operation=operation)
         try:
-            response = await (await cluster.connection(node_id)).request(request)
+            response = await (await cluster.connection(node_id, purpose)).request(request)
         except KafkaError:
             # The node cannot be reached or is no broker any more, so the group moves elsewhere.
             cluster.forget_coordinator(key, kind=kind)

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 LEADER_CHECK_SECONDS = 15.0
 
+SLOW_SECONDS = 1.0
+"""Time after which a metadata request without an answer counts as a problem."""
+
 ByLeader = Mapping[int, tuple[TopicIdPartition, ...]]
 
 
@@ -35,7 +38,10 @@ class AssignedPartitions:
     def __init__(self, cluster: Cluster, membership: Membership) -> None:
         self._cluster = cluster
         self._membership = membership
-        self._asking = False
+        self._asked_at: float | None = None
+        """When the metadata request under way was sent; None if there is none."""
+        self._error: KafkaError | None = None
+        """The error of the last metadata request; None if it succeeded."""
         self._not_before = 0.0
         self._check_at: float | None = None
         """The time of the next check of the leaders; None before the first fetch."""
@@ -54,6 +60,12 @@ class AssignedPartitions:
     def leaderless_count(self) -> int:
         """Return the number of assigned partitions without a known leader."""
         return sum(self._leader(key) == NO_LEADER for key in self._membership.assignment)
+
+    def metadata_problem(self, now: float) -> str | None:
+        """Return why the leaders may be unknown; None if the last metadata request succeeded."""
+        if self._asked_at is not None and now - self._asked_at >= SLOW_SECONDS:
+            return f"no response for {now - self._asked_at:.0f} s"
+        return None if self._error is None else repr(self._error)
 
     def heard(self, keys: Iterable[TopicIdPartition]) -> None:
         """Note that these partitions brought records, so their leaders are right."""
@@ -82,8 +94,8 @@ class AssignedPartitions:
         now = asyncio.get_running_loop().time()
         if not leaderless_count:
             self._backoff.reset()
-        if self._is_to_ask(now, leaderless_count) and not self._asking:
-            self._asking = True
+        if self._is_to_ask(now, leaderless_count) and self._asked_at is None:
+            self._asked_at = now
             tasks.create_task(self._ask(found))
         return {node_id: tuple(keys) for node_id, keys in keys_by_leader.items()}
 
@@ -108,14 +120,16 @@ class AssignedPartitions:
     async def _ask(self, found: Callable[[], None]) -> None:
         try:
             await self._cluster.refresh(self._membership.subscription)
+            self._error = None
         except KafkaError as error:
+            self._error = error
             # `Cluster` has logged an unreachable broker already.
             level = logging.DEBUG if isinstance(error, NetworkException) else logging.INFO
             log.log(
                 level, "event=metadata.failed group=%s error=%r", self._membership.group_id, error
             )
         finally:
-            self._asking = False
+            self._asked_at = None
         # Pause after success too: the cluster may not have elected the leader yet.
         delay = self._backoff.next_ms() / 1000
         loop = asyncio.get_running_loop()

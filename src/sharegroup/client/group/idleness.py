@@ -99,7 +99,7 @@ class Idleness:
         self.seconds = now - self._since
         if self.seconds < self.idle_seconds + self.wait_seconds:
             return
-        self.period = IdlePeriod(self.seconds, self._knowledge())
+        self.period = IdlePeriod(self.seconds, self._knowledge(now))
         if not self._told_seconds:
             details = (self._name(), self.seconds, self.period.knowledge)
             log.warning("event=member.idle %s idle_seconds=%.0f %s", *details)
@@ -111,11 +111,13 @@ class Idleness:
     def _name(self) -> str:
         return f"group={self._membership.group_id} member={self._membership.member_id}"
 
-    def _knowledge(self) -> str:
+    def _knowledge(self, now: float) -> str:
         membership = self._membership
         errors = [f"node {node_id}: {error!r}" for node_id, error in self._errors.items()]
         if self._heartbeats.last_error is not None:
             errors.append(f"coordinator: {self._heartbeats.last_error!r}")
+        if (problem := self._assigned.metadata_problem(now)) is not None:
+            errors.append(f"metadata: {problem}")
         if membership.assignment:
             advice = "no fetch succeeded: check the errors and the leaders of the partitions"
         else:

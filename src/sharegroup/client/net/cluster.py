@@ -90,6 +90,10 @@ class ConnectionPurpose(Enum):
     """Produce and fetch: large or parked requests."""
     GROUP = "group"
     """Joining a classic consumer group: parked until all members have joined."""
+    SHARE_OFFSETS = "share offsets"
+    """Offsets of share groups: Kafka's coordinator asks other brokers before it answers.
+
+    If one of them has died, it tries for 15 s and longer."""
 
 
 class CoordinatorType(IntEnum):

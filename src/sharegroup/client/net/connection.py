@@ -85,6 +85,7 @@ class _Waiting(NamedTuple):
     key: int
     version: int
     sent_at: float
+    has_slot: bool
 
 
 class Connection(asyncio.Protocol):
@@ -184,14 +185,40 @@ class Connection(asyncio.Protocol):
         """
         limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
         await self._throttle.over(limit_ms / 1000)
+        answer: asyncio.Future[Any] | None = None
         try:
-            async with asyncio.timeout(limit_ms / 1000), self._slots:
-                return await self.send(message)
+            async with asyncio.timeout(limit_ms / 1000) as limit:
+                await self._slots.acquire()
+                answer = self._sent_in_slot(message)
+                return await answer
         except TimeoutError:
-            name = api_of(message.__api_key__).name
-            error = NoAnswer(f"broker {self.peer}: no response to {name} within {limit_ms} ms")
+            error = self._no_answer(message, limit_ms)
             self.fail(error)
             raise error from None
+        except asyncio.CancelledError:
+            if answer is not None and (due := limit.when()) is not None:
+                unanswered = self._no_answer(message, limit_ms)
+                asyncio.get_running_loop().call_at(due, self._expect, answer, unanswered)
+            raise
+
+    def _no_answer(self, message: Any, limit_ms: int) -> NoAnswer:
+        name = api_of(message.__api_key__).name
+        return NoAnswer(f"broker {self.peer}: no response to {name} within {limit_ms} ms")
+
+    def _sent_in_slot(self, message: Any) -> asyncio.Future[Any]:
+        try:
+            return self.send(message)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def _expect(self, answer: asyncio.Future[Any], unanswered: NoAnswer) -> None:
+        """Close the connection if a request whose caller was cancelled still has no answer.
+
+        Until then it keeps its slot, because the broker has it.
+        """
+        if any(waiting.future is answer for waiting in self._waiting.values()):
+            self.fail(unanswered)
 
     def send(self, message: Any, *, during_login: bool = False) -> asyncio.Future[Any]:
         """Write a request now; the future gets the answer in the request's version."""
@@ -203,7 +230,11 @@ class Connection(asyncio.Protocol):
         self._correlation_id = correlation_id
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = _Waiting(
-            future, message.__api_key__, message.__version__, time.monotonic()
+            future,
+            message.__api_key__,
+            message.__version__,
+            time.monotonic(),
+            has_slot=not during_login,
         )
         return future
 
@@ -258,6 +289,8 @@ class Connection(asyncio.Protocol):
             self._login.cancel()
         pending, self._waiting = self._waiting, {}
         for request in pending.values():
+            if request.has_slot:
+                self._slots.release()
             if not request.future.done():
                 request.future.set_exception(self._refusal(error))
                 # Mark the exception as retrieved, because the sender may have been cancelled.
@@ -436,6 +469,8 @@ class Connection(asyncio.Protocol):
             self._waiting[correlation_id] = waiting  # It fails together with the others.
             raise
         self._answers += 1
+        if waiting.has_slot:
+            self._slots.release()
         latency_ms = (time.monotonic() - waiting.sent_at) * 1000
         for meter in self._meters:
             meter.answered(latency_ms)
