@@ -26,7 +26,8 @@ from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
 from tests.sim.messages import Partition
 
-FIRST_PRODUCER_ID = 1_000_000
+LAST_PRODUCER_ID = 1_000_000
+"""The ids are counted down from here: a broker gives its clients ids above those in its logs."""
 OPEN_MAX = 4
 ANSWER_S = 3.0
 
@@ -80,7 +81,7 @@ class Transactor:
             return
         self.count += 1
         transaction = Transaction(
-            partition, FIRST_PRODUCER_ID + self.count, commits=self.chance.random() < 0.5
+            partition, LAST_PRODUCER_ID - self.count, commits=self.chance.random() < 0.5
         )
         self.running.append(transaction)
         self.logs.view(partition).has_markers = True
