@@ -11,14 +11,16 @@ from tests.sim.admins import Administrator, Reader
 from tests.sim.board import Board
 from tests.sim.checker import Checker
 from tests.sim.consumers import Consumer
-from tests.sim.loop import SimLoop
+from tests.sim.loop import Process, SimLoop
 from tests.sim.machine import Machine
 from tests.sim.messages import ACCEPT, REJECT, RELEASE
 from tests.sim.modern_members import ModernMember
+from tests.sim.network import Network
 from tests.sim.pipelines import PARTITIONS, Feeder, Pipelines, Worker
 from tests.sim.producers import Producer
 from tests.sim.real_clients import OwnConsumer, OwnProducer
 from tests.sim.share_members import EVERY_KIND, KEEP, Habits, ShareMember
+from tests.sim.spark_queries import SPARK_GROUP, SparkQuery
 from tests.sim.swarm import Plan
 from tests.sim.transactions import Transactor
 
@@ -41,7 +43,7 @@ class Cast:
     board: Board
     lives: dict[str, Life] = field(default_factory=dict)
     """What each of them does, until the run is over."""
-    consumers: list[ShareMember | OwnConsumer] = field(default_factory=list)
+    consumers: list[ShareMember | OwnConsumer | SparkQuery] = field(default_factory=list)
     """Those that must receive something once the faults are over (V2)."""
 
     modern_members: list[ModernMember] = field(default_factory=list)
@@ -49,6 +51,8 @@ class Cast:
 
     pipelines: Pipelines | None = None
     """Read, process, write in transactions, if the plan has it."""
+
+    spark_query: SparkQuery | None = None
 
     def chance(self, name: str) -> random.Random:
         """The same for a name and a seed."""
@@ -89,7 +93,7 @@ class Cast:
         for number in range(self.plan.consumers):
             name = f"consumer-{number}"
             self.lives[name] = Consumer(name, self.board, self.chance(name)).run()
-        for group in self.board.groups:
+        for group in self._groups_of_members():
             for number in range(self.plan.members):
                 name = f"{group}-{number}"
                 chance = self.chance(name)
@@ -119,13 +123,35 @@ class Cast:
                 self.lives[name] = worker.run()
 
     def _add_own_clients(self, checker: Checker) -> None:
-        for group in self.board.groups:
+        for group in self._groups_of_members():
             name = f"{group}-own"
             consumer = OwnConsumer(name, group, self.board, checker, self.chance(name))
             self.consumers.append(consumer)
             self.lives[name] = consumer.run()
         name = "producer-own"
         self.lives[name] = OwnProducer(name, self.board, checker, self.chance(name)).run()
+
+    def add_spark_query(
+        self, network: Network, loop: SimLoop, checker: Checker, processes: list[Process]
+    ) -> None:
+        """Add a query, whose drivers are among the run's ``processes``."""
+        query = SparkQuery(
+            SPARK_GROUP,
+            SPARK_GROUP,
+            self.board,
+            checker,
+            self.chance(SPARK_GROUP),
+            loop,
+            network,
+            processes,
+            self.plan.lock_ms,
+        )
+        self.spark_query = query
+        self.consumers.append(query)
+        self.lives[query.name] = query.run()
+
+    def _groups_of_members(self) -> list[str]:
+        return [group for group in self.board.groups if group != SPARK_GROUP]
 
 
 def settings_of(plan: Plan) -> dict[str, str]:

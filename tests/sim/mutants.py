@@ -15,6 +15,7 @@ from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.lock_expiry import LockExpiry
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
+from sharegroup.client.share_ranges import share_ranges
 from sharegroup.core.modern_group import modern_groups, reconciliation
 from sharegroup.core.sessions.share_session import ShareSessions
 from sharegroup.core.share_group import heartbeat as share_group_heartbeat
@@ -24,6 +25,8 @@ from sharegroup.core.share_partition.delivery import Acquired, Delta, RecordStat
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.core.share_state.share_states import PersistedState, StateSummary
 from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.spark import offsets, share_stream
+from sharegroup.spark.share_stream import ShareStream
 from sharegroup.storage.log.fence import Fence
 from sharegroup.storage.log.log_reader import LogReader
 from sharegroup.storage.log.partition_log import PartitionLog
@@ -55,6 +58,8 @@ class Mutant:
         traits = {*plan.faults, *plan.features, *plan.jobs, f"locks_max={plan.locks_max}"}
         if plan.modern_members:
             traits |= set(MODERN)
+        if plan.spark_query:
+            traits |= set(SPARK)
         return set(self.needs) <= traits
 
     @contextmanager
@@ -248,6 +253,29 @@ def _epoch_of_before(original: Any) -> Any:
     return heartbeat
 
 
+SPARK = ("spark_query",)
+"""What shows a mutant of Spark queries."""
+
+
+def _pruned_first(original: Any) -> Any:
+    """Carried records that were acquired ahead are forgotten before they are recognised."""
+
+    async def fresh(self: ShareStream, records_max: int) -> Any:
+        await self._prune()
+        return await original(self, records_max)
+
+    return fresh
+
+
+def _settled_at_once(_: Any) -> Any:
+    """A batch is settled when it is acquired."""
+
+    async def acquire_ahead(self: ShareStream, end: Any, records_max: int) -> None:
+        await self._settle(end)
+
+    return acquire_ahead
+
+
 MUTANTS = (
     Mutant(
         "L1",
@@ -375,6 +403,39 @@ MUTANTS = (
     ),
     Mutant("M2", "partitions move at once", reconciliation, "_still_owns", _value(False), MODERN),
     Mutant("M3", "anybody may commit", modern_groups, "check_commit", _value(None), MODERN),
+    Mutant(
+        "Q1",
+        "processed records are not recognised",
+        share_stream,
+        "recognise",
+        lambda _: lambda acquired, carry: (acquired, {}),
+        SPARK,
+    ),
+    Mutant(
+        "Q1",
+        "the carry is pruned too early",
+        ShareStream,
+        "_fresh",
+        _pruned_first,
+        (*SPARK, "delete_records"),
+    ),
+    Mutant(
+        "Q1",
+        "locks that end while a batch waits are not noticed",
+        share_ranges,
+        "_within",
+        lambda _: lambda ranges, offsets: tuple(ranges),
+        (*SPARK, "group_configs", "pause"),
+    ),
+    Mutant("Q2", "acquired is settled", ShareStream, "acquire_ahead", _settled_at_once, SPARK),
+    Mutant(
+        "Q3",
+        "delivery counts are not logged",
+        offsets,
+        "_counts",
+        lambda _: lambda runs: [1, len(runs)],
+        SPARK,
+    ),
 )
 
 SHOWS_AS = {"S3": ("V2", "V3"), "S11": ("S2", "S3", "S5", "S7", "V3")}

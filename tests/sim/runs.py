@@ -55,7 +55,9 @@ def _run(plan: Plan, trace: Callable[[str], None] | None) -> tuple[Ended, Except
         while cause is not None:
             traceback.clear_frames(cause.__traceback__)
             cause = cause.__cause__ or cause.__context__
-    return Ended(world.digest, world.requests, world.loop.time()), failure
+    ended = Ended(world.digest, world.requests, world.loop.time())
+    del world  # The failure's traceback has this frame.
+    return ended, failure
 
 
 @contextmanager

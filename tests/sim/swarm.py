@@ -75,6 +75,8 @@ class Plan:
     """Whether workers read, process and write in transactions."""
     modern_members: int
     """Members of a consumer group of KIP-848."""
+    spark_query: bool
+    """Whether a Spark query reads the topics, in a group of its own."""
 
     def __str__(self) -> str:
         return (
@@ -84,6 +86,7 @@ class Plan:
             f"topics={self.topics} groups={self.groups} members={self.members} "
             f"consumers={self.consumers} own_clients={self.own_clients} "
             f"pipelines={self.pipelines} modern_members={self.modern_members} "
+            f"spark_query={self.spark_query} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
 
@@ -120,6 +123,7 @@ def plan_of(seed: int) -> Plan:
         # Of a chance of its own: the rest of a seed's plan stays as it was before there were any.
         pipelines=random.Random(f"pipelines {seed}").random() < 0.4,
         modern_members=random.Random(f"modern {seed}").choice((0, 0, 2, 3)),
+        spark_query=random.Random(f"spark {seed}").random() < 0.4,
     )
 
 

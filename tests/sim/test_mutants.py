@@ -23,7 +23,7 @@ def test_a_broken_promise_is_found(mutant: Mutant) -> None:
             try:
                 run(seed)
             except Broken as broken:
-                found |= set(re.findall(r"\b([LMSV]\d+):", str(broken)))
+                found |= set(re.findall(r"\b([LMQSV]\d+):", str(broken)))
             if found & set(SHOWS_AS.get(mutant.breaks, (mutant.breaks,))):
                 return
     pytest.fail(f"{mutant} was not found in {RUNS_MAX} runs, only {sorted(found)}")
@@ -32,5 +32,5 @@ def test_a_broken_promise_is_found(mutant: Mutant) -> None:
 def test_every_promise_has_a_mutant_that_breaks_it() -> None:
     """A violation of V3 is reported as S3. S12 has no checks because access control is missing."""
     promises = {f"L{n}" for n in range(1, 5)} | {f"S{n}" for n in range(1, 12)} | {"V1", "V2"}
-    promises |= {"M1", "M2", "M3"}
+    promises |= {"M1", "M2", "M3", "Q1", "Q2", "Q3"}
     assert {mutant.breaks for mutant in MUTANTS} == promises

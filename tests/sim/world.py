@@ -38,6 +38,7 @@ from tests.sim.messages import (
 )
 from tests.sim.network import Network
 from tests.sim.pipelines import TIMEOUT
+from tests.sim.spark_queries import SPARK_GROUP
 from tests.sim.swarm import Plan
 from tests.sim.wiretap import Wiretap
 
@@ -81,7 +82,10 @@ class World:
         self._tap.listener = self.checker
         self.board = Board(
             names=tuple(f"topic-{number}" for number in range(plan.topics)),
-            groups=tuple(f"group-{number}" for number in range(plan.groups)),
+            groups=(
+                *(f"group-{number}" for number in range(plan.groups)),
+                *([SPARK_GROUP] if plan.spark_query else []),
+            ),
         )
         self._processes: list[Process] = []
         self._clients: list[asyncio.Task[Any]] = []
@@ -116,6 +120,8 @@ class World:
     async def _run(self) -> None:
         assert await self.machine.start(), "the broker does not start on an empty disk"
         self._cast.add_all(self.machine, self.loop, self.checker)
+        if self.plan.spark_query:
+            self._cast.add_spark_query(self.network, self.loop, self.checker, self._processes)
         for name, life in self._cast.lives.items():
             self._start(name, life)
         chaos = Chaos(self.plan, self.machine, self.network, self.note)

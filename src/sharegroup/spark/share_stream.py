@@ -7,8 +7,8 @@ reliably::
     advance(start)
       start not settled yet?  acknowledge start.acquired, as decided, the rest accepted
                               refused acknowledgements -> carry
-      carry                   drop the records below the group's start offset
       acquire                 carried records: acknowledge at once; the others: the next batch
+      carry                   drop the records below the group's start offset
       nothing?                return start unchanged: a new offset would be an empty batch
 
 With the trigger availableNow the run ends at the end offsets at the time when it began.  A batch
@@ -150,11 +150,13 @@ class ShareStream:
         Returns ``start`` itself if there are no new records.
         """
         await self._settle(start)
-        await self._prune()
         if self._targets is None:
             fresh, _ = await self._fresh(records_max)
         else:
             fresh = await self._available_now(records_max, self._targets)
+        # After the acquisition: records acquired ahead may be below the start offset by now, if
+        # their log was deleted, or their locks ended and another member has settled them.
+        await self._prune()
         if not fresh:
             await self._tell_of_missing_topics()
             return start

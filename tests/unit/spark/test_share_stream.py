@@ -230,6 +230,18 @@ def test_the_carry_is_pruned_by_the_start_offset() -> None:
     assert stream.report()["lostAcknowledgements"] == 10
 
 
+def test_carried_records_acquired_ahead_are_recognised_below_the_start_offset() -> None:
+    """Their log was deleted meanwhile, or their locks ended and another member settled them."""
+    end = advance(stream_of(Group((10, 20, 1))), START)
+    group = Group((10, 15, 2))
+    group.refused = ranges((10, 20))
+    group.start_offset = 30
+    stream = stream_of(group)
+    assert advance(stream, end) is end
+    assert group.told[1:] == [(10, 15, ACCEPT)]
+    assert stream.report()["carried"] == 0
+
+
 def test_carried_offsets_of_a_deleted_topic_are_dropped() -> None:
     end = advance(stream_of(Group((10, 20, 1))), START)
     group = Group()
