@@ -29,8 +29,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
 from sharegroup.spark.carry import AcquiredByPartition, Carry, Sets
 
@@ -133,7 +132,11 @@ def _parsed(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
     acquired = _parse_topics(said.get("acquired", {}), names)
     carry = said.get("carry", {})
     accept, reject = (
-        _sets_of(_parse_topics(carry.get(kind, {}), names)) for kind in ("accept", "reject")
+        {
+            key: acquired_offsets(runs)
+            for key, runs in _parse_topics(carry.get(kind, {}), names).items()
+        }
+        for kind in ("accept", "reject")
     )
     return StreamOffset(
         expected,
@@ -248,11 +251,4 @@ def _runs_of(sets: Sets) -> AcquiredByPartition:
     return {
         key: tuple(AcquiredRecords.of_range(first, end, 1) for first, end in offsets)
         for key, offsets in sets.items()
-    }
-
-
-def _sets_of(runs: AcquiredByPartition) -> Sets:
-    return {
-        key: OffsetSet.of((run.first_offset, run.end_offset) for run in partition_runs)
-        for key, partition_runs in runs.items()
     }

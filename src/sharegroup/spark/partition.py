@@ -4,6 +4,18 @@ The driver passes only this to an executor, and the rows of a task are a pure fu
 same partition read twice, by two actions or after a crash, gives the same rows.  It does not matter
 whether the records come from the driver's memory or from the broker.
 
+A range of records has these types on its way; each has what its place needs::
+
+    ShareFetch response      AcquiredRecords    both ends and the delivery count, as on the wire
+      |   '--> member        OffsetSet          held, carried and refused offsets
+      |   '--> driver        Slice              the place of its kept bytes
+    offset of the batch      AcquiredRecords    in JSON: pairs of gap and length
+      |
+    input of a task          PartitionRuns      AcquiredRecords with topic and partition
+      |   '--> fetch         WantedRanges       [first, end) without delivery counts
+      |   '--> rows          an array           first, end and delivery count, searched as a whole
+    ShareAcknowledge         AckRun             [first, end) and the acknowledgement type
+
 The partition leader is not included, because it may change before the task runs or runs again.  An
 executor asks for it once and remembers it while its process runs.
 """

@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import ceil
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.carry import AcquiredByPartition
 from sharegroup.spark.kept_records import Keeper
@@ -64,7 +63,7 @@ def _with_kept(part: PartitionRuns, keeper: Keeper) -> Iterator[PartitionRuns]:
     if not covered:
         yield part
         return
-    missing = OffsetSet.of((run.first_offset, run.end_offset) for run in part.runs) - covered
+    missing = acquired_offsets(part.runs) - covered
     cut = missing.ranges[0][0] if missing else part.runs[-1].end_offset
     near = tuple(
         run._replace(last_offset=min(run.last_offset, cut - 1))

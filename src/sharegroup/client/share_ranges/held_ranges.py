@@ -28,7 +28,11 @@ from sharegroup.client.share_locks.refused_acknowledgements import (
 )
 from sharegroup.client.share_locks.renewal_schedule import forbids_renewal
 from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import AcquiredBatches, AcquiredRecords
+from sharegroup.client.share_sessions.acquired_records import (
+    AcquiredBatches,
+    AcquiredRecords,
+    acquired_offsets,
+)
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range, offsets_of
 from sharegroup.client.share_sessions.share_requests import FetchLimits
 from sharegroup.client.share_sessions.share_session import (
@@ -162,9 +166,7 @@ class HeldRanges:
 
         `acknowledge_empty` acknowledges them, because no reader would get them.
         """
-        offsets = OffsetSet.of(
-            (acquired.first_offset, acquired.end_offset) for acquired in partition.acquired
-        )
+        offsets = acquired_offsets(partition.acquired)
         self._held[partition.key] = self._held.get(partition.key, EMPTY) | offsets
         batches, present = whole_batches(partition)
         if self._on_records is not None:
@@ -172,20 +174,17 @@ class HeldRanges:
         gaps = find_missing(offsets, present, batches.end_offset).gaps
         if gaps:
             self._gaps[partition.key] = self._gaps.get(partition.key, EMPTY) | gaps
-        empty = OffsetSet.of(
-            (acquired.first_offset, acquired.end_offset)
+        with_records = tuple(
+            acquired
             for acquired in partition.acquired
-            if gaps.between(acquired.first_offset, acquired.end_offset).ranges
-            == ((acquired.first_offset, acquired.end_offset),)
+            if gaps.between(acquired.first_offset, acquired.end_offset).count
+            < acquired.offset_count
         )
+        if with_records:
+            fetched.acquired[partition.key] = with_records
+        empty = offsets - acquired_offsets(with_records)
         if empty:
             self._empty[partition.key] = self._empty.get(partition.key, EMPTY) | empty
-        if offsets != empty:
-            fetched.acquired[partition.key] = tuple(
-                acquired
-                for acquired in partition.acquired
-                if not empty.between(acquired.first_offset, acquired.end_offset)
-            )
 
     def _notice(self, answer: SessionAnswer) -> None:
         if answer.lock_ms is not None:
