@@ -1,11 +1,12 @@
 """The CPU time of a Spark query by process, in microseconds for each row.
 
-    python -m tests.bench.spark_cost [--bytes N] [--rounds N] [--executors N] [--kafka]
+    python -m tests.bench.spark_cost [--bytes N] [--rounds N] [--executors N ...] [--kafka]
 
 A query reads four partitions to their end into a sink that keeps nothing, as in the benchmark P13,
 after a first query that does not count.  ``--kafka`` also runs Spark's own source on an Apache
 Kafka, in turn with ours.  ``--executors N`` gives ours N executor processes with one core each
-(``local-cluster``) instead of two cores in the driver.
+(``local-cluster``) instead of two cores in the driver; if it is repeated, one number of them after
+the other is measured.
 
 The processes of a query are looked at ten times a second.  What those that end use after the last
 look is in the column "ended", so "all" is exact.  Figures in "s" are seconds of wall time.
@@ -97,11 +98,16 @@ def _role(command: str) -> str:
 @click.option("--bytes", "record_bytes", default=1_024, show_default=True)
 @click.option("--records", default=0, help="By default as many as in P13.")
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--executors", default=0, help="Executor processes; 0 for local[2].")
+@click.option("--executors", default=[0], multiple=True, help="Executor processes; 0 for local[2].")
 @click.option("--kafka", is_flag=True, help="Also measure Spark's own source on Apache Kafka.")
 @click.option("--durability", type=click.Choice(["os", "fsync"]), default="os")
 def main(
-    record_bytes: int, records: int, rounds: int, executors: int, kafka: bool, durability: str
+    record_bytes: int,
+    records: int,
+    rounds: int,
+    executors: tuple[int, ...],
+    kafka: bool,
+    durability: str,
 ) -> None:
     """Print the CPU time of a query of each side by process."""
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -110,7 +116,6 @@ def main(
     with ExitStack() as stack:
         peers: list[Peer] = [Ours(FOLDER, durability)]
         peers += [ApacheKafka(FOLDER)] if kafka else []
-        sessions: dict[Peer, SparkProcess] = {}
         for peer in peers:
             stack.callback(peer.end)
             with peer.awake() as broker:
@@ -122,13 +127,24 @@ def main(
                     batch_records=500 if record_bytes <= 100 else 50,
                     partitions=PARTITIONS,
                 )
+        title = f"{record_bytes} B"
+        print(title, "executors", "rows/s", "s", "s in batches", "batches", *COLUMNS, sep="\t")
+        for number in executors:
+            compare(peers, number, records=records, rounds=rounds)
+
+
+def compare(peers: list[Peer], executors: int, *, records: int, rounds: int) -> None:
+    """Print the lines of all sides, in turn, after a query of each that does not count."""
+    with ExitStack() as stack:
+        sessions: dict[Peer, SparkProcess] = {}
+        for peer in peers:
             sessions[peer] = spark_of(peer, executors)
             stack.callback(sessions[peer].close)
             measure(peer, sessions[peer], records)
-        print(f"{record_bytes} B", "s", "s in batches", "batches", *COLUMNS, sep="\t")
         for _ in range(rounds):
             for peer in peers:
-                print(*measure(peer, sessions[peer], records), sep="\t", flush=True)
+                name, *figures = measure(peer, sessions[peer], records)
+                print(name, executors if peer.ours else 0, *figures, sep="\t", flush=True)
 
 
 def spark_of(peer: Peer, executors: int) -> SparkProcess:
@@ -154,6 +170,7 @@ def measure(peer: Peer, session: SparkProcess, records: int) -> list[str]:
     figures = [seconds.get(column, 0.0) * 1e6 / records for column in COLUMNS]
     return [
         peer.name,
+        f"{records / in_batches:.0f}",
         f"{ran['seconds']:.2f}",
         f"{in_batches:.2f}",
         str(len(batches)),
