@@ -303,8 +303,8 @@ delivery state of share partitions (`sharegroup.share.partitions.max`, and for e
 `sharegroup.share.partition.runs.max`), and topics with their partitions
 (`sharegroup.partitions.max`).
 
-Also not in the sum: connections with TLS (`max.connections`), with 30 KB each, and up to 110 KB after
-large messages in both directions.
+Also not in the sum: connections with TLS (`max.connections`), with 30 KB each, and up to 110 KB
+after large messages in both directions.
 """
 
 WORKER_METRICS = """\
