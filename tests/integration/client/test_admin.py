@@ -27,7 +27,7 @@ from sharegroup.client import (
 from sharegroup.client.admin.groups import by_group, delete_groups
 from sharegroup.client.admin.offset_resets import carry_out
 from sharegroup.client.fetch.offsets import list_offsets
-from sharegroup.client.net.cluster import CoordinatorType, Topic
+from sharegroup.client.net.cluster import ConnectionPurpose, CoordinatorType, Topic
 from sharegroup.errors import (
     NONE,
     InvalidRequest,
@@ -122,7 +122,9 @@ class MovedGroup:
     def forget_coordinator(self, group_id: str, *, kind: CoordinatorType) -> None:
         self.known = 1
 
-    async def connection(self, node_id: int) -> "MovedGroup":
+    async def connection(
+        self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.CONTROL
+    ) -> "MovedGroup":
         if node_id != 1:
             raise self.gone
         return self
@@ -162,7 +164,9 @@ class LateCoordinator:
     async def coordinator(self, group_id: str, *, operation: str, kind: CoordinatorType) -> int:
         return 1
 
-    async def connection(self, node_id: int) -> "LateCoordinator":
+    async def connection(
+        self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.CONTROL
+    ) -> "LateCoordinator":
         return self
 
     async def request(self, message: Any) -> Any:
