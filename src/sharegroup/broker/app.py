@@ -148,8 +148,9 @@ class _ShareParts(NamedTuple):
 
     def connect(self, parts: Parts) -> None:
         """Connect these parts with others, which were made after them."""
-        self.share_partitions.batch_checks.jobs = parts.record_jobs
-        self.dead_letters.jobs = parts.record_jobs
+        owner_of = parts.share_group_coordinator.owner_of
+        for reader in (self.share_partitions.batch_checks, self.dead_letters):
+            reader.jobs, reader.owner_of = parts.record_jobs, owner_of
         parts.waiting.on_wake(self.sessions.happened)
 
 
@@ -302,13 +303,18 @@ async def _build(
         logins=logins_of(started, listeners, topics.catalog.scram_credentials, clock),
         audit=audit,
         authorizer=_authorizer(started, topics, audit, listeners),
-        quotas=Quotas(topics.catalog.client_quotas, started.quotas, clock),
+        quotas=_quotas(started, topics, clock),
     )
     share.connect(parts)
     parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
     groups.transactions.load()
     await parts.logins.load()
     return parts
+
+
+def _quotas(started: Config, topics: Topics, clock: Clock) -> Quotas:
+    percent = started.server.user_limits_percent
+    return Quotas(topics.catalog.client_quotas, started.quotas, clock, user_percent=percent)
 
 
 def _authorizer(

@@ -95,7 +95,9 @@ class Parts:
     def __post_init__(self) -> None:
         self.slices = Slices(self.clock, self.requests.total_seconds)
         self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
-        self.produced_batches = ProducedBatches(self.record_jobs)
+        self.produced_batches = ProducedBatches(
+            self.record_jobs, self.config.server.user_limits_percent
+        )
 
     def seen_by(self, listener: str, node: Node) -> Parts:
         """Return the same parts for the connections of a listener that advertises ``node``.
@@ -125,6 +127,8 @@ class Parts:
             yield total.name.replace(" ", "_"), total.refused_count
         yield "fetch_sessions", self.fetch_sessions.user_refused_count
         yield "share_sessions", self.share_sessions.user_refused_count
+        yield "quota_meters", self.quotas.user_refused_count
+        yield "bytes_of_waiting_batches", self.produced_batches.user_refused_count
 
     @property
     def serves_share_state(self) -> bool:

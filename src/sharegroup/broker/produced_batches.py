@@ -6,17 +6,22 @@ a record.  A batch that is refused for its records is read, too, to name them.  
 need not be compressed are read at once.  Others are walked in pieces (`record_jobs`), and meanwhile
 later batches for the same partition wait behind them.  So batches keep their order, and the
 sequence numbers of an idempotent producer stay in order.
+
+The bytes that wait are limited, for all users and, as a part of that, for one (`shared_totals`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from sharegroup.broker.record_errors import RecordError, RecordsOutOfTime, RecordsWithoutKey
 from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.core.security.principal import Principal
+from sharegroup.core.shared_totals import PERCENT_KEY, part_left
 from sharegroup.errors import InvalidRecord, KafkaError, RequestTimedOut
 from sharegroup.ids import TopicIdPartition
 from sharegroup.wire.batches import NO_TIMESTAMP, UNREADABLE, BatchHeader, Buffer, Writable
@@ -64,13 +69,20 @@ NOTHING = Preparation()
 class ProducedBatches:
     """The batches that wait for their preparation."""
 
-    __slots__ = ("_jobs", "last", "waiting_bytes")
+    __slots__ = (
+        "_bytes_of_users", "_jobs", "_user_percent", "last", "user_refused_count", "waiting_bytes",
+    )  # fmt: skip
 
-    def __init__(self, jobs: RecordJobs) -> None:
+    def __init__(self, jobs: RecordJobs, user_percent: int) -> None:
         self._jobs = jobs
+        self._user_percent = user_percent
+        self._bytes_of_users: Counter[Principal] = Counter()
+        """The waiting bytes of each user who may have only a part."""
         self.last: dict[TopicIdPartition, asyncio.Task[object]] = {}
         """The last waiting append of each partition."""
         self.waiting_bytes = 0
+        self.user_refused_count = 0
+        """How often a batch was refused because its user had too many waiting."""
 
     def prepare(
         self,
@@ -79,17 +91,20 @@ class ProducedBatches:
         header: BatchHeader,
         needs: Preparation,
         append: Callable[[Writable], T],
+        *,
+        user: Principal | None,
     ) -> asyncio.Task[T | KafkaError] | None:
         """Return None if the batch can be appended as it is, or a task that appends it later.
 
-        Raises KafkaError if the batch is refused.
+        ``user`` is its sender, if that one may hold only a part of the waiting bytes.  Raises
+        KafkaError if the batch is refused.
         """
         if partition not in self.last:
             if needs is NOTHING:
                 return None
             if not needs.reads_all and _is_checked(batch, header, needs):
                 return None
-        return self._append_later(partition, batch, header, needs, append)
+        return self._append_later(partition, batch, header, needs, append, user)
 
     def _append_later(
         self,
@@ -98,23 +113,49 @@ class ProducedBatches:
         header: BatchHeader,
         needs: Preparation,
         append: Callable[[Writable], T],
+        user: Principal | None,
     ) -> asyncio.Task[T | KafkaError]:
         """Call ``append`` when the batch is ready and earlier ones are appended or refused."""
         size = len(batch)
+        self._check_room(user, size)
+        self.waiting_bytes += size
+        if user is not None:
+            self._bytes_of_users[user] += size
+        work = self._append(batch, header, needs, append, user, after=self.last.get(partition))
+        task = asyncio.get_running_loop().create_task(work)
+        self.last[partition] = task
+        task.add_done_callback(lambda done: self._ended(partition, done, user, size))
+        return task
+
+    def _check_room(self, user: Principal | None, size: int) -> None:
+        """Raise RequestTimedOut if a batch must not wait; the first one of a user may."""
         if self.waiting_bytes and self.waiting_bytes + size > WAITING_BYTES_MAX:
             raise RequestTimedOut(
                 f"batches of {self.waiting_bytes} bytes wait to be checked or compressed, the "
                 f"limit is {WAITING_BYTES_MAX}; send this batch again later"
             )
-        self.waiting_bytes += size
-        work = self._append(batch, header, needs, append, after=self.last.get(partition))
-        task = asyncio.get_running_loop().create_task(work)
-        self.last[partition] = task
-        task.add_done_callback(lambda done: self._ended(partition, done, size))
-        return task
+        held = 0 if user is None else self._bytes_of_users[user]
+        left = part_left(held=held, limit=WAITING_BYTES_MAX, percent=self._user_percent)
+        if held and size > left:
+            self.user_refused_count += 1
+            raise RequestTimedOut(
+                f"{user}: batches of {held} bytes wait to be checked or compressed, and one user "
+                f"may have {held + left} ({PERCENT_KEY}={self._user_percent} of "
+                f"{WAITING_BYTES_MAX}); send this batch again later"
+            )
 
-    def _ended(self, partition: TopicIdPartition, task: asyncio.Task[object], size: int) -> None:
+    def _ended(
+        self,
+        partition: TopicIdPartition,
+        task: asyncio.Task[object],
+        user: Principal | None,
+        size: int,
+    ) -> None:
         self.waiting_bytes -= size
+        if user is not None:
+            self._bytes_of_users[user] -= size
+            if not self._bytes_of_users[user]:
+                del self._bytes_of_users[user]
         if self.last.get(partition) is task:
             del self.last[partition]
 
@@ -124,6 +165,7 @@ class ProducedBatches:
         header: BatchHeader,
         needs: Preparation,
         append: Callable[[Writable], T],
+        user: Principal | None,
         *,
         after: asyncio.Task[object] | None,
     ) -> T | KafkaError:
@@ -131,7 +173,7 @@ class ProducedBatches:
             await asyncio.wait((after,))
         try:
             walk = _prepared(batch, header, needs, self._jobs.bytes_max)
-            return append(await self._jobs.complete(walk))
+            return append(await self._jobs.complete(walk, user))
         except KafkaError as error:
             return error
 

@@ -25,6 +25,7 @@ from sharegroup.broker.security.peer import Peer
 from sharegroup.core.quotas.entities import ClientQuotas, Limit, QuotaKey, canonical_address
 from sharegroup.core.quotas.meters import MeterKey, Meters
 from sharegroup.core.quotas.rates import Rate, TokenBucket, Windows
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import ThrottlingQuotaExceeded
 
 THROTTLE_MS_MAX = 3_600_000
@@ -56,6 +57,10 @@ class Client(Protocol):
     @property
     def client_id(self) -> str: ...
 
+    @property
+    def limited_user(self) -> Principal | None:
+        """The user who may hold a part of what all users share; None if it may hold everything."""
+
 
 class ThrottleCounters:
     """What one kind of quota has done since the broker started."""
@@ -86,15 +91,17 @@ class Quotas:
         "is_on",
     )
 
-    def __init__(self, limits: ClientQuotas, config: QuotaConfig, clock: Clock) -> None:
+    def __init__(
+        self, limits: ClientQuotas, config: QuotaConfig, clock: Clock, *, user_percent: int = 100
+    ) -> None:
         self._limits = limits
         self._clock = clock
         self._windows = Windows(config.windows, config.window_seconds * 1000)
         self._mutation_windows = Windows(
             config.mutation_windows, config.mutation_window_seconds * 1000
         )
-        self._rates = Meters(Rate, count_max=config.meters_max)
-        self._buckets = Meters(TokenBucket, count_max=config.meters_max)
+        self._rates = Meters(Rate, count_max=config.meters_max, user_percent=user_percent)
+        self._buckets = Meters(TokenBucket, count_max=config.meters_max, user_percent=user_percent)
         # Peers without authentication must not use up the meters of others.
         self._connections = Meters(Rate, count_max=config.meters_max)
         self._kept: dict[MeterKey, Limit | None] = {}
@@ -117,6 +124,11 @@ class Quotas:
         return len(self._rates) + len(self._buckets) + len(self._connections)
 
     @property
+    def user_refused_count(self) -> int:
+        """How often a client had to share the limit of its user, who has made too many meters."""
+        return self._rates.total.refused_count + self._buckets.total.refused_count
+
+    @property
     def shared_meter_count(self) -> int:
         """How often a client had to share a limit because there are too many clients."""
         meters = (self._rates, self._buckets, self._connections)
@@ -135,7 +147,7 @@ class Quotas:
         limit = self._limit_of(FETCH, client)
         if limit is None:
             return bytes_max
-        rate = self._rate(FETCH, limit)
+        rate = self._rate(FETCH, limit, client)
         room = rate.room(limit.value, self._windows, self._clock.now_ms())
         return min(bytes_max, max(1, int(room)))
 
@@ -147,7 +159,7 @@ class Quotas:
         """Count the time for which a request held the event loop; its answer is not delayed."""
         limit = self._limit_of(REQUEST, client)
         if limit is not None:
-            rate = self._rate(REQUEST, limit)
+            rate = self._rate(REQUEST, limit, client)
             rate.record(seconds * 100, self._windows, self._clock.now_ms())
 
     def request_throttle_ms(self, client: Client) -> int:
@@ -167,7 +179,7 @@ class Quotas:
         if limit is None:
             return 0
         windows, now_ms = self._mutation_windows, self._clock.now_ms()
-        bucket = self._buckets.of(_meter_key(MUTATION, limit), self._is_idle)
+        bucket = self._buckets.of(_meter_key(MUTATION, limit), self._is_idle, client.limited_user)
         throttle_ms = bucket.throttle_ms(limit.value, windows, now_ms) if is_strict else 0
         if not throttle_ms:
             bucket.record(partitions, limit.value, windows, now_ms)
@@ -199,7 +211,7 @@ class Quotas:
         limit = self._limit_of(key, client)
         if limit is None:
             return 0
-        rate, now_ms = self._rate(key, limit), self._clock.now_ms()
+        rate, now_ms = self._rate(key, limit, client), self._clock.now_ms()
         if amount:
             rate.record(amount, self._windows, now_ms)
         throttle_ms = rate.throttle_ms(limit.value, self._windows, now_ms)
@@ -234,8 +246,8 @@ class Quotas:
             found = self._kept[asked] = self._limits.limit_of(*asked)
             return found
 
-    def _rate(self, key: QuotaKey, limit: Limit) -> Rate:
-        return self._rates.of(_meter_key(key, limit), self._is_idle)
+    def _rate(self, key: QuotaKey, limit: Limit, client: Client) -> Rate:
+        return self._rates.of(_meter_key(key, limit), self._is_idle, client.limited_user)
 
     def _is_idle(self, key: MeterKey, meter: Meter) -> bool:
         """Return whether a meter equals one that was never used."""

@@ -5,7 +5,8 @@ loop serves other requests in between (`broker.slices`).  A thread decompresses 
 compiled code works there without the interpreter lock.  The thread has a low priority, so a client
 that sends decompression bombs takes no processor time from other programs on the machine.  A walk
 waits for its turn before it reads a large batch.  So all walks together hold at most
-``sharegroup.decompressed.max.bytes`` of decompressed records.
+``sharegroup.decompressed.max.bytes`` of decompressed records.  Users take turns (`user_turns`): one
+with thousands of large batches delays those of another by one batch.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sharegroup.broker.slices import Slices
+from sharegroup.broker.user_turns import UserTurns
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaStorageError
 from sharegroup.steps import ATTEMPT_STEPS
 from sharegroup.wire.batches import Buffer
@@ -40,28 +43,31 @@ class RecordJobs:
         "_slices",
         "_tasks",
         "_thread",
-        "_turn",
+        "_turns",
         "bytes_max",
         "job_count",
-        "waiting_count",
     )
 
     def __init__(self, slices: Slices, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._slices = slices
-        self._turn = asyncio.Lock()
+        self._turns = UserTurns()
         self._is_closed = False
         self._thread = ThreadPoolExecutor(1, "records", initializer=_give_way)
         self._tasks: defaultdict[Hashable, set[asyncio.Task[Any]]] = defaultdict(set)
         self.job_count = 0
         """Large batches that were begun since the broker started."""
-        self.waiting_count = 0
-        """Walks that wait for their turn now."""
 
-    def run(self, walk: Walk[T], owner: Hashable) -> asyncio.Task[T] | T:
+    @property
+    def waiting_count(self) -> int:
+        """The number of walks that wait for their turn now."""
+        return len(self._turns)
+
+    def run(self, walk: Walk[T], owner: Hashable, user: Principal | None) -> asyncio.Task[T] | T:
         """Run a walk; return its answer if it is short, otherwise a task.
 
-        `drop` cancels the walks of their ``owner``.
+        `drop` cancels the walks of their ``owner``.  Users without limits, None here, have their
+        turns together.
         """
         step: WalkStep | Work = WalkStep.PAUSE
         for _ in range(ATTEMPT_STEPS):
@@ -72,14 +78,14 @@ class RecordJobs:
                 return answer
             if step is not WalkStep.PAUSE:
                 break
-        task = asyncio.get_running_loop().create_task(self._go_on(walk, step))
+        task = asyncio.get_running_loop().create_task(self._go_on(walk, step, user))
         self._tasks[owner].add(task)
         task.add_done_callback(lambda done: self._ended(owner, done))
         return task
 
-    async def complete(self, walk: Walk[T]) -> T:
+    async def complete(self, walk: Walk[T], user: Principal | None) -> T:
         """Run a walk to its end, for tasks that are not dropped; return its answer."""
-        return await self._go_on(walk, WalkStep.PAUSE)
+        return await self._go_on(walk, WalkStep.PAUSE, user)
 
     def drop(self, owner: Hashable) -> None:
         """Cancel the walks of ``owner``, because their answers are no longer needed."""
@@ -97,7 +103,7 @@ class RecordJobs:
         if not tasks:
             del self._tasks[owner]
 
-    async def _go_on(self, walk: Walk[T], step: WalkStep | Work) -> T:
+    async def _go_on(self, walk: Walk[T], step: WalkStep | Work, user: Principal | None) -> T:
         holds_turn = False
         try:
             while True:
@@ -107,11 +113,12 @@ class RecordJobs:
                         await self._slices.turn()
                     case WalkStep.BEGIN:
                         assert not holds_turn, "a walk ends its large batch before the next"
-                        await self._take_turn()
+                        await self._turns.acquire(user)
                         holds_turn = True
+                        self.job_count += 1
                     case WalkStep.END:
                         holds_turn = False
-                        self._turn.release()
+                        self._turns.release()
                     case work:
                         assert holds_turn, "only a walk whose turn it is decompresses"
                         if self._is_closed:
@@ -128,15 +135,7 @@ class RecordJobs:
         finally:
             walk.close()
             if holds_turn:
-                self._turn.release()
-
-    async def _take_turn(self) -> None:
-        self.waiting_count += 1
-        try:
-            await self._turn.acquire()
-        finally:
-            self.waiting_count -= 1
-        self.job_count += 1
+                self._turns.release()
 
 
 def _give_way() -> None:

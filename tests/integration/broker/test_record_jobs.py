@@ -26,6 +26,7 @@ from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.produced_batches import WAITING_BYTES_MAX
 from sharegroup.broker.record_jobs import NICE, _in_thread
+from sharegroup.broker.security.peer import Peer
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import TopicName
 from sharegroup.testing.clock import ManualClock
@@ -34,6 +35,7 @@ from sharegroup.wire.record_walk import Walk, WalkStep
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker
 from tests.integration.broker.test_produce_checks import INVALID_RECORD, lying_batch
+from tests.integration.broker.test_user_parts import SECURED, peer_of
 
 SECOND = timedelta(seconds=1)
 UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_REQUEST = 3, 7, 42
@@ -42,6 +44,7 @@ MAX_TIMESTAMP = -3
 KEYED = bytes.fromhex("0c 00 00 00 00 01 00")
 """The smallest record with a key, which is empty: 1 of 300,000 in a bomb."""
 COUNT = 300_000
+SOME = 20_000
 
 
 def run(scenario: Callable[[Broker], Awaitable[None]], path: Path, **settings: str) -> None:
@@ -97,7 +100,9 @@ async def durable(broker: Broker) -> None:
         await asyncio.sleep(0)
 
 
-async def ask_offsets(broker: Broker, *wanted: tuple[int, int]) -> list[tuple[int, int, int]]:
+async def ask_offsets(
+    broker: Broker, *wanted: tuple[int, int], peer: Peer | None = None
+) -> list[tuple[int, int, int]]:
     """(error, timestamp, offset) for each (partition, timestamp)."""
     partitions = tuple(
         list_offsets.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
@@ -105,7 +110,7 @@ async def ask_offsets(broker: Broker, *wanted: tuple[int, int]) -> list[tuple[in
     )
     topic = list_offsets.ListOffsetsTopic(name="plain", partitions=partitions)
     request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=i8(0), topics=(topic,))
-    answer = await broker.ask(request)
+    answer = await broker.ask(request, peer=peer)
     return [
         (int(partition.error_code), partition.timestamp, partition.offset)
         for partition in answer.topics[0].partitions
@@ -282,6 +287,58 @@ def test_bytes_that_wait_for_a_check_are_bounded(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+async def produce_as(broker: Broker, user: str, batch: bytearray) -> int:
+    """Send a batch as a user of a broker with an authorizer; return the error code."""
+    data = produce.PartitionProduceData(index=0, records=bytes(batch))
+    topic = produce.TopicProduceData(name="compacted", partition_data=(data,))
+    request = produce.ProduceRequest(
+        transactional_id=None, acks=-1, timeout=SECOND, topic_data=(topic,)
+    )
+    answer = await broker.ask(request, peer=peer_of(broker, user))
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+def test_one_user_takes_only_a_part_of_the_bytes_that_wait_for_a_check(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        batch = encode_batch([SimpleRecord(b"k", bytes(1_000), 0)] * 1_000)
+        part = WAITING_BYTES_MAX // 2 // len(batch)
+        batches = broker.running.parts.produced_batches
+        for _ in range(2):  # The part of a user is free again when its batches are appended.
+            users = ["alice"] * (part + 2) + ["bob"] * part + ["carol"]
+            answers = await asyncio.gather(*(produce_as(broker, user, batch) for user in users))
+            assert answers == [0] * part + [REQUEST_TIMED_OUT] * 2 + [0] * part + [
+                REQUEST_TIMED_OUT
+            ]
+        assert (batches.user_refused_count, batches.waiting_bytes) == (4, 0)
+
+    run(scenario, tmp_path, **SECURED)
+
+
+def test_first_batch_of_a_user_may_be_larger_than_its_part(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        batch = encode_batch([SimpleRecord(b"k", bytes(1_000), 0)] * 1_000)
+        answers = await asyncio.gather(*(produce_as(broker, "alice", batch) for _ in range(2)))
+        assert answers == [0, REQUEST_TIMED_OUT]
+
+    run(scenario, tmp_path, **SECURED, sharegroup_user_limits_percent="1")
+
+
+def test_user_with_many_large_lookups_delays_another_one_by_one_lookup(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        append(broker, bomb(count=SOME))
+        await durable(broker)
+        order: list[str] = []
+
+        async def ask(user: str) -> None:
+            await ask_offsets(broker, (0, MAX_TIMESTAMP), peer=peer_of(broker, user))
+            order.append(user)
+
+        await asyncio.gather(*map(ask, ["alice"] * 5 + ["bob"]))
+        assert order == ["alice", "bob"] + ["alice"] * 4
+
+    run(scenario, tmp_path, **SECURED)
+
+
 def test_produce_with_acks_0_does_not_wait(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         batch = bytes(encode_batch([SimpleRecord(b"k", bytes(100), 0)] * 2_000))
@@ -362,6 +419,6 @@ def test_record_check_after_the_broker_stopped_fails_with_a_kafka_error(
         jobs = broker.running.parts.record_jobs
         jobs.close()
         with pytest.raises(KafkaStorageError):
-            await jobs.complete(walk())
+            await jobs.complete(walk(), None)
 
     run(scenario, tmp_path)

@@ -315,6 +315,17 @@ def test_classic_group_belongs_to_the_user_who_joins_it_first(tmp_path: Path) ->
     run(scenario, tmp_path, **SECURED)
 
 
+def test_large_batches_of_a_group_are_read_in_the_turns_of_its_owner(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        alice, running = peer_of(broker, "alice"), broker.running
+        assert await share_group(broker, alice, "g") == NONE
+        for reader in (running.parts.share_partitions.batch_checks, running.parts.dead_letters):
+            assert reader.owner_of(GroupId("g")) == alice.principal
+            assert reader.owner_of(GroupId("another")) is None
+
+    run(scenario, tmp_path, **SECURED)
+
+
 def test_groups_of_a_restarted_broker_belong_to_the_users_who_come_back(tmp_path: Path) -> None:
     """Four stored groups leave four: alice may hold half of them, until she comes back to hers."""
 

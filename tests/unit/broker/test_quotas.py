@@ -25,6 +25,7 @@ class Client(NamedTuple):
 
     peer: Peer
     client_id: str
+    limited_user: Principal | None = None
 
 
 def client(client_id: str) -> Client:

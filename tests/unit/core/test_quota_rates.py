@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sharegroup.core.quotas.entities import QuotaKey
 from sharegroup.core.quotas.meters import MeterKey, Meters
 from sharegroup.core.quotas.rates import Rate, TokenBucket, Windows
+from sharegroup.core.security.principal import USER, Principal
 
 KAFKA = Windows(11, 1000)
 """quota.window.num and quota.window.size.seconds by default."""
@@ -138,3 +139,30 @@ def test_clients_beyond_the_bound_share_a_meter_with_their_own_use() -> None:
     assert (len(meters), meters.shared_count) == (100, 9900)
     shared = meters.of(key(123_456), lambda *_: False)
     assert shared.per_second(KAFKA, 0) == 990
+
+
+def test_user_with_too_many_clients_shares_a_meter_with_itself_alone() -> None:
+    alice, bob = Principal(USER, "alice"), Principal(USER, "bob")
+    meters = Meters(Rate, count_max=10, user_percent=50)
+    for number in range(1_000):
+        meters.of(key(number), lambda *_: False, alice).record(1, KAFKA, 0)
+    assert (len(meters), meters.total.held_by(alice), meters.total.refused_count) == (5, 5, 995)
+    assert meters.of(key(2_000), lambda *_: False, alice).per_second(KAFKA, 0) == 99.5
+    of_bob = {id(meters.of(key(3_000 + number), lambda *_: False, bob)) for number in range(5)}
+    assert len(of_bob) == 5, "a meter for each of his clients"
+    carol = meters.of(key(4_000), lambda *_: False, Principal(USER, "carol"))
+    assert carol.per_second(KAFKA, 0) == 0, "she shares with the others, not with alice"
+    assert carol is meters.of(key(4_001), lambda *_: False)
+
+
+def test_common_meter_of_a_user_without_clients_is_forgotten() -> None:
+    alice, bob = Principal(USER, "alice"), Principal(USER, "bob")
+    meters = Meters(Rate, count_max=2, user_percent=50)
+    meters.of(key(1), lambda *_: False, alice)
+    common = meters.of(key(2), lambda *_: False, alice)
+    assert meters.of(key(2), lambda *_: False, alice) is common
+    meters.of(key(3), lambda *_: False, bob)
+    meters.of(key(4), lambda found, _: found == key(1), bob)
+    assert meters.total.held_by(alice) == 0
+    meters.of(key(5), lambda *_: False, alice)
+    assert meters.of(key(6), lambda *_: False, alice) is not common

@@ -68,8 +68,9 @@ CONNECTIONS: tuple[Limit, ...] = (
         setting="sharegroup.user.limits.percent",
         unit="%",
         bounds="part of each of the limits for sessions, groups, group settings, committed "
-        "offsets, transactional ids and partitions that one user may hold, if an authorizer limits "
-        "its rights ([quotas.md](quotas.md#what-users-share-without-quotas))",
+        "offsets, transactional ids, partitions, client ids with quotas and waiting batches that "
+        "one user may hold, if an authorizer limits its rights "
+        "([quotas.md](quotas.md#what-users-share-without-quotas))",
         answer="what it gets at that limit; for transactional ids its own idle ones are forgotten",
         metric="sharegroup_user_part_refused_total",
     ),

@@ -127,8 +127,9 @@ class ServerConfig:
         "sharegroup.user.limits.percent",
         50,
         "Part that one user may hold of each of the limits for all users: sessions, groups, group "
-        "settings, committed offsets, transactional ids, partitions. It applies to users whose "
-        "rights an authorizer limits, so not to super users. 100: a user may hold everything.",
+        "settings, committed offsets, transactional ids, partitions, client ids with quotas, "
+        "batches that wait to be checked. It applies to users whose rights an authorizer limits, "
+        "so not to super users. 100: a user may hold everything.",
         low=1,
         high=100,
     )

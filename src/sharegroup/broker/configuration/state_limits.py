@@ -360,7 +360,8 @@ QUOTAS: tuple[Limit, ...] = (
         setting="sharegroup.client.quota.meters.max",
         unit="clients",
         bounds="clients whose use is counted separately, for each kind of meter",
-        answer="no error: further clients share one limit",
+        answer="no error: further clients share one limit, those of one user beyond its part "
+        "one of their own",
         metric="sharegroup_client_quota_meters",
         memory_each=3 * meters.METER_BYTES,
     ),

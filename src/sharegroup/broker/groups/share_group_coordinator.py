@@ -211,6 +211,10 @@ class ShareGroupCoordinator:
         """The totals of all groups, with the parts of users."""
         return self._groups.memory, self._groups.partitions
 
+    def owner_of(self, group_id: GroupId) -> Principal | None:
+        """Return the user to whom a group belongs; None if nobody owns it."""
+        return self._groups.memory.owner(group_id)
+
     def list_groups(self) -> tuple[ListedShareGroup, ...]:
         """Return all share groups, in the order of their ids."""
         return self._groups.list_groups()

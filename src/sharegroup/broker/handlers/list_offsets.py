@@ -61,7 +61,7 @@ def handle(
     parts: Parts, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
     answer = _answer(parts, context, request)
-    response = parts.record_jobs.run(answer, context.connection_id)
+    response = parts.record_jobs.run(answer, context.connection_id, context.limited_user)
     return Later(response) if isinstance(response, asyncio.Task) else response
 
 

@@ -108,7 +108,7 @@ def handle(
         transaction = _transaction(parts, context, request, write)
         if transaction is not None:
             return _handle_transaction(parts, context, request, transaction)
-    return _answer(context, request, *_append_all(parts, request, write, None))
+    return _answer(context, request, *_append_all(parts, context, request, write, None))
 
 
 def _write_permission(parts: Parts, context: RequestContext) -> TopicPermission | None:
@@ -117,6 +117,7 @@ def _write_permission(parts: Parts, context: RequestContext) -> TopicPermission 
 
 def _append_all(
     parts: Parts,
+    context: RequestContext,
     request: ProduceRequest,
     write: TopicPermission | None,
     transaction: ProducedTransaction | None,
@@ -128,7 +129,7 @@ def _append_all(
         denial = None if write is None else write.denial_of(topic)
         partitions: list[tuple[int, Result | WaitingAppend]] = []
         for data in topic.partition_data:
-            result = denial or _append(parts, topic, data, transaction)
+            result = denial or _append(parts, context, topic, data, transaction)
             partitions.append((data.index, result))
             if type(result) is Appended:
                 are_done = are_done and result.ticket.done
@@ -207,7 +208,7 @@ def _handle_transaction(
     def append() -> tuple[Ticket | None, tuple[Results, bool]]:
         entered = transaction.enter(coordinator)
         write = _write_permission(parts, context)
-        return entered, _append_all(parts, request, write, transaction)
+        return entered, _append_all(parts, context, request, write, transaction)
 
     appending = coordinator.when_settled(transaction.transactional_id, append)
     if not appending.done():
@@ -254,7 +255,7 @@ async def _append_wide_transaction(
             partitions: list[tuple[int, Result | WaitingAppend]] = []
             results.append((topic, partitions))
             for data in topic.partition_data:
-                result = denial or _append(parts, topic, data, transaction)
+                result = denial or _append(parts, context, topic, data, transaction)
                 partitions.append((data.index, result))
                 appends += 1
                 if appends & WIDE_MASK == WIDE_MASK:
@@ -292,7 +293,7 @@ def handle_wide(
         partitions: list[tuple[int, Result | WaitingAppend]] = []
         results.append((topic, partitions))
         for data in topic.partition_data:
-            result = refused or denial or _append(parts, topic, data, None)
+            result = refused or denial or _append(parts, context, topic, data, None)
             partitions.append((data.index, result))
             appends += 1
             if appends & WIDE_MASK == WIDE_MASK:
@@ -321,6 +322,7 @@ def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
 
 def _append(
     parts: Parts,
+    context: RequestContext,
     topic: TopicProduceData,
     data: PartitionProduceData,
     transaction: ProducedTransaction | None,
@@ -345,7 +347,7 @@ def _append(
             transaction.check_first(header, log.producers)
         times = None if settings.append_time else _times_to_check(header, settings, now_ms)
         if times or settings.reads_records or parts.produced_batches.last:
-            later = _prepare(parts, log, batch, header, settings, times, transaction)
+            later = _prepare(parts, context, log, batch, header, settings, times, transaction)
             if later is not None:
                 return later
         return _written(log, batch, settings, now_ms)
@@ -394,6 +396,7 @@ def _times_to_check(
 
 def _prepare(
     parts: Parts,
+    context: RequestContext,
     log: PartitionLog,
     batch: Writable,
     header: BatchHeader,
@@ -421,7 +424,9 @@ def _prepare(
             transaction.verify(parts.transactions.coordinator())  # It may have ended meanwhile.
         return _written(log, prepared, settings, parts.clock.wall_ms())
 
-    return parts.produced_batches.prepare(log.key, batch, header, needs, append)
+    return parts.produced_batches.prepare(
+        log.key, batch, header, needs, append, user=context.limited_user
+    )
 
 
 def _place(parts: Parts, log: PartitionLog) -> str:

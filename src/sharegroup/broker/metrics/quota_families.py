@@ -29,8 +29,8 @@ QUOTAS: tuple[Family, ...] = (
     ),
     USER_PART_REFUSALS := Family(
         "sharegroup_user_part_refused_total", MetricType.COUNTER, "requests",
-        "Requests that were refused, or got no session, because one user may hold only a part of "
-        "what all users share, by what is shared.",
+        "Requests that were refused, got no session, or shared the limit of a quota, because one "
+        "user may hold only a part of what all users share, by what is shared.",
         ("shared",),
     ),
 )  # fmt: skip

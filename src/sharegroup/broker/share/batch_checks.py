@@ -26,8 +26,9 @@ from operator import sub
 
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import CorruptMessage, KafkaError
-from sharegroup.ids import SharePartitionKey
+from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.wire.batches import UNREADABLE, parse_header, record_count_max
 from sharegroup.wire.record_walk import Walk, WalkStep, body_of, check_records
@@ -47,11 +48,13 @@ VERDICTS_MAX = 64
 class BatchChecks:
     """The batch checks of one broker; ``wake`` is called when fetches may continue."""
 
-    __slots__ = ("_tasks", "_wake", "jobs", "unreadable_count")
+    __slots__ = ("_tasks", "_wake", "jobs", "owner_of", "unreadable_count")
 
     def __init__(self, wake: Callable[[SharePartitionKey], None]) -> None:
         self.jobs: RecordJobs | None = None
         """None while the broker starts, when nothing is checked."""
+        self.owner_of: Callable[[GroupId], Principal | None] = lambda _: None
+        """Returns the user to whom a group belongs, whose turns the checks take."""
         self.unreadable_count = 0
         """Batches that could not be read, since the broker started."""
         self._wake = wake
@@ -101,7 +104,8 @@ class BatchChecks:
         """Read a batch, note the verdict, and wake the fetches that wait for it."""
         is_sound = True
         try:
-            is_sound = await jobs.complete(_has_records(live, first, end, jobs.bytes_max))
+            walk = _has_records(live, first, end, jobs.bytes_max)
+            is_sound = await jobs.complete(walk, self.owner_of(live.key.group_id))
         except UNREADABLE as error:
             is_sound = False
             self.unreadable_count += 1

@@ -46,6 +46,7 @@ from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_partition.delivery import DeadLetterRange, RecordState
 from sharegroup.core.share_state.share_states import NO_SUMMARY
 from sharegroup.errors import InvalidConfig, KafkaError
@@ -133,6 +134,7 @@ class DeadLetters:
         "_troubles",
         "_wake",
         "jobs",
+        "owner_of",
     )
 
     def __init__(
@@ -148,6 +150,8 @@ class DeadLetters:
     ) -> None:
         self.jobs: RecordJobs | None = None
         """Decompresses and walks the originals' batches; None while the broker starts."""
+        self.owner_of: Callable[[GroupId], Principal | None] = lambda _: None
+        """Returns the user to whom a group belongs, whose turns the walks take."""
         self._alarm = Alarm(clock, self._try_again)
         self._clock = clock
         self._topics = topics
@@ -287,10 +291,13 @@ class DeadLetters:
             bytes_max=self._topics.settings(target).message_bytes_max,
             wall_ms=self._clock.wall_ms(),
         )
-        made = finish(walk) if self.jobs is None else await self.jobs.complete(walk)
-        return await self._compressed(made, self._topics.settings(target))
+        owner = self.owner_of(live.key.group_id)
+        made = finish(walk) if self.jobs is None else await self.jobs.complete(walk, owner)
+        return await self._compressed(made, self._topics.settings(target), owner)
 
-    async def _compressed(self, made: LetterBatch, settings: LogSettings) -> LetterBatch:
+    async def _compressed(
+        self, made: LetterBatch, settings: LogSettings, owner: Principal | None
+    ) -> LetterBatch:
         """Return the batch in the codec of the topic, as a producer's batch is stored.
 
         A letter that is only small enough because it is compressed stays so.
@@ -298,7 +305,7 @@ class DeadLetters:
         if settings.target is None or self.jobs is None:
             return made
         walk = repacked(made.batch, settings.target, bytes_max=self.jobs.bytes_max)
-        packed = await self.jobs.complete(walk)
+        packed = await self.jobs.complete(walk, owner)
         if len(packed) > settings.message_bytes_max:
             return made
         return made._replace(batch=packed)
