@@ -91,13 +91,6 @@ TLS: tuple[Limit, ...] = (
         metric="sharegroup_tls_handshakes_total",
     ),
     Limit(
-        setting="broker.tls.context:SESSIONS_MAX",
-        unit="sessions",
-        bounds="sessions of TLS 1.2 of one listener that OpenSSL keeps for two hours, for clients "
-        "without session tickets: 1 KB each, 11 KB with a client certificate",
-        answer="an old session is forgotten",
-    ),
-    Limit(
         setting="broker.tls.records:OTHER_RECORDS_MAX",
         unit="records",
         bounds="TLS records without content of one connection, such as changes of keys; one more "

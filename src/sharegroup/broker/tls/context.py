@@ -24,10 +24,6 @@ SUITES_OF_TLS_1_3 = frozenset(
 )
 _CHACHA = "CHACHA20-POLY1305"
 
-SESSIONS_MAX = 20_480
-"""OpenSSL's limit of sessions that it keeps for clients of TLS 1.2 without tickets, which Python
-cannot change: 1 KB each, and 11 KB with a client certificate."""
-
 
 def make_context(tls: TlsConfig) -> ssl.SSLContext:
     """Return the TLS context of a server; raise InvalidConfig for settings that cannot work."""

@@ -506,11 +506,25 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._send_piece()
         if self._backlog:
             return
-        with contextlib.suppress(ssl.SSLError):  # Nobody waits for the peer's own notice.
-            self._object.unwrap()
+        if not self._may_be_cached():
+            with contextlib.suppress(ssl.SSLError):  # Nobody waits for the peer's own notice.
+                self._object.unwrap()
         if self._outgoing.pending:
             self._raw.write(self._outgoing.read())
         self._raw.close()
+
+    def _may_be_cached(self) -> bool:
+        """Return whether OpenSSL may keep the session in memory, for a client without tickets.
+
+        It keeps up to 20,480 sessions for two hours, with a client certificate 11 KB each, and
+        Python cannot turn that off.  But it forgets the session of a connection that is freed
+        without a notice of its end (SSL_free(3)), and the end of the connection says the same.
+        The session itself cannot be asked: ``SSLObject.session`` leaks a copy (CPython 3.11).
+        """
+        assert self._object is not None
+        if self._object.version() != "TLSv1.2":
+            return False  # Sessions of TLS 1.3 are in tickets, or nowhere.
+        return self._object.context.session_stats()["number"] > 0
 
     def abort(self) -> None:
         """Close at once; unsent bytes are lost."""

@@ -95,7 +95,7 @@ def test_expired_certificate_of_a_resumed_session_is_refused(
 def test_session_of_tls_1_2_is_resumed_without_verification(
     files: CertificateFiles, has_ticket: bool
 ) -> None:
-    """The reason for the check above.  Sessions without tickets are kept in memory, 11 KB each."""
+    """The reason for the check above.  Sessions without tickets live as long as connections."""
     own, context = listener(files), ssl.create_default_context(cafile=files.authority)
     context.load_cert_chain(files.client("alice"))
     context.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -425,6 +425,31 @@ def test_closed_connection_frees_the_buffers_of_tls_without_the_garbage_collecto
     assert references == 2, "only the test refers to it"
 
 
+@pytest.mark.parametrize("ends_first", ["client", "broker", "nobody"])
+def test_sessions_of_clients_without_tickets_are_forgotten_with_their_connections(
+    files: CertificateFiles, ends_first: str
+) -> None:
+    """OpenSSL would keep 20,480 of them for two hours, 225 MB with client certificates."""
+    context = client_context(files, user="alice")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET
+    handshaker = handshaker_of(files, "required")
+    for _ in range(3):
+        client = Client(handshaker, context)
+        client.shake()
+        assert handshaker.context.session_stats()["number"] == 1, "it is kept while it is open"
+        if ends_first == "client":
+            with pytest.raises(ssl.SSLWantReadError):
+                client.tls.unwrap()
+            client.exchange()
+            assert client.raw.is_closed
+        elif ends_first == "broker":
+            client.protocol.transport.close()
+            assert client.raw.is_closed
+        client.layer.connection_lost(None)
+        assert handshaker.context.session_stats()["number"] == 0
+
+
 def test_many_small_records_that_are_cut_anywhere_arrive(files: CertificateFiles) -> None:
     client = connected(files)
     for number in range(20 * PIECE_RECORDS):
