@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -69,13 +70,14 @@ def pkcs12_file(files: CertificateFiles, path: Path) -> Path:
     key, certificate = load_pem_private_key(pem, None), x509.load_pem_x509_certificate(pem)
     authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
     encryption = BestAvailableEncryption(PASSWORD.encode())
+    assert isinstance(key, EllipticCurvePrivateKey), "as sharegroup certs makes it"
     path.write_bytes(
         pkcs12.serialize_key_and_certificates(
             b"broker",
             key,
             certificate,
             [authority],
-            encryption,  # type: ignore[arg-type]
+            encryption,
         )
     )
     return path
