@@ -14,7 +14,13 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from sharegroup.broker.byte_budgets import NO_LIMIT, ByteBudget, Holder, UserShare
+from sharegroup.broker.byte_budgets import (
+    CLOSED_CONNECTION,
+    NO_LIMIT,
+    ByteBudget,
+    Holder,
+    UserShare,
+)
 from sharegroup.broker.clock import Clock
 from sharegroup.core.security.principal import Principal
 
@@ -75,7 +81,7 @@ class AnswerAccount:
 
     def __init__(self, budget: AnswerBudget, sender: AnswerSender) -> None:
         self._budget = budget
-        self._sender = sender
+        self._sender: AnswerSender = sender
         self._is_closed = False
         self._large_writes: deque[tuple[int, int]] = deque()
         """Start and end in the sent stream of each large write that is not completely sent."""
@@ -198,6 +204,7 @@ class AnswerAccount:
         if not self._is_closed:
             self._is_closed = True
             self._budget.remove(self)
+            self._sender = CLOSED_CONNECTION
 
     def mark(self) -> None:
         self._marked_bytes = self._written_bytes - self._sender.unsent_bytes()

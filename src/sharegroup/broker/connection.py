@@ -161,6 +161,7 @@ class Connection(asyncio.Protocol):
         self._release()
         if self._login is not None:
             self._login.closed()
+            self._login = None  # It refers to this connection.
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:

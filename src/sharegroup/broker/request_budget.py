@@ -13,7 +13,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sharegroup.broker.byte_budgets import NO_LIMIT, ByteBudget, Holder, UserShare
+from sharegroup.broker.byte_budgets import (
+    CLOSED_CONNECTION,
+    NO_LIMIT,
+    ByteBudget,
+    Holder,
+    UserShare,
+)
 from sharegroup.broker.clock import Clock
 from sharegroup.core.security.principal import Principal
 
@@ -57,7 +63,7 @@ class RequestAccount:
 
     def __init__(self, budget: RequestBudget, receiver: Receiver) -> None:
         self._budget = budget
-        self._receiver = receiver
+        self._receiver: Receiver = receiver
         self._frame_began_ms: int | None = None
         self._marked_bytes = 0
         self._unanswered: dict[int, int] = {}
@@ -145,6 +151,7 @@ class RequestAccount:
         if not self._is_closed:
             self._is_closed = True
             self._budget.remove(self)
+            self._receiver = CLOSED_CONNECTION
 
     def mark(self) -> None:
         self._frame_began_ms, self._marked_bytes, _ = self._receiver.receiving()
