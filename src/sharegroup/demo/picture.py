@@ -81,7 +81,8 @@ def _draw_weeks(axes: Axes, weeks: Sequence[Week]) -> None:
         size=11,
     )
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper right")
+    # Above the axes, because any place in them may have a line.
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
 
 
 def weekly_means(weeks: Sequence[Week], *, is_wet: bool) -> tuple[list[date], list[float]]:
