@@ -24,6 +24,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
@@ -322,7 +323,7 @@ class ShareStream:
         """
         deadline = _now() + self._times.poll_ms / 1000
         while True:
-            wait_ms = max(0, round((deadline - _now()) * 1000))
+            wait_ms = max(0, ceil((deadline - _now()) * 1000))
             acquisition = await self._ranges.acquire(records_max=records_max, wait_ms=wait_ms)
             self._count_acquired(acquisition.ranges)
             fresh, again = recognise(acquisition.ranges, self._carry)

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin.types import SharePartitionOffset
@@ -41,6 +41,7 @@ from sharegroup.client.share_sessions.acquired_records import (
     RECORDS_MAX,
     AcquiredBatches,
     AcquiredRecords,
+    joined_ranges,
 )
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
@@ -194,7 +195,7 @@ class ShareRanges:
             return AcquiredRanges(ahead)
         acquisition = await self._counted(records_max - count, 0 if count else wait_ms)
         for key, ranges in ahead.items():
-            acquisition.ranges[key] = _joined((*ranges, *acquisition.ranges.get(key, ())))
+            acquisition.ranges[key] = joined_ranges((*ranges, *acquisition.ranges.get(key, ())))
         return acquisition
 
     def acquire_ahead(self, *, records_max: int) -> None:
@@ -224,10 +225,10 @@ class ShareRanges:
         self._acquiring += 1
         self._group.idleness.wait_seconds = wait_ms / 1000
         try:
-            return await self._acquire(records_max, time.monotonic() + wait_ms / 1000)
+            return await self._acquire(records_max, _now() + wait_ms / 1000)
         finally:
             self._acquiring -= 1
-            self._acquired_at = time.monotonic()
+            self._acquired_at = _now()
 
     async def _acquire(self, records_max: int, deadline: float) -> AcquiredRanges:
         parts: dict[TopicIdPartition, list[AcquiredRecords]] = defaultdict(list)
@@ -247,16 +248,16 @@ class ShareRanges:
                 acquisition.failure = acquisition.failure or fetched.failure
                 for key, ranges in fetched.acquired.items():
                     parts[key] += ranges
-            if time.monotonic() >= deadline:
+            if _now() >= deadline:
                 break
-        acquisition.ranges = {key: _joined(ranges) for key, ranges in parts.items()}
+        acquisition.ranges = {key: joined_ranges(ranges) for key, ranges in parts.items()}
         if acquisition.failure is not None and not parts:
             await self._pause(acquisition.failure, deadline)
         return acquisition
 
     def _wants_records(self) -> bool:
         """Whether an acquisition is under way, or ended less than `AWAY_SECONDS` ago."""
-        return bool(self._acquiring) or time.monotonic() - self._acquired_at < AWAY_SECONDS
+        return bool(self._acquiring) or _now() - self._acquired_at < AWAY_SECONDS
 
     async def _leaders(self, deadline: float) -> Mapping[int, tuple[TopicIdPartition, ...]]:
         """Return the assigned partitions by leader; wait for them until the deadline."""
@@ -274,7 +275,7 @@ class ShareRanges:
                     self._unreachable = None
                     return answering
             try:
-                async with asyncio.timeout_at(_on_loop(deadline)):
+                async with asyncio.timeout_at(deadline):
                     await self._changed.wait()
             except TimeoutError:
                 return {}
@@ -329,7 +330,7 @@ class ShareRanges:
     ) -> list[FetchedRanges]:
         """Fetch from one broker until no more records come."""
         node = self._node(node_id)
-        wait_ms = max(0, round((deadline - time.monotonic()) * 1000))
+        wait_ms = max(0, ceil((deadline - _now()) * 1000))
         if len(self._nodes) > 1:
             wait_ms = min(wait_ms, WAIT_MS_OF_MANY)
         fetches: list[FetchedRanges] = []
@@ -364,7 +365,7 @@ class ShareRanges:
         if not may_pass(failure):
             raise failure
         log.info("event=acquire.failed member=%s error=%r", self.member, failure)
-        pause_seconds = min(self._cluster.backoff().next_ms() / 1000, deadline - time.monotonic())
+        pause_seconds = min(self._cluster.backoff().next_ms() / 1000, deadline - _now())
         await asyncio.sleep(max(0.0, pause_seconds))
 
     def _node(self, node_id: int) -> HeldRanges:
@@ -472,24 +473,6 @@ def _share(records_max: int, brokers: int) -> int:
     return -(-records_max // brokers)
 
 
-def _joined(ranges: Iterable[AcquiredRecords]) -> tuple[AcquiredRecords, ...]:
-    """Return the ranges ascending and disjoint, with neighbours of one delivery count joined.
-
-    An offset in two ranges was locked, lost and locked again within one acquisition.
-    """
-    joined: list[AcquiredRecords] = []
-    for acquired in sorted(ranges):
-        before = joined[-1] if joined else None
-        if before is None or acquired.first_offset > before.end_offset:
-            joined.append(acquired)
-        elif acquired.last_offset > before.last_offset:
-            if acquired.delivery_count == before.delivery_count:
-                joined[-1] = before._replace(last_offset=acquired.last_offset)
-            else:
-                joined.append(acquired._replace(first_offset=before.end_offset))
-    return tuple(joined)
-
-
 def _within(ranges: Iterable[AcquiredRecords], offsets: OffsetSet) -> tuple[AcquiredRecords, ...]:
     """Return the parts of the ranges that are in ``offsets``."""
     return tuple(
@@ -499,6 +482,6 @@ def _within(ranges: Iterable[AcquiredRecords], offsets: OffsetSet) -> tuple[Acqu
     )
 
 
-def _on_loop(deadline: float) -> float:
-    """Convert a time of ``time.monotonic()`` to the event loop's clock."""
-    return asyncio.get_running_loop().time() + deadline - time.monotonic()
+def _now() -> float:
+    """Return the time of the event loop, in seconds; a simulation has a loop of its own."""
+    return asyncio.get_running_loop().time()

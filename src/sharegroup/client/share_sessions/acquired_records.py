@@ -8,10 +8,11 @@ ranges all the time, so it has a half-open type of its own (`core.share_partitio
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.ids import TopicIdPartition
 from sharegroup.wire.batches import Buffer
 
@@ -59,3 +60,21 @@ class AcquiredBatches(NamedTuple):
 def acquired_offsets(ranges: Iterable[AcquiredRecords]) -> OffsetSet:
     """Return the offsets of acquired records, without their delivery counts."""
     return OffsetSet.of((acquired.first_offset, acquired.end_offset) for acquired in ranges)
+
+
+def joined_ranges(ranges: Iterable[AcquiredRecords]) -> tuple[AcquiredRecords, ...]:
+    """Return the ranges ascending and disjoint, with neighbours of one delivery count joined.
+
+    An offset in two ranges was locked, lost and locked again within one acquisition; its delivery
+    count is that of the last delivery, which is the highest.
+    """
+    by_count: dict[int, list[Range]] = defaultdict(list)
+    for acquired in ranges:
+        by_count[acquired.delivery_count].append((acquired.first_offset, acquired.end_offset))
+    joined: list[AcquiredRecords] = []
+    counted = EMPTY
+    for count in sorted(by_count, reverse=True):
+        offsets = OffsetSet.of(by_count[count]) - counted
+        joined += (AcquiredRecords.of_range(first, end, count) for first, end in offsets)
+        counted |= offsets
+    return tuple(sorted(joined))
