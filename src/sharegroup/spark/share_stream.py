@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -282,9 +283,9 @@ class ShareStream:
 
     async def _tell_of_missing_topics(self) -> None:
         """Warn about missing topics, because a misspelt name looks like a topic without records."""
-        if self._ranges.assigned or _now() - self._told_at < MISSING_SECONDS:
+        if self._ranges.assigned or time.monotonic() - self._told_at < MISSING_SECONDS:
             return
-        self._told_at = _now()
+        self._told_at = time.monotonic()
         missing = [name for name, topic_id in (await self._topics()).items() if topic_id is None]
         if missing:
             log.warning(
@@ -303,9 +304,9 @@ class ShareStream:
 
     async def refresh_positions(self) -> bool:
         """Request the group's positions unless they are recent; return whether they are new."""
-        if _now() - self._asked_at < self._times.positions_seconds:
+        if time.monotonic() - self._asked_at < self._times.positions_seconds:
             return False
-        self._asked_at = _now()
+        self._asked_at = time.monotonic()
         try:
             async with asyncio.timeout(ASK_SECONDS_MAX):
                 self._positions = await self._ranges.positions()
@@ -321,15 +322,15 @@ class ShareStream:
 
         Carried records, which the query has processed, are acknowledged at once.
         """
-        deadline = _now() + self._times.poll_ms / 1000
+        deadline = time.monotonic() + self._times.poll_ms / 1000
         while True:
-            wait_ms = max(0, ceil((deadline - _now()) * 1000))
+            wait_ms = max(0, ceil((deadline - time.monotonic()) * 1000))
             acquisition = await self._ranges.acquire(records_max=records_max, wait_ms=wait_ms)
             self._count_acquired(acquisition.ranges)
             fresh, again = recognise(acquisition.ranges, self._carry)
             if again:
                 await self._settle_again(again)
-            if fresh or acquisition.failure is not None or _now() >= deadline:
+            if fresh or acquisition.failure is not None or time.monotonic() >= deadline:
                 return fresh, acquisition.failure
 
     async def _settle_again(self, again: DecidedOffsets) -> None:
@@ -357,7 +358,7 @@ class ShareStream:
     ) -> AcquiredByPartition:
         """Acquire the next records of an availableNow run; empty if the run is over."""
         times = self._times
-        began = idle_since = _now()
+        began = idle_since = time.monotonic()
         while True:
             fresh, failure = await self._fresh(records_max)
             if fresh:
@@ -367,7 +368,7 @@ class ShareStream:
                 return {}
             if failure is None and await self._is_done(targets):
                 return {}
-            now = _now()
+            now = time.monotonic()
             if failure is not None or not self._ranges.assigned:
                 idle_since = now
             if now - began > times.join_seconds_max and failure is not None:
@@ -390,7 +391,7 @@ class ShareStream:
         target, only other members can hold records below it. The run waits for those at most
         ``idle_seconds``.
         """
-        now = _now()
+        now = time.monotonic()
         is_early = any(runs[0].first_offset < targets.get(key, 0) for key, runs in fresh.items())
         if is_early or self._wanted_at is None:
             self._wanted_at = now
@@ -454,8 +455,3 @@ def _ack_runs(kinds: Mapping[AcknowledgeType, OffsetSet]) -> tuple[AckRun, ...]:
             for first, end in offsets
         )
     )
-
-
-def _now() -> float:
-    """Return the time of the event loop, in seconds; a simulation has a loop of its own."""
-    return asyncio.get_running_loop().time()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -225,10 +226,10 @@ class ShareRanges:
         self._acquiring += 1
         self._group.idleness.wait_seconds = wait_ms / 1000
         try:
-            return await self._acquire(records_max, _now() + wait_ms / 1000)
+            return await self._acquire(records_max, time.monotonic() + wait_ms / 1000)
         finally:
             self._acquiring -= 1
-            self._acquired_at = _now()
+            self._acquired_at = time.monotonic()
 
     async def _acquire(self, records_max: int, deadline: float) -> AcquiredRanges:
         parts: dict[TopicIdPartition, list[AcquiredRecords]] = defaultdict(list)
@@ -248,7 +249,7 @@ class ShareRanges:
                 acquisition.failure = acquisition.failure or fetched.failure
                 for key, ranges in fetched.acquired.items():
                     parts[key] += ranges
-            if _now() >= deadline:
+            if time.monotonic() >= deadline:
                 break
         acquisition.ranges = {key: joined_ranges(ranges) for key, ranges in parts.items()}
         if acquisition.failure is not None and not parts:
@@ -257,7 +258,7 @@ class ShareRanges:
 
     def _wants_records(self) -> bool:
         """Whether an acquisition is under way, or ended less than `AWAY_SECONDS` ago."""
-        return bool(self._acquiring) or _now() - self._acquired_at < AWAY_SECONDS
+        return bool(self._acquiring) or time.monotonic() - self._acquired_at < AWAY_SECONDS
 
     async def _leaders(self, deadline: float) -> Mapping[int, tuple[TopicIdPartition, ...]]:
         """Return the assigned partitions by leader; wait for them until the deadline."""
@@ -275,7 +276,7 @@ class ShareRanges:
                     self._unreachable = None
                     return answering
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(_on_loop(deadline)):
                     await self._changed.wait()
             except TimeoutError:
                 return {}
@@ -330,7 +331,7 @@ class ShareRanges:
     ) -> list[FetchedRanges]:
         """Fetch from one broker until no more records come."""
         node = self._node(node_id)
-        wait_ms = max(0, ceil((deadline - _now()) * 1000))
+        wait_ms = max(0, ceil((deadline - time.monotonic()) * 1000))
         if len(self._nodes) > 1:
             wait_ms = min(wait_ms, WAIT_MS_OF_MANY)
         fetches: list[FetchedRanges] = []
@@ -365,7 +366,7 @@ class ShareRanges:
         if not may_pass(failure):
             raise failure
         log.info("event=acquire.failed member=%s error=%r", self.member, failure)
-        pause_seconds = min(self._cluster.backoff().next_ms() / 1000, deadline - _now())
+        pause_seconds = min(self._cluster.backoff().next_ms() / 1000, deadline - time.monotonic())
         await asyncio.sleep(max(0.0, pause_seconds))
 
     def _node(self, node_id: int) -> HeldRanges:
@@ -430,7 +431,7 @@ class ShareRanges:
         """Return the offset after the last record of every subscribed partition."""
         topics = [
             await self._cluster.topic(name, timeout_ms=TOPIC_MS_MAX)
-            for name in self._group.membership.subscription
+            for name in sorted(self._group.membership.subscription)
         ]
         partitions = [
             TopicPartition(topic.name, index)
@@ -482,6 +483,6 @@ def _within(ranges: Iterable[AcquiredRecords], offsets: OffsetSet) -> tuple[Acqu
     )
 
 
-def _now() -> float:
-    """Return the time of the event loop, in seconds; a simulation has a loop of its own."""
-    return asyncio.get_running_loop().time()
+def _on_loop(deadline: float) -> float:
+    """Convert a time of ``time.monotonic()`` to the event loop's clock."""
+    return asyncio.get_running_loop().time() + deadline - time.monotonic()
