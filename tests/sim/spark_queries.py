@@ -221,7 +221,7 @@ class _Driver:
         decided: dict[TopicIdPartition, Mapping[AcknowledgeType, OffsetSet]] = {}
         if self._query.board.is_settling or self._query.chance.random() < 0.5:
             return decided
-        for key, runs in batch.acquired.items():
+        for key, runs in sorted(batch.acquired.items()):
             chosen: dict[AcknowledgeType, list[tuple[int, int]]] = {
                 AcknowledgeType.REJECT: [],
                 AcknowledgeType.RELEASE: [],
