@@ -15,7 +15,7 @@ from kio.schema.create_topics.v7 import request as create_topics
 from tests.attacks.batches import honest_batch
 from tests.attacks.probe import API_VERSIONS
 from tests.attacks.target import Target, join_request, produce_request, produced
-from tests.faults.login import call
+from tests.faults.login import Login, call
 from tests.faults.raw_connection import RawConnection
 
 FEW_DESCRIPTORS = 1024
@@ -80,14 +80,16 @@ def create_request(name: str) -> object:
 
 
 def new_clients_are_served(target: Target) -> list[str]:
-    """20 new clients from another address get an answer each."""
+    """20 new clients from another address get an answer each, before they log in."""
+    encryption = Login(target.login.authority if target.login else "", user="")
     served = 0
     for _ in range(NEW_CLIENTS):
         with suppress(OSError), socket.socket() as peer:
             peer.settimeout(1.0)
             peer.bind(("127.0.0.2", 0))
             peer.connect(("127.0.0.1", target.port))
-            call(peer, API_VERSIONS, b"", version=0)
+            with encryption.enter(peer) as entered:
+                call(entered, API_VERSIONS, b"", version=0)
             served += 1
     target.note(new_clients_served=served)
     if served < NEW_CLIENTS:

@@ -29,8 +29,12 @@ class Login(NamedTuple):
         if self.authority:
             context = ssl.create_default_context(cafile=self.authority)
             connected = context.wrap_socket(connected, server_hostname="127.0.0.1")
-        if self.user:
-            self._log_in(connected)
+        try:
+            if self.user:
+                self._log_in(connected)
+        except OSError:
+            connected.close()
+            raise
         return connected
 
     def _log_in(self, connected: socket.socket) -> None:
