@@ -417,7 +417,7 @@ def test_power_is_lost_before_and_after_decisions() -> None:
 def test_markers_of_several_partitions_written_with_the_decision_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transaction_coordinator, "_may_mark_at_once", lambda *_: True)
+    monkeypatch.setattr(transaction_coordinator, "may_mark_at_once", lambda *_: True)
     found = 0
     for seed in PARTS_OF_A_COMMIT:
         try:

@@ -30,10 +30,16 @@ async def run(jobs: Mapping[str, Job], clock: Clock) -> None:
 
 async def _keep_running(name: str, job: Job, clock: Clock) -> None:
     """Run one job; restart it after a pause whenever it fails."""
+    task = asyncio.current_task()
+    assert task is not None
     while True:
         try:
             return await job()
-        except Exception:
+        except Exception as error:
+            if task.cancelling():
+                # What the job does at its end has failed, so its cancellation came to nothing.
+                log.warning("event=job_end_failed job=%s error=%r", name, repr(error))
+                raise asyncio.CancelledError from error
             log.exception(
                 "event=job_failed job=%s restart_ms=%d action='report this error; the "
                 "broker continues without this job and restarts it after restart_ms'",

@@ -3,107 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kio.schema.add_partitions_to_txn.v3 import request as add_partitions
-from kio.schema.end_txn.v4 import request as older_end_txn
-from kio.schema.end_txn.v5 import request as end_txn
-from kio.schema.init_producer_id.v5 import request as init_producer_id
-from kio.schema.produce.v13 import request as produce
 
 from sharegroup.ids import TopicName
-from sharegroup.wire.records import encode_batch
 from tests.faults.in_process import Broker
+from tests.faults.transactional_producer import TransactionalProducer
 
-TOPIC, ID = "orders", "t"
-SECOND = timedelta(seconds=1)
-
-
-class Producing:
-    """A transactional producer that writes one batch to each of some partitions."""
-
-    def __init__(self, broker: Broker, topic_id: Any) -> None:
-        self._broker = broker
-        self._topic_id = topic_id
-        self._identity = (-1, -1)
-
-    async def init(self) -> None:
-        answer = await self._broker.ask(
-            init_producer_id.InitProducerIdRequest(
-                transactional_id=ID, transaction_timeout=timedelta(seconds=60)
-            )
-        )
-        self._identity = answer.producer_id, answer.producer_epoch
-
-    async def add(self, partitions: int) -> None:
-        """As producers do that do not know transaction version 2."""
-        topic = add_partitions.AddPartitionsToTxnTopic(
-            name=TOPIC, partitions=tuple(range(partitions))
-        )
-        answer = await self._broker.ask(
-            add_partitions.AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=ID,
-                v3_and_below_producer_id=self._identity[0],
-                v3_and_below_producer_epoch=self._identity[1],
-                v3_and_below_topics=(topic,),
-            )
-        )
-        results = answer.results_by_topic_v3_and_below[0].results_by_partition
-        assert [int(result.partition_error_code) for result in results] == [0] * partitions
-
-    async def write(self, partitions: int) -> None:
-        batch = encode_batch(
-            [(None, b"value", 1, ())],
-            producer_id=self._identity[0],
-            producer_epoch=self._identity[1],
-            base_sequence=0,
-            is_transactional=True,
-        )
-        entries = tuple(
-            produce.PartitionProduceData(index=index, records=bytes(batch))
-            for index in range(partitions)
-        )
-        topic = produce.TopicProduceData(topic_id=self._topic_id, partition_data=entries)
-        answer = await self._broker.ask(
-            produce.ProduceRequest(
-                transactional_id=ID, acks=-1, timeout=SECOND, topic_data=(topic,)
-            )
-        )
-        answers = answer.responses[0].partition_responses
-        assert [int(entry.error_code) for entry in answers] == [0] * partitions
-
-    async def commit(self) -> None:
-        answer = await self._broker.ask(
-            end_txn.EndTxnRequest(
-                transactional_id=ID,
-                producer_id=self._identity[0],
-                producer_epoch=self._identity[1],
-                committed=True,
-            )
-        )
-        assert int(answer.error_code) == 0
-        self._identity = answer.producer_id, answer.producer_epoch
-
-    async def commit_and_keep_the_epoch(self) -> None:
-        """As producers do that do not know transaction version 2."""
-        answer = await self._broker.ask(
-            older_end_txn.EndTxnRequest(
-                transactional_id=ID,
-                producer_id=self._identity[0],
-                producer_epoch=self._identity[1],
-                committed=True,
-            )
-        )
-        assert int(answer.error_code) == 0
+TOPIC = "orders"
 
 
 async def syncs_until_visible(broker: Broker, partitions: int, *, adds: bool) -> int:
     """The number of syncs from the first request of a transaction until its records are stable."""
     await broker.create_topic(TOPIC, partitions)
-    producing = Producing(broker, await broker.topic_id(TOPIC))
+    producing = await TransactionalProducer.of(broker, TOPIC)
     await producing.init()
     directory = broker.running.directory
     visible: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -118,8 +32,8 @@ async def syncs_until_visible(broker: Broker, partitions: int, *, adds: bool) ->
         log.subscribe(look)
     before = directory.sync_rounds
     if adds:
-        await producing.add(partitions)
-    await producing.write(partitions)
+        await producing.add(range(partitions))
+    await producing.write(range(partitions))
     await producing.commit()
     return await visible - before
 
@@ -156,12 +70,12 @@ def test_next_transaction_of_an_epoch_waits_until_the_last_one_is_complete_on_di
         try:
             async with asyncio.timeout(10):
                 await broker.create_topic(TOPIC, 1)
-                producing = Producing(broker, await broker.topic_id(TOPIC))
+                producing = await TransactionalProducer.of(broker, TOPIC)
                 await producing.init()
-                await producing.add(1)
-                await producing.write(1)
+                await producing.add([0])
+                await producing.write([0])
                 await producing.commit_and_keep_the_epoch()
-                await producing.add(1)
+                await producing.add([0])
                 log = broker.running.parts.topics.named(TopicName("__transaction_state"), 0)[1]
                 return log.high_watermark, log.end_offset
         finally:

@@ -67,3 +67,25 @@ def test_job_that_ends_is_not_begun_again() -> None:
         assert begun[0] == 1
 
     asyncio.run(main())
+
+
+def test_job_that_fails_while_it_is_cancelled_is_not_restarted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Otherwise a broker with a failed disk would wait for the restart before it stops."""
+
+    async def scene() -> None:
+        async def untidy() -> None:
+            try:
+                await asyncio.Future()
+            finally:
+                raise OSError(5, "Input/output error")
+
+        running = asyncio.create_task(jobs.run({"untidy": untidy}, ManualClock()))
+        await settle()
+        running.cancel()
+        await settle()
+        assert running.cancelled()
+
+    asyncio.run(scene())
+    assert "event=job_end_failed job=untidy" in caplog.text

@@ -10,7 +10,7 @@ The end of a transaction takes three writes, one after the other (ADR 0029)::
 
 A crash between two of them leaves a decided transaction, which `load` completes.  Until the markers
 are durable, requests for the transactional id wait (`when_settled`) in their order.  The marker of
-a transaction in one log is written together with PREPARE (`_may_mark_at_once`).
+a transaction in one log is written together with PREPARE (`may_mark_at_once`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,13 @@ from sharegroup.broker.transactions.open_transactions import (
     UnknownOpenTransaction,
     unknown_open_transactions,
 )
-from sharegroup.broker.transactions.transaction_markers import TransactionMarkers
+from sharegroup.broker.transactions.transaction_markers import (
+    MARKERS_AT_ONCE,
+    TransactionMarkers,
+    may_mark_at_once,
+)
 from sharegroup.broker.transactions.transaction_records import decode, encode
-from sharegroup.broker.transactions.waiting_requests import DurableResult, WaitingRequests
+from sharegroup.broker.transactions.waiting_requests import DurableResult, WaitingRequests, both
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.transactions.records import (
     EPOCH_BUMPS,
@@ -61,9 +65,6 @@ T = TypeVar("T")
 
 RETRY_MS = 1_000
 """Milliseconds until markers that could not be written are tried again."""
-
-MARKERS_AT_ONCE = 64
-"""Markers that are appended before other requests get their turn."""
 
 EXPIRED_AT_ONCE = 64
 """Transactional ids that are forgotten before other requests get their turn."""
@@ -327,7 +328,7 @@ class TransactionCoordinator:
         if self._transactions.needs_producer_id(transactional_id, version=client_version):
             return end_later()
         ending = self.when_settled(transactional_id, lambda: end(None))
-        return ending.result() if ending.done() else _both(ending)
+        return ending.result() if ending.done() else both(ending)
 
     # Waiting for the end of a transaction
 
@@ -349,7 +350,7 @@ class TransactionCoordinator:
         self.ended[record.is_commit] += 1
         self._set_alarm()
         markers: list[Ticket] | None = None
-        if _may_mark_at_once(record, ticket):
+        if may_mark_at_once(record, ticket):
             # If a log takes no marker now, `_complete` writes it later and reports the error.
             with contextlib.suppress(KafkaError):
                 markers = self._append_markers(record, sorted(record.partitions))
@@ -407,11 +408,7 @@ class TransactionCoordinator:
         self._markers.append_all((partition,), marker)
 
     def _complete_later(
-        self,
-        transactional_id: str,
-        *,
-        markers: list[Ticket] | None = None,
-        was_read: bool = True,
+        self, transactional_id: str, *, markers: list[Ticket] | None = None, was_read: bool = True
     ) -> None:
         """Complete a decided transaction when its decision and its markers are durable.
 
@@ -434,9 +431,17 @@ class TransactionCoordinator:
         was_read: bool,
     ) -> None:
         """Write the markers of a decided transaction and complete it; try until that succeeds."""
+        has_failed = False
         try:
-            while (known := self._decided(transactional_id)) is not None:
+            while has_failed or self._decided(transactional_id) is not None:
                 try:
+                    if has_failed:
+                        self._begin()
+                        decision, markers, was_read = self.last_write(transactional_id), None, True
+                        has_failed = False
+                    known = self._decided(transactional_id)
+                    if known is None:
+                        break  # The decision was lost, or all is done.
                     await DurableResult(decision, None)
                     if markers is None:
                         markers = await self._write_markers(known)
@@ -455,8 +460,7 @@ class TransactionCoordinator:
                         str(error),
                     )
                     await sleep_ms(self._clock, RETRY_MS)
-                    self._begin()
-                    decision, markers, was_read = self.last_write(transactional_id), None, True
+                    has_failed = True
         finally:
             del self._completing[transactional_id]
         self._waiting.run(transactional_id)
@@ -589,11 +593,7 @@ class TransactionCoordinator:
         self._agrees_with_logs = False
 
     def _write(
-        self,
-        record: TransactionMetadata,
-        user: Principal | None = None,
-        *,
-        is_urgent: bool = True,
+        self, record: TransactionMetadata, user: Principal | None = None, *, is_urgent: bool = True
     ) -> Ticket:
         forgotten = self._transactions.forgotten_for(
             record, bytes_max=self._config.transactions.bytes_max, user=user
@@ -639,16 +639,3 @@ class TransactionCoordinator:
 
     def _partition(self, transactional_id: str) -> int:
         return transaction_state_partition(transactional_id, self._log.partition_count)
-
-
-async def _both(deciding: asyncio.Future[DurableResult[T]]) -> T:
-    return await (await deciding)
-
-
-def _may_mark_at_once(decided: TransactionMetadata, decision: Ticket) -> bool:
-    """Return whether the markers may be written before the decision is durable, or it is already.
-
-    A crash may keep a marker and lose the decision.  In one log alone the marker is the decision:
-    all records of the transaction are committed, or all are aborted, and nobody was told otherwise.
-    """
-    return len(decided.partitions) <= (MARKERS_AT_ONCE if decision.done else 1)

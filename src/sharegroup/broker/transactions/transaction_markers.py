@@ -14,7 +14,7 @@ from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
 from sharegroup.broker.cluster.coordinator_log import Marker
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
-from sharegroup.core.transactions.records import TransactionPartition
+from sharegroup.core.transactions.records import TransactionMetadata, TransactionPartition
 from sharegroup.errors import (
     InvalidProducerEpoch,
     TransactionCoordinatorFenced,
@@ -23,6 +23,9 @@ from sharegroup.errors import (
 from sharegroup.storage.sync.tickets import Ticket
 
 log = logging.getLogger(__name__)
+
+MARKERS_AT_ONCE = 64
+"""Markers that are appended before other requests get their turn."""
 
 
 class TransactionMarkers:
@@ -76,3 +79,12 @@ class TransactionMarkers:
                     str(error),
                 )
         return tickets
+
+
+def may_mark_at_once(decided: TransactionMetadata, decision: Ticket) -> bool:
+    """Return whether the markers may be written before the decision is durable, or it is already.
+
+    A crash may keep a marker and lose the decision.  In one log alone the marker is the decision:
+    all records of the transaction are committed, or all are aborted, and nobody was told otherwise.
+    """
+    return len(decided.partitions) <= (MARKERS_AT_ONCE if decision.done else 1)

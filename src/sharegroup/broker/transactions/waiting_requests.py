@@ -53,6 +53,11 @@ class DurableResult(Generic[T]):
         return self._result
 
 
+async def both(deciding: asyncio.Future[DurableResult[T]]) -> T:
+    """Return a result when it was decided and is durable."""
+    return await (await deciding)
+
+
 class _Waiting(NamedTuple):
     """A request that waits for the end of a transaction, and the future of its result."""
 
