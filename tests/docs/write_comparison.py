@@ -23,6 +23,8 @@ SUBJECTS = {
     "Time from produce to consume": ("P9",),
     "Producing": ("P10",),
     "Over TLS": ("P20",),
+    "Transactions": ("P18",),
+    "Plain consumers in a consumer group": ("P19",),
     "Start and memory": ("P7", "P8", "cli-start"),
     "Our share consumer beside confluent's, on the same broker": ("P11",),
     "Workers beside other queues": ("P12",),
