@@ -132,13 +132,19 @@ class LogChecks:
             view.confirmed[base_offset + index] = value
             self._seen(partition, view, base_offset + index, value)
 
-    def delivered(self, partition: Partition, records: bytes) -> dict[int, bytes]:
-        """Somebody was given these batches; the values by offset."""
+    def delivered(
+        self, partition: Partition, records: bytes, *, is_dense: bool = True
+    ) -> dict[int, bytes]:
+        """Somebody was given these batches; the values by offset.
+
+        They are not ``is_dense`` if batches between them may have been left out.
+        """
         view = self.view(partition)
         values = {record.offset: bytes(record.value or b"") for record in decode_records(records)}
         previous = None
         for offset, value in values.items():
-            if previous is not None and offset != previous + 1 and not view.has_markers:
+            is_gap = previous is not None and offset != previous + 1
+            if is_gap and is_dense and not view.has_markers:
                 self._report(f"L2: {partition} has no record between {previous} and {offset}")
             previous = offset
             if partition.topic_id in self.not_ours:

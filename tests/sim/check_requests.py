@@ -223,7 +223,8 @@ class ShareRequests:
         self, exchange: Exchange, asked: Asked, where: Partition, partition: Any
     ) -> None:
         request = exchange.request
-        values = self.logs.delivered(where, partition.records or b"")
+        # Batches that others hold or that are settled are left out.
+        values = self.logs.delivered(where, partition.records or b"", is_dense=False)
         view = self.shares.view(request.group_id, where)
         if view is not asked.views.get(where):
             return  # It was reset meanwhile.
