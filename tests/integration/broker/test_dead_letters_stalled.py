@@ -13,6 +13,7 @@ import pytest
 from sharegroup.broker import share_requests
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.share import dead_letters
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import GroupId, TopicName
@@ -296,7 +297,7 @@ def test_letters_wait_while_the_topic_accepts_only_smaller_batches(tmp_path: Pat
 class MistakenJobs(RecordJobs):
     """Record jobs that fail as no code of ours should."""
 
-    async def complete(self, walk: Walk[T]) -> T:
+    async def complete(self, walk: Walk[T], user: Principal | None) -> T:
         raise ZeroDivisionError("nobody thought of that")
 
 
