@@ -7,7 +7,6 @@ depends on the order of its hash tables; it is as balanced, and keeps at least a
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -17,14 +16,13 @@ import pytest
 from sharegroup.core.modern_group.assignors import ASSIGNORS, Assigned, AssignedMember
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 from tests.support import kafka_peer
-from tests.support.java_shell import NO_COMPILER, java_command, javac
+from tests.support.java_shell import NO_COMPILER, javac, printed_by
 
 WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(WHY_NO_JAVA is not None, reason=str(WHY_NO_JAVA)),
 ]
-JAVA_SECONDS_MAX = 120.0
 GROUPS = 3_000
 SEED = 848
 ONE_STEP = 2
@@ -94,15 +92,8 @@ def answers() -> list[tuple[Group, Assigned]]:
     """The groups, and what Kafka's classes assign in each."""
     random_ = random.Random(SEED)
     groups = [generated(random_) for _ in range(GROUPS)]
-    done = subprocess.run(
-        java_command(kafka_peer.kafka_libs(), "GroupAssignors"),
-        input="".join(f"{group.line()}\n" for group in groups),
-        capture_output=True,
-        text=True,
-        timeout=JAVA_SECONDS_MAX,
-    )
-    assert done.returncode == 0, done.stderr
-    return list(zip(groups, map(_decoded, done.stdout.splitlines()), strict=True))
+    printed = printed_by(kafka_peer.kafka_libs(), "GroupAssignors", map(Group.line, groups))
+    return list(zip(groups, map(_decoded, printed), strict=True))
 
 
 def _decoded(line: str) -> Assigned:

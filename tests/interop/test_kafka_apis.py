@@ -5,16 +5,13 @@ What is missing is in the last section of docs/differences.md.
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from sharegroup.wire.apis import APIS
 from tests.support import kafka_peer
-from tests.support.java_shell import NO_COMPILER, java_command, javac
+from tests.support.java_shell import NO_COMPILER, javac, printed_by
 
 WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
-JAVA_SECONDS_MAX = 120.0
 
 NOT_THERE_YET = {
     *("CreateDelegationToken", "RenewDelegationToken"),
@@ -26,15 +23,9 @@ NOT_THERE_YET = {
 @pytest.mark.kafka
 @pytest.mark.skipif(WHY_NO_JAVA is not None, reason=WHY_NO_JAVA or "")
 def test_every_request_of_kafkas_broker_is_served_in_its_stable_versions() -> None:
-    done = subprocess.run(
-        java_command(kafka_peer.kafka_libs(), "BrokerApis"),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=JAVA_SECONDS_MAX,
-    )
+    printed = printed_by(kafka_peer.kafka_libs(), "BrokerApis")
     theirs = {}
-    for line in done.stdout.splitlines():
+    for line in printed:
         key, name, oldest, newest = line.split("\t")
         theirs[int(key)] = (name, int(oldest), int(newest))
     assert len(theirs) > 70

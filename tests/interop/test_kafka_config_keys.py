@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import Field
 from typing import Any, NamedTuple
@@ -14,10 +13,9 @@ from sharegroup.broker.configuration.config_values import default_text, entries,
 from sharegroup.broker.configuration.kafka_keys import kafka_keys
 from sharegroup.broker.configuration.live_config import change_of
 from tests.support import kafka_peer
-from tests.support.java_shell import NO_COMPILER, java_command, javac
+from tests.support.java_shell import NO_COMPILER, javac, printed_by
 
 WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
-JAVA_SECONDS_MAX = 120.0
 
 OTHER_DEFAULT = {
     "group.initial.rebalance.delay.ms",
@@ -55,14 +53,8 @@ class Key(NamedTuple):
 
 @pytest.fixture(scope="module")
 def kafka_rows() -> list[list[str]]:
-    done = subprocess.run(
-        java_command(kafka_peer.kafka_libs(), "BrokerKeys"),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=JAVA_SECONDS_MAX,
-    )
-    return [line.split("\t") for line in done.stdout.splitlines()]
+    printed = printed_by(kafka_peer.kafka_libs(), "BrokerKeys")
+    return [line.split("\t") for line in printed]
 
 
 def theirs(rows: list[list[str]], resource: str) -> dict[str, Key]:

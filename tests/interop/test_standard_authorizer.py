@@ -7,7 +7,6 @@ is Kafka's.
 from __future__ import annotations
 
 import random
-import subprocess
 from typing import NamedTuple
 
 import pytest
@@ -16,14 +15,13 @@ from sharegroup.core.security.acls import Acl, Acls
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from tests.support import kafka_peer
-from tests.support.java_shell import NO_COMPILER, java_command, javac
+from tests.support.java_shell import NO_COMPILER, javac, printed_by
 
 WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(WHY_NO_JAVA is not None, reason=str(WHY_NO_JAVA)),
 ]
-JAVA_SECONDS_MAX = 120.0
 CASES = 1_500
 SEED = 932
 
@@ -116,15 +114,8 @@ def generated(random_: random.Random) -> Case:
 def test_decisions_are_those_of_kafkas_standard_authorizer() -> None:
     random_ = random.Random(SEED)
     cases = [generated(random_) for _ in range(CASES)]
-    done = subprocess.run(
-        java_command(kafka_peer.kafka_libs(), "StandardAuthorizerDecisions"),
-        input="".join(f"{case.line()}\n" for case in cases),
-        capture_output=True,
-        text=True,
-        timeout=JAVA_SECONDS_MAX,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = done.stdout.splitlines()
+    lines = (case.line() for case in cases)
+    answers = printed_by(kafka_peer.kafka_libs(), "StandardAuthorizerDecisions", lines)
     assert len(answers) == CASES
     distinct = set()
     for case, answer in zip(cases, answers, strict=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from sharegroup.broker.configuration.config import TopicConfig
@@ -11,10 +9,9 @@ from sharegroup.broker.configuration.config_values import entries, parse_part
 from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.errors import InvalidConfig
 from tests.support import kafka_peer
-from tests.support.java_shell import NO_COMPILER, java_command, javac
+from tests.support.java_shell import NO_COMPILER, javac, printed_by
 
 WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
-JAVA_SECONDS_MAX = 120.0
 
 TEXTS = (
     "",
@@ -95,15 +92,7 @@ def test_settings_that_kafka_accepts_are_accepted() -> None:
     asked = [{name: text} for name in names for text in TEXTS]
     asked += PAIRS
     lines = ["\t".join(f"{name}={text}" for name, text in pairs.items()) for pairs in asked]
-    done = subprocess.run(
-        java_command(kafka_peer.kafka_libs(), "TopicSettings"),
-        input="\n".join(lines) + "\n",
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=JAVA_SECONDS_MAX,
-    )
-    answers = done.stdout.splitlines()
+    answers = printed_by(kafka_peer.kafka_libs(), "TopicSettings", lines)
     assert len(answers) == len(asked)
     differing = [
         (pairs, theirs)

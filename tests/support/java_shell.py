@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from tests.support.processes import readable
 SOURCES = Path(__file__).resolve().parents[1] / "interop" / "java"
 RUN_SECONDS_MAX = 60.0
 COMPILE_SECONDS_MAX = 120.0
+PROGRAM_SECONDS_MAX = 120.0
 NO_COMPILER = "no javac, beside java or on the PATH: a JDK is needed, a JRE is not enough"
 JAVA_RELEASE = "17"
 """The oldest that Kafka's tools run on; the compiler may be newer than the java."""
@@ -168,3 +170,16 @@ def java_command(libs: Path, name: str, *arguments: str) -> list[str]:
     assert executable is not None, "no Java"
     path = os.pathsep.join(map(str, (compiled(libs, name), libs / "*")))
     return [executable, *QUICK, "-cp", path, name, *arguments]
+
+
+def printed_by(libs: Path, name: str, lines: Iterable[str] = ()) -> list[str]:
+    """Run one of our Java programs with these lines as its input; return those that it prints."""
+    done = subprocess.run(
+        java_command(libs, name),
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS_MAX,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Gives turns to tasks that need something of which there is one, in rotation by their users.
+"""A lock that the tasks of several users take in rotation, for example to decompress a batch.
 
     alice: a1 a2 a3 a4          the turns: a1 b1 a2 a3 a4
     bob:         b1

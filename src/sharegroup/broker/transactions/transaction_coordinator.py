@@ -40,7 +40,11 @@ from sharegroup.broker.transactions.transaction_markers import (
     may_mark_at_once,
 )
 from sharegroup.broker.transactions.transaction_records import decode, encode
-from sharegroup.broker.transactions.waiting_requests import DurableResult, WaitingRequests, both
+from sharegroup.broker.transactions.waiting_requests import (
+    DurableResult,
+    WaitingRequests,
+    when_durable,
+)
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.transactions.records import (
     EPOCH_BUMPS,
@@ -328,7 +332,7 @@ class TransactionCoordinator:
         if self._transactions.needs_producer_id(transactional_id, version=client_version):
             return end_later()
         ending = self.when_settled(transactional_id, lambda: end(None))
-        return ending.result() if ending.done() else both(ending)
+        return ending.result() if ending.done() else when_durable(ending)
 
     # Waiting for the end of a transaction
 

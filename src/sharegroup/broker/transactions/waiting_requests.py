@@ -53,7 +53,7 @@ class DurableResult(Generic[T]):
         return self._result
 
 
-async def both(deciding: asyncio.Future[DurableResult[T]]) -> T:
+async def when_durable(deciding: asyncio.Future[DurableResult[T]]) -> T:
     """Return a result when it was decided and is durable."""
     return await (await deciding)
 

@@ -59,6 +59,13 @@ LOOK_AGAIN = frozenset(
     error.code for error in (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress)
 )
 
+ABOUT_OFFSETS = (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+)
+"""Requests that Kafka's coordinator may answer late: see `ConnectionPurpose.SHARE_OFFSETS`."""
+
 
 async def list_groups(
     cluster: Cluster, *, states: tuple[str, ...], types: tuple[str, ...]
@@ -123,13 +130,7 @@ async def list_share_group_offsets(
                 ),
             )
         )
-        response = await ask_coordinator(
-            cluster,
-            group_id,
-            request,
-            lambda answer: answer.groups,
-            purpose=ConnectionPurpose.SHARE_OFFSETS,
-        )
+        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
         return {
             TopicPartition(topic.topic_name, partition.partition_index): _share_offset(
                 cluster, topic, partition
@@ -164,12 +165,7 @@ async def alter_share_group_offsets(
         ),
     )
     response = await ask_coordinator(
-        cluster,
-        group_id,
-        request,
-        lambda answer: (answer,),
-        operation="READ",
-        purpose=ConnectionPurpose.SHARE_OFFSETS,
+        cluster, group_id, request, lambda answer: (answer,), operation="READ"
     )
     answered = {
         TopicPartition(topic.topic_name, partition.partition_index): outcome(
@@ -203,12 +199,7 @@ async def delete_share_group_offsets(
         ),
     )
     response = await ask_coordinator(
-        cluster,
-        group_id,
-        request,
-        lambda answer: (answer,),
-        operation="DELETE",
-        purpose=ConnectionPurpose.SHARE_OFFSETS,
+        cluster, group_id, request, lambda answer: (answer,), operation="DELETE"
     )
     answered = {
         str(topic_answer.topic_name): outcome(
@@ -280,7 +271,6 @@ async def ask_coordinator(
     *,
     operation: str = "DESCRIBE",
     kind: CoordinatorType = CoordinatorType.GROUP,
-    purpose: ConnectionPurpose = ConnectionPurpose.CONTROL,
 ) -> Any:
     """Send a request to the coordinator of a group, and raise the error of its answer.
 
@@ -290,6 +280,8 @@ async def ask_coordinator(
     """
     about = {kind.resource: key}
     subject = f"{kind.resource} {key!r}"
+    is_about_offsets = isinstance(request, ABOUT_OFFSETS)
+    purpose = ConnectionPurpose.SHARE_OFFSETS if is_about_offsets else ConnectionPurpose.CONTROL
 
     async def attempt() -> Any:
         node_id = await cluster.coordinator(key, kind=kind, operation=operation)
