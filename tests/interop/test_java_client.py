@@ -65,6 +65,12 @@ SCENES = {
         acknowledge: IllegalStateException
         accepted: {0=ok}
     """,
+    "implicit-end": """
+        had: [0=v0 #1, 1=v1 #1, 2=v2 #1]
+        after close: [0=v0 #2, 1=v1 #2, 2=v2 #2]
+        after unsubscribe: [0=v0 #3, 1=v1 #3, 2=v2 #3]
+        after commit: Optional[0]
+    """,
     "unreadable": """
         seen: [0, unreadable 0:1, 2]
         committed: {0=ok}

@@ -26,6 +26,7 @@ from sharegroup.client import (
     ShareGroupDescription,
     SharePartitionOffset,
     TopicPartition,
+    sync,
 )
 from sharegroup.errors import (
     GroupIdNotFound,
@@ -185,8 +186,38 @@ def test_iteration_in_implicit_mode_accepts_the_previous_records(there: RunningB
                     break
         assert seen == [b"a", b"b"]
         async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
-            # The third was fetched with the others, never handed out, and is still to come.
-            assert await lag(admin, "g-implicit", where) == 1
+            # Nothing accepted the second, and the third was fetched and never handed out.
+            assert await lag(admin, "g-implicit", where) == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["asyncio", "sync"])
+@pytest.mark.parametrize("end", ["close", "unsubscribe", "commit"])
+def test_the_end_of_implicit_mode_is_that_of_the_java_client(
+    there: RunningBroker, end: str, blocking: bool
+) -> None:
+    topic = f"implicit-{end}-{blocking}"
+
+    async def scenario() -> None:
+        await prepare(there, topic, topic)
+        await produce(there, topic, b"v0", b"v1", b"v2")
+        options = {"bootstrap_servers": there.bootstrap_servers, "group_id": topic}
+        if blocking:
+            with sync.ShareConsumer(topic, **options) as member:
+                while not member.poll(1.0):
+                    pass
+                if end != "close":
+                    getattr(member, end)()
+        else:
+            async with ShareConsumer(topic, **options) as member:
+                await first(3, member, lambda record: None)
+                if end != "close":
+                    await getattr(member, end)()
+        async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
+            remaining = await lag(admin, topic, TopicPartition(topic, 0))
+        # As the Java client in the scene "implicit-end" of test_java_client.py.
+        assert remaining == (0 if end == "commit" else 3)
 
     asyncio.run(scenario())
 

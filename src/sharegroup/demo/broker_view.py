@@ -104,6 +104,7 @@ class BrokerView:
                         f"group {AUDIT!r} was given {len(self._letters)} of the {end} records of "
                         f"topic {DEAD!r} in {AUDIT_SECONDS_MAX} s"
                     )
+            await consumer.commit()
         origins: defaultdict[str, dict[Where, str]] = defaultdict(dict)
         for group, origin, reason in self._letters.values():
             origins[group][origin] = reason

@@ -159,6 +159,7 @@ def test_four_equal_consumers_each_get_a_tenth_at_least(tmp_path: Path) -> None:
                 while sum(taken.values()) < RECORDS:
                     taken[name] += len(await consumer.poll(0.2))
                     await asyncio.sleep(0)  # As much time for everybody's loop.
+                await consumer.commit()  # The others wait for these.
 
         async with real_broker(data=str(tmp_path)) as running:
             async with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:

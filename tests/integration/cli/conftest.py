@@ -115,6 +115,7 @@ async def consume(bootstrap: str, group: str, topic: str) -> int:
         count = 0
         while count < RECORDS:
             count += len(await consumer.poll(timeout=10))
+        await consumer.commit()
         return count
 
 

@@ -67,12 +67,52 @@ def test_implicit_mode_releases_records_after_an_exception() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("columns", [False, True], ids=["records", "columns"])
+@pytest.mark.parametrize("end", ["leave", "close", "unsubscribe"])
+def test_implicit_mode_releases_what_no_later_call_accepted(
+    end: str, columns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            poll = member.poll_arrow if columns else member.poll
+            await poll(POLL_SECONDS, max_records=3)
+            await poll(POLL_SECONDS)  # Accepts the first three.
+            if end == "close":
+                assert (await member.close()).released == {WHERE: 1}
+            elif end == "unsubscribe":
+                await member.unsubscribe()
+        assert await bench.lag() == 1
+        async with bench.member("implicit") as member:
+            (again,) = await member.poll(POLL_SECONDS)
+            assert (again.value, again.delivery_count) == (b"3", 2)
+            await member.commit()
+        assert await bench.lag() == 0
+
+    play(scenario)
+    lines = [line for line in caplog.messages if "event=consumer.released" in line]
+    assert len(lines) == (end != "unsubscribe"), "one line for an exit, none for unsubscribe"
+    assert all(" records=1 " in line and "commit()" in line for line in lines)
+
+
+def test_nothing_is_logged_when_every_record_was_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            await member.poll(POLL_SECONDS)
+            await member.commit()
+        async with bench.member() as member:
+            await member.poll(0.01)
+
+    play(scenario)
+    assert "consumer.released" not in caplog.text
+
+
 def test_iteration_accepts_a_record_when_the_next_one_is_requested() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member("implicit") as member:
             async for record in member:
                 if record.value == b"2":
-                    await member.close(accept_open=False)
                     break
         assert await bench.lag() == 2
 
@@ -328,7 +368,7 @@ def test_close_after_subscribing_to_no_topics_leaves_the_group() -> None:
         async with bench.member("implicit") as member:
             await member.poll(POLL_SECONDS)
             member.subscribe()
-        assert await bench.lag() == 0  # Implicit mode accepts the records, as unsubscribe does.
+        assert await bench.lag() == 4  # Implicit mode accepts nothing here, as in Java.
 
     play(scenario)
 

@@ -321,6 +321,7 @@ def consumed(bootstrap: str, topic: str, group: str, *, seconds: float) -> list[
         ) as consumer:
             while (left := limit - time.monotonic()) > 0:
                 values += [record.value for record in await consumer.poll(left)]
+            await consumer.commit()
         return values
 
     return asyncio.run(consume())

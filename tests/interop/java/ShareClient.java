@@ -111,6 +111,7 @@ public final class ShareClient implements AutoCloseable {
             case "wakeup" -> wakeup();
             case "explicit-errors" -> explicitErrors();
             case "implicit-errors" -> implicitErrors();
+            case "implicit-end" -> implicitEnd();
             case "unreadable" -> unreadable();
             case "admin" -> administration();
             default -> throw new IllegalArgumentException(scene);
@@ -245,6 +246,24 @@ public final class ShareClient implements AutoCloseable {
             say("acknowledge", thrown(() -> consumer.acknowledge(record), IllegalStateException.class));
             say("accepted", results(consumer.commitSync()));
         }
+    }
+
+    /** Without another poll or a commit nothing is accepted, neither by close nor by unsubscribe. */
+    private void implicitEnd() throws Exception {
+        ready(3, Map.of());
+        try (var consumer = consumer("implicit", Map.of())) {
+            say("had", texts(take(consumer, 3)));
+        }
+        try (var consumer = consumer("implicit", Map.of())) {
+            say("after close", texts(take(consumer, 3)));
+            consumer.unsubscribe();
+        }
+        try (var consumer = consumer("implicit", Map.of())) {
+            say("after unsubscribe", texts(take(consumer, 3)));
+            consumer.commitSync();
+        }
+        say("after commit", admin.listShareGroupOffsets(Map.of(group, new ListShareGroupOffsetsSpec()))
+            .partitionsToOffsetInfo(group).get().get(first()).lag());
     }
 
     /** Text where a number of four bytes is expected: told apart, rejected, the rest is delivered. */

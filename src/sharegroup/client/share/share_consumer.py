@@ -60,10 +60,10 @@ With the defaults it gives 2,000 records, as many as a share partition locks at 
 class ShareConsumer:
     """Consumes records of topics together with the other members of a share group.
 
-    In implicit mode the next `poll`, `commit` or `close` accepts the records of the last poll.
-    In explicit mode every record has to be settled before the next poll.  With
-    ``in_flight_max`` or ``in_flight_bytes`` the application may poll while fewer records than
-    that limit are unsettled.
+    In implicit mode the next `poll` or `commit` accepts the records of the last poll; `close`
+    and the end of ``async with`` release them.  In explicit mode every record has to be settled
+    before the next poll.  With ``in_flight_max`` or ``in_flight_bytes`` the application may poll
+    while fewer records than that limit are unsettled.
 
     Example::
 
@@ -178,9 +178,7 @@ class ShareConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # After an exception the records of the last poll are probably not all processed, so
-        # implicit mode must not accept them.
-        await self.close(accept_open=error is None)
+        await self.close()
 
     async def start(self) -> None:
         """Start the background tasks, which join the group; `poll` does this by itself."""
@@ -191,22 +189,19 @@ class ShareConsumer:
     async def close(
         self,
         timeout: float = CLOSE_SECONDS,  # noqa: ASYNC109  Kafka's signature; bounds a clean-up.
-        *,
-        accept_open: bool = True,
     ) -> CloseReport:
         """Send outstanding acknowledgements, release unsettled records and leave the group.
 
-        Closing takes at most ``timeout`` seconds; `CloseReport.error` says if it is incomplete.
-        In implicit mode ``accept_open=False`` releases the records of the last poll instead of
-        accepting them.
+        In implicit mode the records of the last poll are unsettled until the next `poll` or
+        `commit`, so they are released, too.  Closing takes at most ``timeout`` seconds;
+        `CloseReport.error` says if it is incomplete.
         """
         if self._closed:
             return CloseReport()
         self._closed = True
         self._wake.set()
         self._member.stop_watching()
-        if accept_open:
-            self._accept_open()
+        self._say_let_go()
         pending_results, released = self._member.pending_results(), self._member.held()
         failure: Exception | None = None
         try:
@@ -240,8 +235,6 @@ class ShareConsumer:
         """
         self._check_open()
         names = topic_names(topics)
-        if not names:
-            self._accept_open()
         self._member.group.membership.subscribe(names)
         if names:
             self._member.group.heartbeats.wake()
@@ -249,9 +242,24 @@ class ShareConsumer:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
 
     async def unsubscribe(self) -> None:
-        """Leave the group and release unsettled records; the consumer stays usable."""
+        """Leave the group and release unsettled records; the consumer stays usable.
+
+        Nothing is accepted implicitly.
+        """
         self.subscribe()
         await self._wait_left()
+
+    def _say_let_go(self) -> None:
+        """Log the number of records of the last poll that implicit mode has not accepted."""
+        if not self._config.explicit and (count := self.in_flight):
+            log.warning(
+                "event=consumer.released group=%s member=%s records=%d reason='no poll or commit "
+                "followed the poll that returned them' action='they are delivered again; call "
+                "commit() after the last record'",
+                self.group_id,
+                self._member_id,
+                count,
+            )
 
     async def _leave(self) -> None:
         await self._member.leave()
@@ -330,9 +338,10 @@ class ShareConsumer:
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Yield records one by one, without end.
 
-        Implicit mode: a record is accepted when the next one is requested, or by `commit` and
-        `close`.  Explicit mode: the records of one poll must be settled before the next poll,
-        unless there is a window (``in_flight_max``, ``in_flight_bytes``).
+        Implicit mode: a record is accepted when the next one is requested, or by `commit`; after
+        ``break`` call `commit` to accept the last one.  Explicit mode: the records of one poll
+        must be settled before the next poll, unless there is a window (``in_flight_max``,
+        ``in_flight_bytes``).
         """
         while True:
             for record in await self.poll(ITERATION_SECONDS, self._iteration_size()):

@@ -77,20 +77,18 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         self._polled: list[Record] = []
 
     def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
-        # After an exception the records of the last poll are probably not all processed, so
-        # implicit mode must not accept them.
-        self.close(accept_open=error is None)
+        self.close()
 
-    def close(self, timeout: float = CLOSE_SECONDS, *, accept_open: bool = True) -> CloseReport:
+    def close(self, timeout: float = CLOSE_SECONDS) -> CloseReport:
         """Send outstanding acknowledgements, release unsettled records and leave the group.
 
-        Closing takes at most ``timeout`` seconds; `CloseReport.error` says if it is incomplete.
-        In implicit mode ``accept_open=False`` releases the records of the last poll instead of
-        accepting them.
+        In implicit mode the records of the last poll are unsettled until the next `poll` or
+        `commit`, so they are released, too.  Closing takes at most ``timeout`` seconds;
+        `CloseReport.error` says if it is incomplete.
         """
         if not self._open:
             return CloseReport()
-        report = self._end(self._client.close(timeout, accept_open=accept_open))
+        report = self._end(self._client.close(timeout))
         self._call_back()
         return report
 
