@@ -13,12 +13,16 @@ and a second warming-up of a JVM.  So do those that share a cluster of three bro
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import flaky_tests
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
@@ -63,6 +67,12 @@ def unit_of_work(nodeid: str) -> str:
     if path.startswith(CLUSTER):
         return CLUSTER
     return SPARK if path.startswith(SPARK) and path not in WITHOUT_THE_SHARED_SESSION else path
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Report this run to `.ci/run`; the runs of pytest that tests start have no part in it."""
+    if path := os.environ.pop(flaky_tests.VARIABLE, None):
+        config.pluginmanager.register(flaky_tests.RunReport(Path(path)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
