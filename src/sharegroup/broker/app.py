@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.broker import jobs, share_requests
+from sharegroup.broker import jobs
 from sharegroup.broker.admission import Admission, parse_overrides
 from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock, SystemClock, sleep_ms
@@ -30,7 +30,6 @@ from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.authorizer_settings import parse_authorizer
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.configuration.listeners import (
     Listener,
     metrics_host,
@@ -42,7 +41,6 @@ from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
-from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.listening import bracketed, listen
@@ -53,13 +51,8 @@ from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.server import Server, budgets_of
-from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
-from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.broker.share.persister import NoPersister, Persister
-from sharegroup.broker.share.share_coordinator import ShareCoordinator
-from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.broker.share.state_pruning import StatePruning
+from sharegroup.broker.share_on_demand import ShareOnDemand
 from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.broker.tls.listeners import TlsListeners
 from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
@@ -67,7 +60,6 @@ from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.broker.warm_up import prepare_for_share_groups
 from sharegroup.core.sessions.fetch_session import FetchSessions
-from sharegroup.core.sessions.share_session import ShareSessions
 from sharegroup.errors import InvalidConfig
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.disk.files import Files, RealFiles
@@ -111,7 +103,8 @@ class Running(NamedTuple):
             await self.metrics.stop()
         self._stop_timers()
         await self.server.stop()
-        await self.parts.dead_letters.stop()
+        if self.parts.share.existing is not None:
+            await self.parts.share.existing.dead_letters.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
         self.parts.record_jobs.close()
@@ -131,34 +124,13 @@ class Running(NamedTuple):
 
     def _stop_timers(self) -> None:
         self.parts.consumer_groups.stop()
-        self.parts.share_group_coordinator.stop()
-        self.parts.share_partitions.stop()
+        self.parts.share.stop()
         self.parts.transactions.stop()
-
-
-class _ShareParts(NamedTuple):
-    """The parts that serve share partitions."""
-
-    coordinator: ShareCoordinator
-    persister: Persister
-    pruning: StatePruning
-    share_partitions: SharePartitions
-    sessions: ShareSessions
-    dead_letters: DeadLetters
-
-    def connect(self, parts: Parts) -> None:
-        """Connect these parts with others, which were made after them."""
-        owner_of = parts.share_group_coordinator.owner_of
-        for reader in (self.share_partitions.batch_checks, self.dead_letters):
-            reader.jobs, reader.owner_of = parts.record_jobs, owner_of
-        parts.waiting.on_wake(self.sessions.happened)
 
 
 class _GroupParts(NamedTuple):
     """The coordinators of groups and of transactions."""
 
-    log: GroupLog
-    share: ShareGroupCoordinator
     consumer: ConsumerGroupsOnDemand
     transactions: TransactionsOnDemand
 
@@ -275,8 +247,19 @@ async def _build(
     features = FinalizedFeatures(topics.catalog)
     settings = GroupSettings(config, topics.catalog, features)
     pruned = directory.checkpoint if directory.durability is Durability.OS else None
-    share = _build_share(config, clock, topics, waiting, settings, features, pruned)
-    groups = _build_groups(config, clock, topics, settings, features, share)
+    topics.on_visible(waiting.wake)
+    group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
+    share = ShareOnDemand(
+        group_log,
+        topics,
+        waiting,
+        clock,
+        config,
+        settings=settings,
+        features=features,
+        checkpoint=pruned,
+    )
+    groups = _build_groups(config, clock, topics, settings, features, group_log, share)
     audit = AuditLog(clock)
     parts = Parts(
         node=node,
@@ -287,14 +270,9 @@ async def _build(
         waiting=waiting,
         producer_ids=groups.transactions.producer_ids,
         fetch_sessions=_fetch_sessions(config),
-        share_coordinator=share.coordinator,
-        state_pruning=share.pruning,
-        groups=groups.log,
-        share_group_coordinator=groups.share,
+        groups=group_log,
+        share=share,
         consumer_groups=groups.consumer,
-        share_partitions=share.share_partitions,
-        share_sessions=share.sessions,
-        dead_letters=share.dead_letters,
         group_settings=settings,
         requests=RequestCounters(),
         unserved=UnservedFeatures(clock),
@@ -305,7 +283,6 @@ async def _build(
         authorizer=_authorizer(started, topics, audit, listeners),
         quotas=_quotas(started, topics, clock),
     )
-    share.connect(parts)
     parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
     groups.transactions.load()
     await parts.logins.load()
@@ -333,23 +310,14 @@ def _build_groups(
     topics: Topics,
     settings: GroupSettings,
     features: FinalizedFeatures,
-    share: _ShareParts,
+    group_log: GroupLog,
+    share: ShareOnDemand,
 ) -> _GroupParts:
     """Build the coordinators, and read the state of share partitions and groups."""
-    group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
-    share_group_coordinator = ShareGroupCoordinator(
-        group_log,
-        topics,
-        clock,
-        settings=settings,
-        share_coordinator=share.persister,
-        share_partitions=share.share_partitions,
-        user_percent=config.server.user_limits_percent,
-    )
-    share.coordinator.load()
+    share.load()
     consumer_groups = ConsumerGroupsOnDemand(group_log, topics, clock, config, settings)
     group_log.load()
-    share_group_coordinator.agree()
+    share.agree()
     consumer_groups.agree()
     transactions = TransactionsOnDemand(
         topics,
@@ -360,7 +328,7 @@ def _build_groups(
         consumer_groups=consumer_groups,
         producer_ids=ProducerIds(topics),
     )
-    return _GroupParts(group_log, share_group_coordinator, consumer_groups, transactions)
+    return _GroupParts(consumer_groups, transactions)
 
 
 async def _start_topics(config: LiveConfig, started: Config, directory: LogDirectory) -> Topics:
@@ -379,50 +347,6 @@ def _fetch_sessions(config: LiveConfig) -> FetchSessions:
         partitions_max=server.fetch_session_partitions_max,
         user_percent=server.user_limits_percent,
     )
-
-
-def _build_share(
-    config: LiveConfig,
-    clock: Clock,
-    topics: Topics,
-    waiting: WaitingRoom,
-    settings: GroupSettings,
-    features: FinalizedFeatures,
-    pruned: Callable[[], Awaitable[None]] | None,
-) -> _ShareParts:
-    coordinator = ShareCoordinator(
-        CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
-    )
-    topics.on_visible(waiting.wake)
-    persister: Persister = coordinator
-    if config.share_group.persister != DEFAULT_PERSISTER:
-        persister = NoPersister()
-    share_partitions = SharePartitions(
-        clock, topics, waiting, coordinator=persister, settings=settings
-    )
-    sessions = ShareSessions(
-        config.share_group.sessions_max,
-        partitions_max=config.share_group.session_partitions_max,
-        user_percent=config.server.user_limits_percent,
-    )
-    dead_letters = DeadLetters(
-        clock,
-        topics,
-        DeadLetterTopics(config, settings, topics),
-        settings=settings,
-        share_partitions=share_partitions,
-        persister=persister,
-        is_attended=sessions.group_has_sessions,
-    )
-    pruning = StatePruning(
-        coordinator,
-        topics,
-        clock,
-        config.coordinator,
-        is_on=lambda: features.share_groups,
-        checkpoint=pruned,
-    )
-    return _ShareParts(coordinator, persister, pruning, share_partitions, sessions, dead_letters)
 
 
 async def _serve_metrics(
@@ -448,8 +372,8 @@ def _jobs(parts: Parts, directory: LogDirectory, tls: TlsListeners) -> dict[str,
         "journal": parts.topics.keep_journal_short,
         "certificates": tls.watch,
         "cleaning": Cleaning(parts.config, parts.clock, parts.topics).run,
-        "dead_letters": parts.dead_letters.run,
-        "state_pruning": parts.state_pruning.run,
+        "dead_letters": parts.share.write_dead_letters,
+        "state_pruning": parts.share.prune_state,
         "transactional_ids": parts.transactions.keep_forgetting,
         "token_keys": parts.logins.keep_keys,
         "producer_expiry": lambda: _forget_producers(parts),
@@ -474,6 +398,11 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.waiting.give_up(OfConnection(connection_id))
     parts.fetch_sessions.release_connection(connection_id)
     parts.consumer_groups.connection_closed(connection_id)
+    if parts.share.existing is None:
+        return
+    # Imported with the parts that it uses (`share_on_demand`).
+    from sharegroup.broker import share_requests
+
     for closed in parts.share_sessions.release_connection(str(connection_id)):
         parts.share_partitions.counters.sessions_lost += 1
         share_requests.release(parts, closed)
@@ -481,6 +410,8 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
 
 def _share_groups_off(parts: Parts) -> None:
     """End all share sessions and unload all share partitions: ``share.version`` is 0 now."""
+    if parts.share.existing is None:
+        return
     for key in parts.share_sessions.close_all():
         parts.waiting.wake(key)
     for group_id in {live.key.group_id for live in parts.share_partitions}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sharegroup.broker.client_telemetry import ClientTelemetry
@@ -16,7 +17,6 @@ from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
-from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.logins.logins import Logins
 from sharegroup.broker.produced_batches import ProducedBatches
@@ -27,23 +27,26 @@ from sharegroup.broker.security.audit import AuditLog
 from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.security.rights import UNLIMITED, Rights
-from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.broker.share.share_coordinator import ShareCoordinator
-from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.broker.share.state_pruning import StatePruning
+from sharegroup.broker.share_on_demand import ShareOnDemand
 from sharegroup.broker.slices import Slices
 from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.sessions.fetch_session import FetchSessions
-from sharegroup.core.sessions.share_session import ShareSessions
 from sharegroup.core.shared_totals import SharedTotal
 
 if TYPE_CHECKING:
-    # `ConsumerGroupsOnDemand` imports it at first use, to keep the start of a broker short.
+    # `ConsumerGroupsOnDemand` and `ShareOnDemand` import them at first use, to keep the start of a
+    # broker short.
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
+    from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+    from sharegroup.broker.share.dead_letters import DeadLetters
+    from sharegroup.broker.share.share_coordinator import ShareCoordinator
+    from sharegroup.broker.share.share_partitions import SharePartitions
+    from sharegroup.broker.share.state_pruning import StatePruning
+    from sharegroup.core.sessions.share_session import ShareSessions
 
 
 class Node(NamedTuple):
@@ -55,9 +58,12 @@ class Node(NamedTuple):
     rack: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Parts:
-    """All parts of the broker that a handler may use."""
+    """All parts of the broker that a handler may use.
+
+    Those that are made at their first use are cached in the instance, which therefore has no slots.
+    """
 
     node: Node
     config: LiveConfig
@@ -67,15 +73,10 @@ class Parts:
     waiting: WaitingRoom
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
-    share_coordinator: ShareCoordinator
-    state_pruning: StatePruning
     groups: GroupLog
-    share_group_coordinator: ShareGroupCoordinator
+    share: ShareOnDemand
     consumer_groups: ConsumerGroupsOnDemand
-    share_partitions: SharePartitions
-    share_sessions: ShareSessions
     group_settings: GroupSettings
-    dead_letters: DeadLetters
     requests: RequestCounters
     unserved: UnservedFeatures
     transactions: TransactionsOnDemand
@@ -98,6 +99,7 @@ class Parts:
         self.produced_batches = ProducedBatches(
             self.record_jobs, self.config.server.user_limits_percent
         )
+        self.share.connect(self.record_jobs)
 
     def seen_by(self, listener: str, node: Node) -> Parts:
         """Return the same parts for the connections of a listener that advertises ``node``.
@@ -129,6 +131,36 @@ class Parts:
         yield "share_sessions", self.share_sessions.user_refused_count
         yield "quota_meters", self.quotas.user_refused_count
         yield "bytes_of_waiting_batches", self.produced_batches.user_refused_count
+
+    @cached_property
+    def share_coordinator(self) -> ShareCoordinator:
+        """The durable state of share partitions; made on first use, like the next five."""
+        return self.share.parts().coordinator
+
+    @cached_property
+    def state_pruning(self) -> StatePruning:
+        """The job that keeps the topic of that state short."""
+        return self.share.parts().pruning
+
+    @cached_property
+    def share_group_coordinator(self) -> ShareGroupCoordinator:
+        """The coordinator of share groups."""
+        return self.share.parts().groups
+
+    @cached_property
+    def share_partitions(self) -> SharePartitions:
+        """The share partitions that are in use."""
+        return self.share.parts().partitions
+
+    @cached_property
+    def share_sessions(self) -> ShareSessions:
+        """The share sessions of all connections."""
+        return self.share.parts().sessions
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """The writer of dead letters."""
+        return self.share.parts().dead_letters
 
     @property
     def serves_share_state(self) -> bool:

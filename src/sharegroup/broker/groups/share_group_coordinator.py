@@ -22,7 +22,7 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config_values import reset_duration_ms
-from sharegroup.broker.groups.group_log import GroupLog, Reading, RegisteredCoordinator
+from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.state_preparations import AT_ONCE, StatePreparations
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.persister import Persister
@@ -34,7 +34,6 @@ from sharegroup.core.share_group.records import (
     Records,
     ShareGroupMetadata,
     ShareGroupRecord,
-    ShareGroupRecordType,
 )
 from sharegroup.core.share_group.share_group import TopicMetadata
 from sharegroup.core.share_group.share_groups import (
@@ -115,14 +114,6 @@ class ShareGroupCoordinator:
         self._in_doubt = False
         """Whether a paired write failed and `agree` has not removed the difference since."""
         topics.on_deleted(self._topic_deleted)
-        log_.register(
-            RegisteredCoordinator(
-                GroupType.SHARE,
-                frozenset(ShareGroupRecordType),
-                self._begin_reading,
-                lambda group_id: group_id in self._groups,
-            )
-        )
 
     def agree(self) -> None:
         """Make the share coordinator's state agree with the groups, after both logs were read."""
@@ -210,6 +201,10 @@ class ShareGroupCoordinator:
     def shared_totals(self) -> tuple[SharedTotal[GroupId], ...]:
         """The totals of all groups, with the parts of users."""
         return self._groups.memory, self._groups.partitions
+
+    def has(self, group_id: GroupId) -> bool:
+        """Whether a share group with this id exists."""
+        return group_id in self._groups
 
     def owner_of(self, group_id: GroupId) -> Principal | None:
         """Return the user to whom a group belongs; None if nobody owns it."""
@@ -466,7 +461,8 @@ class ShareGroupCoordinator:
             self.agree()
             self._in_doubt = False
 
-    def _begin_reading(self) -> Reading:
+    def begin_reading(self) -> Reading:
+        """Begin a reading of the log (`share_on_demand` registers it)."""
         groups = self._groups.restarted()
 
         def replay(key: bytes, value: bytes | None) -> None:
