@@ -17,6 +17,9 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 OPEN, CLOSE = 0, -1
 JOIN, LEAVE = 0, -1
 
+IMPOSSIBLE_NAMES = ("", "x" * 250, "two words", ".", "..", "no#such", "\u00e9\u2028", "a\x00b")
+"""Names that no topic can have."""
+
 Range = tuple[int, ...]
 """Of an acknowledgement: (first offset, last offset, type, type, ...)."""
 

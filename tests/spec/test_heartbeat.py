@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.spec.messages import JOIN, LEAVE
+from uuid import UUID
+
+import pytest
+
+from tests.spec.messages import IMPOSSIBLE_NAMES, JOIN, LEAVE, Topic
 from tests.spec.peer import MEMBERS_MAX
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for
@@ -254,3 +258,13 @@ def test_heartbeat_27_member_id_has_36_characters_at_most(scene: Scene) -> None:
     topic, member = scene.topic(), scene.member(scene.group())
     assert member.heartbeat(topics=[topic.name], member_id="m" * 37).error_code == INVALID
     assert member.heartbeat(topics=[topic.name], member_id="m" * 36).error_code == 0
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE_NAMES)
+def test_heartbeat_28_impossible_topic_does_not_exist(scene: Scene, name: str) -> None:
+    topic, group = scene.topic(), scene.group()
+    other = Topic(name, UUID(int=0))
+    member = scene.member(group, other, topic)
+    assert member.assigned == {(topic.id, 0)}
+    (described,) = scene.describe(group).members
+    assert set(described.subscribed_topic_names) == {name, topic.name}

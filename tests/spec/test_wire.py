@@ -5,20 +5,23 @@ from __future__ import annotations
 import struct
 import time
 from typing import Any
+from uuid import UUID
 
 import pytest
 from crc32c import crc32c
 from kio.schema.api_versions.v4 import request as api_versions
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.delete_records.v2 import request as delete_records
+from kio.schema.describe_producers.v0 import request as describe_producers
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.init_producer_id.v5 import request as init_producer_id
+from kio.schema.list_offsets.v7 import request as list_offsets
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.produce.v12 import request as produce
 
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import SimpleRecord, encode_batch
-from tests.spec.messages import Topic, milliseconds
+from tests.spec.messages import IMPOSSIBLE_NAMES, Topic, milliseconds
 from tests.spec.scene import EARLIEST, LATEST, TIMEOUT, Scene
 from tests.spec.waiting import wait_for
 
@@ -277,3 +280,29 @@ def test_wire_16_invalid_batch_is_refused(scene: Scene, what: str, error: Any) -
     expected = error[scene.kind] if isinstance(error, dict) else error
     answer = scene.ask(request).responses[0].partition_responses[0]
     assert (int(answer.error_code), scene.offset(topic)) == (expected, 1)
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE_NAMES)
+def test_wire_17_impossible_name_is_invalid_where_topics_are_described(
+    scene: Scene, name: str
+) -> None:
+    """Elsewhere such a topic only does not exist, so that one name never fails a whole request."""
+    topic = Topic(name, UUID(int=0))
+    assert scene.metadata(name).error_code == INVALID_TOPIC
+    wanted = describe_producers.TopicRequest(name=name, partition_indexes=(0,))
+    answer = scene.ask(describe_producers.DescribeProducersRequest(topics=(wanted,)))
+    assert answer.topics[0].partitions[0].error_code == INVALID_TOPIC
+    partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    request = list_offsets.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=(list_offsets.ListOffsetsTopic(name=name, partitions=(partition,)),),
+    )
+    assert scene.ask(request).topics[0].partitions[0].error_code == UNKNOWN_PARTITION
+    answer = scene.ask(plain_fetch(topic, 0))
+    assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (
+        0,
+        UNKNOWN_PARTITION,
+    )
+    assert scene.produced(topic, a_batch(b"x")).error_code == UNKNOWN_PARTITION
+    assert scene.ask(a_delete(name, 0)).topics[0].partitions[0].error_code == UNKNOWN_PARTITION

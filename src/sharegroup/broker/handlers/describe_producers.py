@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import ProducerId
 from kio.static.primitive import i32, i64
 
+from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
@@ -34,6 +35,7 @@ def handle(
         partitions = []
         for index in topic.partition_indexes:
             try:
+                check_topic_name(topic.name)
                 read.require(topic.name)
                 _, log = parts.topics.named(TopicName(topic.name), index)
             except KafkaError as error:
