@@ -387,15 +387,17 @@ server.properties`), and so do the variables of Kafka's container images (`--kaf
 - *Served* keys have the effect that the tables above describe. The defaults of this table are
   ours; [differences.md](differences.md) names the ones in which we differ.
 - Keys with *no effect* are accepted, and their values are checked. The broker logs one warning
-  (`event=settings_without_effect`) that lists those that were given.
+  (`event=settings_without_effect`) that lists those that were given, and a line for each key that
+  something else replaced (`event=setting_replaced`).
 - *Refused* keys would promise what this broker cannot do; only their default is accepted.
 - A key that is not in the table is refused with the most similar known name. Exceptions:
   `listener.name.<listener>.<key>` counts as its key, and `confluent.*`, `rsm.config.*` and
   `rlmm.config.*` have no effect.
 
-Listeners: all names in `listeners` but those of controllers are opened. Each must be PLAINTEXT. A
-listener on every address needs `--insecure`, unless the address that it advertises is loopback, as
-in Kafka's own file; then it accepts connections from this machine only, and a warning says so."""
+Listeners: all names in `listeners` but those of controllers are opened, each with the protocol that
+`listener.security.protocol.map` gives it. A PLAINTEXT listener on every address needs `--insecure`,
+unless the address that it advertises is loopback, as in Kafka's own file; then it accepts
+connections from this machine only, and a warning says so."""
 
 
 def kafka_rows() -> Iterator[str]:

@@ -213,6 +213,11 @@ def _report_keys_without_effect(config: Config) -> None:
             ",".join(names),
             "see docs/config.md",
         )
+        # Imported here: most brokers are started without keys that they do not serve.
+        from sharegroup.broker.configuration.kafka_keys import replacements
+
+        for name, reason in replacements(names):
+            log.warning("event=setting_replaced key=%s reason=%r", name, reason)
 
 
 async def run_until(

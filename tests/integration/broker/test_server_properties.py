@@ -201,15 +201,24 @@ def test_one_warning_lists_the_keys_without_an_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
-        keys = {"num.io.threads": "8", "num.partitions": "2", "log.preallocate": "true"}
+        keys = {
+            "num.io.threads": "8",
+            "num.partitions": "2",
+            "log.preallocate": "true",
+            "group.share.max.groups": "10",
+        }
         settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
         running = await app.start(Config.parse({**settings, **keys}))
         await running.stop()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
-    [line] = [record.getMessage() for record in caplog.records]
-    assert line == (
-        "event=settings_without_effect count=2 keys=log.preallocate,num.io.threads "
-        "reason='see docs/config.md'"
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first == (
+        "event=settings_without_effect count=3 "
+        "keys=group.share.max.groups,log.preallocate,num.io.threads reason='see docs/config.md'"
+    )
+    assert second == (
+        "event=setting_replaced key=group.share.max.groups reason="
+        "'`sharegroup.share.groups.bytes.max` limits all share groups together, not their number.'"
     )

@@ -6,7 +6,7 @@ import pytest
 
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.config_values import entries
-from sharegroup.broker.configuration.kafka_keys import kafka_keys
+from sharegroup.broker.configuration.kafka_keys import kafka_keys, replacements
 from sharegroup.broker.configuration.live_config import LiveConfig, check_dynamic
 from sharegroup.broker.configuration.setting_changes import SettingChange, changed_broker
 from sharegroup.broker.configuration.settings import describe_broker
@@ -33,6 +33,17 @@ from sharegroup.protocol_enums import ConfigOperation, ConfigSource
         ("confluent.license.topic.replication.factor", "1"),
         ("rsm.config.bucket", "records"),
         ("inter.broker.protocol.version", "3.9"),
+        ("group.share.enable", "true"),
+        ("group.share.max.groups", "1000"),
+        ("share.fetch.max.fetch.records", "2147483647"),
+        ("group.coordinator.new.enable", "true"),
+        ("eligible.leader.replicas.enable", "true"),
+        ("zookeeper.ssl.client.enable", "true"),
+        ("zookeeper.ssl.keystore.password", "secret"),
+        ("password.encoder.iterations", "4096"),
+        ("leader.imbalance.per.broker.percentage", "10"),
+        ("controlled.shutdown.max.retries", "3"),
+        ("unstable.metadata.versions.enable", "true"),
     ],
 )
 def test_key_of_kafka_without_an_effect_is_accepted_and_reported(name: str, value: str) -> None:
@@ -54,6 +65,8 @@ def test_key_of_kafka_without_an_effect_is_accepted_and_reported(name: str, valu
         ("config.providers", "file", "not resolved"),
         ("cordoned.log.dirs", "/data", "one data directory"),
         ("zookeeper.connect", "zoo:2181", "no ZooKeeper"),
+        ("advertised.host.name", "kafka", "Kafka 3.0 replaced.*advertised.listeners"),
+        ("port", "9092", "Kafka 3.0 replaced.*listeners"),
         ("num.io.threads", "many", "whole number"),
         ("num.io.threads", "0", "at least 1"),
         ("ssl.client.auth", "maybe", "one of required, requested, none"),
@@ -98,6 +111,14 @@ def test_newer_names_of_id_and_data_directory_win() -> None:
     values = {"broker.id": "-1", "node.id": "2", "log.dir": "/old", "log.dirs": "/new"}
     server = Config.parse(values).server
     assert (server.node_id, server.log_dirs) == (2, "/new")
+
+
+def test_replaced_key_names_its_replacement() -> None:
+    given = ["group.share.enable", "num.io.threads", "share.fetch.max.fetch.records"]
+    assert [name for name, reason in replacements(given) if "replaced this key" in reason] == [
+        "group.share.enable",
+        "share.fetch.max.fetch.records",
+    ]
 
 
 def test_two_ids_of_a_node_are_refused() -> None:

@@ -268,9 +268,58 @@ REMOVED = {
     zookeeper.max.in.flight.requests INT 10 - fixed internal
     zookeeper.session.timeout.ms INT 18000 - fixed internal
     zookeeper.set.acl BOOLEAN false - fixed internal
+    zookeeper.clientCnxnSocket STRING - - fixed internal
+    zookeeper.metadata.migration.enable STRING - - fixed internal
+    zookeeper.metadata.migration.min.batch.size STRING - - fixed internal
+    zookeeper.ssl.cipher.suites STRING - - fixed internal
+    zookeeper.ssl.client.enable STRING - - fixed internal
+    zookeeper.ssl.crl.enable STRING - - fixed internal
+    zookeeper.ssl.enabled.protocols STRING - - fixed internal
+    zookeeper.ssl.endpoint.identification.algorithm STRING - - fixed internal
+    zookeeper.ssl.keystore.location STRING - - fixed internal
+    zookeeper.ssl.keystore.type STRING - - fixed internal
+    zookeeper.ssl.ocsp.enable STRING - - fixed internal
+    zookeeper.ssl.protocol STRING - - fixed internal
+    zookeeper.ssl.truststore.location STRING - - fixed internal
+    zookeeper.ssl.truststore.type STRING - - fixed internal
+    zookeeper.sync.time.ms STRING - - fixed internal
+    zookeeper.ssl.keystore.password PASSWORD - - fixed internal
+    zookeeper.ssl.truststore.password PASSWORD - - fixed internal
+    controlled.shutdown.max.retries STRING - - fixed internal
+    controlled.shutdown.retry.backoff.ms STRING - - fixed internal
+    leader.imbalance.per.broker.percentage STRING - - fixed internal
+    password.encoder.cipher.algorithm STRING - - fixed internal
+    password.encoder.iterations STRING - - fixed internal
+    password.encoder.key.length STRING - - fixed internal
+    password.encoder.keyfactory.algorithm STRING - - fixed internal
+    password.encoder.old.secret PASSWORD - - fixed internal
+    alter.config.policy.kraft.compatibility.enable STRING - - fixed internal
+    metadata.log.segment.min.bytes STRING - - fixed internal
+    internal.metadata.max.fetch.size.in.bytes STRING - - fixed internal
+    unstable.metadata.versions.enable STRING - - fixed internal
     """,
 }
-"""Keys that Kafka does not declare, but that files made for it contain."""
+"""Keys that Kafka 4.4 does not declare, but that files made for it contain."""
+
+REPLACED = {
+    "The feature level `share.version` replaced this key; share groups are enabled, and Kafka's "
+    "`kafka-features.sh` disables them.": """
+    group.share.enable STRING - - fixed internal
+    """,
+    "`sharegroup.share.groups.bytes.max` limits all share groups together, not their number.": """
+    group.share.max.groups STRING - - fixed internal
+    """,
+    "The client's `max.poll.records` and `share.acquire.mode` replaced this key.": """
+    share.fetch.max.fetch.records STRING - - fixed internal
+    """,
+    "`group.coordinator.rebalance.protocols` replaced this key.": """
+    group.coordinator.new.enable STRING - - fixed internal
+    """,
+    "The feature level `eligible.leader.replicas.version` replaced this key.": """
+    eligible.leader.replicas.enable STRING - - fixed internal
+    """,
+}
+"""Keys of Kafka 3.x and 4.x that something else replaced; the broker says so when they are given."""
 
 REFUSED = {
     "There is one broker, so a partition has one replica.": """
@@ -299,6 +348,12 @@ REFUSED = {
     """,
     "The streams protocol (KIP-1071) is not served.": """
     group.streams.topology.description.plugin.class CLASS - - fixed
+    """,
+    "Kafka 3.0 replaced this key with `listeners` and `advertised.listeners`.": """
+    advertised.host.name STRING - - fixed internal
+    advertised.port STRING - - fixed internal
+    host.name STRING - - fixed internal
+    port STRING - - fixed internal
     """,
     "There is no ZooKeeper: this broker is its own controller, as Kafka is since 4.0.": """
     zookeeper.connect STRING "" - fixed internal

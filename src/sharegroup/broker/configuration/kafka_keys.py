@@ -23,7 +23,13 @@ from sharegroup.broker.configuration.config_values import (
     list_values,
     parse_value,
 )
-from sharegroup.broker.configuration.kafka_key_table import ACCEPTED, NO_EFFECT, REFUSED, REMOVED
+from sharegroup.broker.configuration.kafka_key_table import (
+    ACCEPTED,
+    NO_EFFECT,
+    REFUSED,
+    REMOVED,
+    REPLACED,
+)
 from sharegroup.errors import InvalidConfig
 
 _TYPES = {
@@ -63,7 +69,7 @@ class KafkaKey:
 @cache
 def kafka_keys() -> Mapping[str, KafkaKey]:
     """Return the keys by name."""
-    tables = ((NO_EFFECT, False), (REMOVED, False), (REFUSED, True))
+    tables = ((NO_EFFECT, False), (REMOVED, False), (REPLACED, False), (REFUSED, True))
     return {
         found.name: found
         for table, is_refused in tables
@@ -84,6 +90,14 @@ def find_key(name: str) -> KafkaKey | None:
         for start in range(min(len(parts), 2)):
             found = found or kafka_keys().get(".".join(parts[start:]))
     return found
+
+
+def replacements(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield those of ``names`` that something else replaced, each with a sentence about it."""
+    for name in names:
+        found = kafka_keys().get(name)
+        if found is not None and found.reason in REPLACED:
+            yield name, found.reason
 
 
 def check_unserved(values: Mapping[str, str], served: Iterable[str], *, node_id: int) -> None:
