@@ -41,6 +41,14 @@ REQUEST = struct.pack(">hhih", API_VERSIONS, 0, CORRELATION_ID, 6) + b"health"
 LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  Replaced by loopback.
 
 
+OF_LISTENERS = [
+    f"KAFKA_{prefix}{name}"
+    for prefix in ("", "CFG_")
+    for name in ("LISTENERS", "ADVERTISED_LISTENERS")
+]
+"""The variables one of which says that the environment is one of Kafka's image."""
+
+
 class Unhealthy(Exception):
     """The broker did not answer as a broker does; the text says how."""
 
@@ -50,7 +58,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     named = environment.get("SHAREGROUP_CONFIG")
     path = Path(named or SETTINGS)
     from_environment = {}
-    if environment.get("KAFKA_LISTENERS") or environment.get("KAFKA_ADVERTISED_LISTENERS"):
+    if any(map(environment.get, OF_LISTENERS)):
         from_environment = settings_from(environment)
     if named or path.exists():
         return {**dict(read_properties(path)), **from_environment}

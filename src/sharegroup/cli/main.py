@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Any
 
 import click
 
 from sharegroup import __version__
 from sharegroup.cli.output import complain
 from sharegroup.errors import KafkaError
+from sharegroup.escaping import escaped
 
 VERBS = {
     "serve": "Run a broker in the foreground.",
@@ -53,7 +55,7 @@ class Verbs(click.Group):
             return None
         command = import_module(MODULES[cmd_name]).command
         assert isinstance(command, click.Command)
-        _add_version(command)
+        _complete(command)
         return command
 
     def format_commands(
@@ -68,13 +70,46 @@ class Verbs(click.Group):
 VERSION = click.version_option(__version__, prog_name="sharegroup", hidden=True)
 
 
-def _add_version(command: click.Command) -> None:
-    """Add ``--version`` to a verb and its verbs, as every tool of Kafka has it."""
+def _complete(command: click.Command) -> None:
+    """Add to a verb and its verbs what all have: ``--version``, as in Kafka, and `_text_check`."""
     if not any("--version" in parameter.opts for parameter in command.params):
         VERSION(command)
+    for parameter in command.params:
+        if not isinstance(parameter.type, click.Path | click.File):
+            parameter.callback = _text_check(parameter.callback)
     if isinstance(command, click.Group):
         for inner in command.commands.values():
-            _add_version(inner)
+            _complete(inner)
+
+
+Callback = Callable[[click.Context, click.Parameter, Any], Any]
+
+
+def _text_check(callback: Callback | None) -> Callback:
+    """Return a callback that refuses texts that are not UTF-8, and then calls ``callback``.
+
+    Only the paths of files may be other bytes; names and values are sent as UTF-8.
+    """
+
+    def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        for text in _texts(value):
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                found = f"{escaped(text)} is not UTF-8"
+                raise click.BadParameter(found, context, parameter) from None
+        return value if callback is None else callback(context, parameter, value)
+
+    return check
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of a parameter's value, which may be a tuple of tuples."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _texts(inner)
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,20 +8,22 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sharegroup import freed_memory
-from sharegroup.cli.kafka_environment import settings_from
+from sharegroup.cli.kafka_environment import settings_from, variables_in
 from sharegroup.cli.light_imports import import_lightly
 from sharegroup.cli.log_lines import SafeFormatter
 from sharegroup.cli.output import printable
-from sharegroup.cli.properties import read_properties
+from sharegroup.cli.properties import origin_of, read_numbered
 from sharegroup.cli.start_errors import explained
 from sharegroup.errors import InvalidConfig
+from sharegroup.escaping import escaped
 
 if TYPE_CHECKING:
     # Imported in `_run`, after `import_lightly`.
@@ -106,9 +108,7 @@ def command(  # The options of one verb; click passes each as an argument.
 
     With --test-port there is a line before it, `faults http://127.0.0.1:...`.
     """
-    values = dict(read_properties(config_file)) if config_file else {}
-    if kafka_env:
-        values.update(settings_from(os.environ))
+    values, origins = _settings(config_file, os.environ if kafka_env else {})
     if host is not None or port is not None:
         # The options replace the addresses of the file, also those that it advertises.
         values.pop("advertised.listeners", None)
@@ -128,7 +128,31 @@ def command(  # The options of one verb; click passes each as an argument.
         # Only in the program's own process: it hides modules from later imports, which would break
         # other code in a process that calls `main` or embeds the broker (ADR 0024).
         import_lightly()
-    _run(values, insecure=insecure, test_port=test_port)
+    with _named_origin({key: place for key, place in origins.items() if key in values}):
+        _run(values, insecure=insecure, test_port=test_port)
+
+
+def _settings(
+    file: Path | None, environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of a file and of an environment, and the line or variable of each key."""
+    values, origins = {}, {}
+    for number, key, value in read_numbered(file) if file else ():
+        values[key], origins[key] = value, f"{escaped(str(file))}, line {number}"
+    values.update(settings_from(environment))
+    for key, name in variables_in(environment).items():
+        origins[key] = f"variable {name}"
+    return values, origins
+
+
+@contextmanager
+def _named_origin(origins: Mapping[str, str]) -> Iterator[None]:
+    """Add to an error about a setting the line or the variable that has set it."""
+    try:
+        yield
+    except InvalidConfig as error:
+        origin = origin_of(str(error), origins)
+        raise click.UsageError(f"{error} ({origin})" if origin else str(error)) from error
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -153,11 +177,7 @@ def _run(values: dict[str, str], *, insecure: bool, test_port: int | None) -> No
     garbage = GarbagePolicy()
     garbage.start()
     gc.enable()
-    try:
-        config = Config.parse(values)
-    except InvalidConfig as error:
-        raise click.UsageError(str(error)) from error
-
+    config = Config.parse(values)
     raise_limit()
 
     async def serve() -> None:

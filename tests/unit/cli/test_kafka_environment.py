@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.cli.kafka_environment import settings_from
+from sharegroup.cli.kafka_environment import settings_from, variables_in
 
 
 def test_names_become_keys() -> None:
@@ -37,3 +37,40 @@ def test_given_listeners_stay() -> None:
         "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:9092",
     }
     assert settings_from(environment)["listeners"] == "PLAINTEXT://127.0.0.1:9092"
+
+
+def test_services_of_kubernetes_are_no_settings() -> None:
+    """What a pod gets for the Services ``kafka``, ``kafka-headless`` and ``kafka-ui``."""
+    of_service = {
+        "SERVICE_HOST": "10.0.0.7",
+        "SERVICE_PORT": "9092",
+        "SERVICE_PORT_TCP_CLIENT": "9092",
+        "PORT": "tcp://10.0.0.7:9092",
+        "PORT_9092_TCP": "tcp://10.0.0.7:9092",
+        "PORT_9092_TCP_PROTO": "tcp",
+        "PORT_9092_TCP_PORT": "9092",
+        "PORT_9092_TCP_ADDR": "10.0.0.7",
+        "PORT_53_UDP_ADDR": "10.0.0.7",
+    }
+    environment = {
+        f"{service}_{name}": value
+        for service in ("KAFKA", "KAFKA_HEADLESS", "KAFKA_UI_2", "KAFKA_CFG")
+        for name, value in of_service.items()
+    }
+    assert settings_from({**environment, "KAFKA_SHAREGROUP_METRICS_PORT": "9404"}) == {
+        "sharegroup.metrics.port": "9404"
+    }
+
+
+def test_bitnami_has_another_prefix() -> None:
+    environment = {
+        "KAFKA_CFG_PROCESS_ROLES": "controller,broker",
+        "KAFKA_CFG_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
+        "KAFKA_KRAFT_CLUSTER_ID": "abc",
+    }
+    assert settings_from(environment) == {
+        "process.roles": "controller,broker",
+        "advertised.listeners": "PLAINTEXT://localhost:9092",
+        "listeners": "PLAINTEXT://0.0.0.0:9092",
+    }
+    assert variables_in(environment)["process.roles"] == "KAFKA_CFG_PROCESS_ROLES"

@@ -111,6 +111,20 @@ def test_a_misspelt_option_gets_the_nearest() -> None:
         (ClientConfig, {"bootstrap_servers": " , "}, "bootstrap_servers is empty"),
         (ClientConfig, {"bootstrap_servers": "host"}, "expected host:port"),
         (ClientConfig, {"bootstrap_servers": "host:99999"}, "expected host:port"),
+        (ClientConfig, {"bootstrap_servers": "[::1"}, "expected host:port"),
+        (ClientConfig, {"bootstrap_servers": ":9092"}, "expected host:port"),
+        (ClientConfig, {"bootstrap_servers": "two words:9092"}, "expected host:port"),
+        (ClientConfig, {"bootstrap_servers": "http://a:1/b"}, "expected host:port"),
+        (
+            ClientConfig,
+            {"bootstrap_servers": "a:1,SSL://b:2"},
+            "expected b:2 without SSL://; security_protocol chooses the protocol, and it is PLAIN",
+        ),
+        (
+            ClientConfig,
+            {"bootstrap_servers": ["kafka://[::1]:9092"]},
+            "expected ::1:9092 without kafka://",
+        ),
         (ClientConfig, {"request_timeout_ms": 0}, "request_timeout_ms=0; expected 1 or more"),
         (ClientConfig, {"retry_backoff_max_ms": 5}, "is below retry_backoff_ms=100"),
         (ClientConfig, {"reconnect_backoff_max_ms": 5}, "is below reconnect_backoff_ms=50"),
@@ -159,6 +173,12 @@ def test_bootstrap_servers_may_be_a_string_or_a_list() -> None:
     assert addresses_of("a:1, b:2") == expected
     assert addresses_of(["a:1", "b:2"]) == expected
     assert addresses_of("[::1]:9092") == (("::1", 9092),)
+
+
+def test_bootstrap_server_may_name_the_protocol_of_the_connection() -> None:
+    assert addresses_of("PLAINTEXT://a:1, plaintext://b:2") == (("a", 1), ("b", 2))
+    ClientConfig(bootstrap_servers="PLAINTEXT://a:1,b:2")
+    ClientConfig(bootstrap_servers="SSL://a:1", security_protocol=SecurityProtocol.SSL)
 
 
 def test_clients_are_made_without_a_network() -> None:

@@ -7,6 +7,7 @@ Names are Kafka's with underscores for dots.  Times are int milliseconds, and th
 from __future__ import annotations
 
 import difflib
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -203,7 +204,7 @@ class ClientConfig:
         for name in ("connections_max_idle_ms", "send_buffer_bytes", "receive_buffer_bytes"):
             if (value := getattr(self, name)) < 1 and value != -1:
                 raise InvalidConfig(f"{name}={value}; expected 1 or more, or -1")
-        if not addresses_of(self.bootstrap_servers):
+        if not addresses_of(self.bootstrap_servers, self.security_protocol):
             raise InvalidConfig("bootstrap_servers is empty; expected 'host:port[,host:port]'")
 
     @property
@@ -363,19 +364,34 @@ def _check_type(name: str, value: object, annotation: str) -> None:
         raise InvalidConfig(f"{name}={value!r}; expected {expected}")
 
 
-def addresses_of(bootstrap_servers: BootstrapServers) -> tuple[tuple[str, int], ...]:
-    """Return the hosts and ports of bootstrap servers given as a string or a list of strings."""
+ADDRESS = re.compile(r"(?:([\w.-]+)://)?(?:\[([\w:.%-]+)\]|([\w:.%-]+)):([0-9]{1,5})")
+"""A bootstrap server: perhaps a protocol, which Java's clients allow, a host and a port."""
+
+
+def addresses_of(
+    bootstrap_servers: BootstrapServers, protocol: str | None = None
+) -> tuple[tuple[str, int], ...]:
+    """Return the hosts and ports of bootstrap servers given as a string or a list of strings.
+
+    A server that names another protocol than ``protocol``, if that is given, raises InvalidConfig.
+    """
     texts = (
         bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
     )
-    return tuple(_address(text.strip()) for text in texts if text.strip())
+    return tuple(_address(text.strip(), protocol) for text in texts if text.strip())
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not 0 < int(port) < 2**16:
+def _address(text: str, protocol: str | None) -> tuple[str, int]:
+    match = ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match[4]) < 2**16:
         raise InvalidConfig(f"bootstrap server {text!r}: expected host:port")
-    return host.strip("[]"), int(port)
+    scheme, host = match[1], match[2] or match[3]
+    if scheme is not None and protocol is not None and scheme.upper() != protocol:
+        raise InvalidConfig(
+            f"bootstrap server {text!r}: expected {host}:{match[4]} without {scheme}://; "
+            f"security_protocol chooses the protocol, and it is {protocol}"
+        )
+    return host, int(match[4])
 
 
 def positive(config: ClientConfig, *names: str) -> None:
