@@ -24,3 +24,24 @@ def escaped(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
+
+
+def shortened(text: str, characters_max: int) -> str:
+    r"""Return the beginning of the text that has at most ``characters_max`` characters escaped.
+
+    A shortened text ends with three dots, which are not counted.
+
+    >>> shortened("orders", 3)
+    'ord...'
+    >>> shortened("\x00\x00", 7)
+    '\x00...'
+    """
+    if len(text) <= characters_max and (text.isprintable() or len(escaped(text)) <= characters_max):
+        return text
+    beginning = text[:characters_max]
+    room = characters_max
+    for index, character in enumerate(beginning):
+        room -= len(escaped(character))
+        if room < 0:
+            return f"{beginning[:index]}..."
+    return f"{beginning}..."

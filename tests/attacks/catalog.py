@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.attacks import answer_attacks as answers
 from tests.attacks import descriptor_attacks as descriptors
+from tests.attacks import log_attacks as logs
 from tests.attacks import protocol_attacks as protocol
 from tests.attacks import record_attacks as records
 from tests.attacks import total_attacks as totals
@@ -240,6 +241,13 @@ ATTACKS: tuple[Attack, ...] = (
         "coordinators-of-nothing",
         "FindCoordinator v4 to v6 with an empty list",
         protocol.coordinators_of_nothing,
+    ),
+    Attack(
+        "log-floods",
+        "requests that each cause a line of the log, with names that are long when escaped",
+        logs.log_floods,
+        logs.prepare,
+        slow=True,
     ),
     Attack("long-error-text", "error texts above 32,767 bytes", protocol.long_error_text),
     Attack(

@@ -37,6 +37,7 @@ START_SECONDS = 0.6
 GAVE_UP_SECONDS = 60.0
 SLACK_MIB = 100
 AFTERMATH_SECONDS = 0.5
+LOG_MIB_MAX = 8
 IS_QUIET = os.environ.get("ATTACKS_QUIET") == "1"
 """The machine has nothing else to do: the 99th percentile of the probe is judged, too."""
 _NEXT_LINE = re.compile(rb"\n(?=\d{4}-\d\d-)")
@@ -220,6 +221,9 @@ def _judge_memory(report: Report, what: str, mib: int, budget_mib: int) -> None:
 
 def _judge_log(broker: ServeProcess, report: Report) -> None:
     text = broker.log_path.read_bytes()
+    report.seen["log_kib"] = len(text) >> 10
+    if len(text) > LOG_MIB_MAX * MIB:
+        report.problems.append(f"the log has {len(text) // MIB} MiB, {LOG_MIB_MAX} is the limit")
     at = text.find(b"Traceback")
     if at >= 0:
         trace = _NEXT_LINE.split(text[at:], maxsplit=1)[0][-400:].decode(errors="replace")

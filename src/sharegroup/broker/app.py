@@ -44,6 +44,7 @@ from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.listening import bracketed, listen
+from sharegroup.broker.log_limit import LOG_LIMIT
 from sharegroup.broker.logins.login_settings import logins_of
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.quotas import Quotas
@@ -383,6 +384,7 @@ def _jobs(parts: Parts, directory: LogDirectory, tls: TlsListeners) -> dict[str,
         "token_keys": parts.logins.keep_keys,
         "producer_expiry": lambda: _forget_producers(parts),
         "audit": parts.audit.run,
+        "log_limit": lambda: LOG_LIMIT.run(parts.clock),
         "preparing": lambda: prepare_for_share_groups(parts.clock, handler_of),
     }
 

@@ -172,7 +172,10 @@ def _run(values: dict[str, str], *, insecure: bool, test_port: int | None) -> No
     from sharegroup.broker.configuration.config import Config
     from sharegroup.broker.descriptors import raise_limit
     from sharegroup.broker.garbage import GarbagePolicy
+    from sharegroup.broker.log_limit import LOG_LIMIT
 
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LOG_LIMIT)
     freed_memory.keep_for_requests()
     garbage = GarbagePolicy()
     garbage.start()

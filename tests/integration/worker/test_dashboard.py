@@ -89,7 +89,7 @@ NOT_SHOWN = {
             *("kafka_server_client_metrics_unknown_subscriptions_total",),
             *("sharegroup_client_metrics_values_dropped_total",),
             *("sharegroup_descriptor_shortages_total", "sharegroup_producers_forgotten_total"),
-            *("sharegroup_audit_lines_suppressed_total",),
+            *("sharegroup_audit_lines_suppressed_total", "sharegroup_log_lines_suppressed_total"),
             *("sharegroup_logins_evicted_total", "sharegroup_login_sessions_expired_total"),
             *("sharegroup_client_quota_meters_shared_total",),
             "sharegroup_user_part_refused_total",

@@ -180,6 +180,22 @@ def test_the_counts_of_principals_are_bounded(
     assert len(suppressed) == 1, "that of the first one, when it was forgotten"
 
 
+def test_suppressed_lines_about_requests_that_were_carried_out_are_no_warning(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    request: Any = SimpleNamespace(topics=[SimpleNamespace(name="\x00" * 32_767)] * 30)
+    with caplog.at_level(logging.INFO, AUDIT):
+        for _ in range(LINES_PER_SECOND + 3):
+            scene.audit.administered(scene.peer("ops"), CREATE_TOPICS, request)
+        longest = max(len(record.getMessage()) for record in caplog.records)
+        scene.audit.report()
+    assert longest < 5_000, "names are cut with their escape sequences"
+    assert [(r.levelname, r.getMessage()) for r in caplog.records][-1] == (
+        "INFO",
+        "event=audit_lines_suppressed kind=administered principal='User:ops' count=3",
+    )
+
+
 def test_a_line_about_a_large_administrative_request_names_the_first_subjects(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -51,6 +51,26 @@ ACCESS: tuple[Limit, ...] = (
         bounds="principals whose audit lines are counted",
         answer="no error: the count of the oldest is reported and forgotten",
     ),
+    Limit(
+        setting="broker.log_limit:BURST_LINES",
+        unit="lines",
+        bounds="log lines about one event without a pause, of `sharegroup serve`",
+        answer="no error: the line is counted, and `event=log_lines_suppressed` has the count",
+        metric="sharegroup_log_lines_suppressed_total",
+    ),
+    Limit(
+        setting="broker.log_limit:LINES_PER_SECOND",
+        unit="lines",
+        bounds="log lines about one event in a second, after its burst",
+        answer="no error: the line is counted, and `event=log_lines_suppressed` has the count",
+        metric="sharegroup_log_lines_suppressed_total",
+    ),
+    Limit(
+        setting="cli.log_lines:VALUE_CHARACTERS_MAX",
+        unit="characters",
+        bounds="one value in a log line of `sharegroup serve`",
+        answer="no error: the value is cut",
+    ),
 )
 
 TLS: tuple[Limit, ...] = (

@@ -18,5 +18,10 @@ ACCESS: tuple[Family, ...] = (
         "Lines about denials and administrative requests that were not written, because one "
         "principal caused more than 10 of a kind in a second.",
     ),
+    LOG_LINES_SUPPRESSED := Family(
+        "sharegroup_log_lines_suppressed_total", MetricType.COUNTER, "lines",
+        "Lines of the log that were not written, because their event had more than 1,000 lines, "
+        "and then more than 2 in a second; `event=log_lines_suppressed` names the events.",
+    ),
 )  # fmt: skip
-"""The metrics of ACLs, denials and the audit log."""
+"""The metrics of ACLs, denials, the audit log and the log."""

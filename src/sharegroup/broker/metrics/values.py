@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from sharegroup.broker.byte_budgets import ByteBudget
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.descriptors import limit, open_count
+from sharegroup.broker.log_limit import LOG_LIMIT
 from sharegroup.broker.metrics import access_families
 from sharegroup.broker.metrics import client_families as client_names
 from sharegroup.broker.metrics import families as names
@@ -348,6 +349,7 @@ class Metrics:
         for listener, count in audit.denials.items():
             yield access_families.DENIALS, (listener,), count
         yield access_families.AUDIT_LINES_SUPPRESSED, (), audit.suppressed_count
+        yield access_families.LOG_LINES_SUPPRESSED, (), LOG_LIMIT.suppressed_count
 
     def _state_partitions(self) -> tuple[int, int]:
         """Count the partitions of the state topic that are writable, and those that are not."""

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from sharegroup.broker.clock import Clock, sleep_ms
 from sharegroup.broker.security.peer import Peer
+from sharegroup.escaping import shortened
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 from sharegroup.wire.apis import APIS
 
@@ -40,7 +41,7 @@ SUBJECTS_MAX = 20
 """Number of subjects of a request that a line names."""
 
 TEXT_CHARACTERS_MAX = 200
-"""Number of characters of a name in a line."""
+"""Number of characters of a name in a line, with its escape sequences."""
 
 
 @dataclass(slots=True)
@@ -161,7 +162,9 @@ class AuditLog:
 
 def _report(kind: _Kind, lines: _Lines) -> None:
     if lines.suppressed:
-        log.warning(
+        log.log(
+            # Requests that were carried out are news; denials are something to look into.
+            logging.WARNING if kind.event == "denied" else logging.INFO,
             "event=audit_lines_suppressed kind=%s principal=%r count=%d",
             kind.event,
             _short(kind.principal),
@@ -175,7 +178,7 @@ def _api_name(api_key: int | None) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}..."
+    return shortened(text, TEXT_CHARACTERS_MAX)
 
 
 def _topics(request: Any) -> Iterable[str]:
