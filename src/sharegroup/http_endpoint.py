@@ -11,7 +11,7 @@ the arguments of both are in the query string of the path:
        `-- connections_max: a new connection replaces the oldest one whose request is incomplete
 
 So connections, memory and time are bounded, whatever the clients do.  Bodies of requests are not
-read.  There is neither TLS nor a password.
+read.  There is neither TLS nor a password; `sharegroup.http_hosts` keeps web pages away.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -26,6 +27,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
+
+from sharegroup.http_hosts import HttpHosts
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of metrics in Prometheus' text format."""
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,8 @@ class _Request(NamedTuple):
     path: str
     query: str
     version: str
+    headers: Mapping[str, list[str]] | None
+    """The values by the name in lower case; None if a line is not a header."""
 
 
 class HttpEndpoint:
@@ -96,6 +102,7 @@ class HttpEndpoint:
 
     __slots__ = (
         "_actions",
+        "_hosts",
         "_limits",
         "_pages",
         "_query_pages",
@@ -119,6 +126,7 @@ class HttpEndpoint:
         self._query_pages = dict(query_pages or {})
         self._actions = dict(actions or {})
         self._limits = limits
+        self._hosts = HttpHosts(frozenset(), is_on_loopback=True)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -137,6 +145,8 @@ class HttpEndpoint:
             raise type(error)(error.errno, f"can't listen on {host}:{port}: {error}") from error
         self.host = host
         self.port = self._server.sockets[0].getsockname()[1]
+        addresses = [socket.getsockname()[0] for socket in self._server.sockets]
+        self._hosts = HttpHosts.of(host, addresses, os.environ)
 
     def add(self, pages: Mapping[str, Page]) -> None:
         """Add pages to this endpoint."""
@@ -198,7 +208,7 @@ class HttpEndpoint:
             raise
 
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
-        request = _first_line(head)
+        request = _request_of(head)
         response = await self._response(request, is_whole=_HEAD_END.search(head) is not None)
         with_body = request.method != "HEAD"
         if isinstance(response.body, bytes):
@@ -226,6 +236,12 @@ class HttpEndpoint:
         if not is_whole:
             bytes_max = self._limits.request_bytes_max
             return HttpResponse(431, f"the head is longer than {bytes_max} bytes\n".encode())
+        if request.headers is None:
+            return HttpResponse(400, b"expected lines with Name: value in the head\n")
+        hosts, origins = request.headers.get("host", ()), request.headers.get("origin", ())
+        changes = request.method not in ("GET", "HEAD")
+        if (reason := self._hosts.refusal(hosts, origins, changes=changes)) is not None:
+            return HttpResponse(403, f"{reason}\n".encode())
         try:
             return await self._answer_of(request)
         except Exception as error:  # A bug in a page; the response reports it, too.
@@ -289,12 +305,23 @@ async def _read_head(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
     return head
 
 
-def _first_line(head: bytes) -> _Request:
-    line = head.partition(b"\n")[0].removesuffix(b"\r").decode("latin-1")
+def _request_of(head: bytes) -> _Request:
+    text = _HEAD_END.split(head, maxsplit=1)[0].decode("latin-1")
+    line, *header_lines = (line.removesuffix("\r") for line in text.split("\n"))
     method, _, rest = line.partition(" ")
     target, _, version = rest.partition(" ")
     path, _, query = target.partition("?")
-    return _Request(method, path, query, version)
+    return _Request(method, path, query, version, _headers(header_lines))
+
+
+def _headers(lines: list[str]) -> dict[str, list[str]] | None:
+    headers: dict[str, list[str]] = {}
+    for line in lines:
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            return None
+        headers.setdefault(match[1].lower(), []).append(match[2].rstrip(" \t"))
+    return headers
 
 
 def _head(response: HttpResponse, framing: str) -> bytes:

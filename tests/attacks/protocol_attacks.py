@@ -79,7 +79,7 @@ def scrape_is_answered(target: Target) -> list[str]:
         with suppress(OSError):
             address = ("127.0.0.1", target.metrics_port)
             with socket.create_connection(address, timeout=1.0) as peer:
-                peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 if peer.recv(1 << 16).startswith(b"HTTP/1.1 200"):
                     return []
     return [f"an honest scrape of /metrics is not answered in {HTTP_SECONDS_MAX} s"]

@@ -81,7 +81,7 @@ def run(scenario: Callable[[HttpEndpoint], Awaitable[None]], limits: HttpLimits 
 
 def test_response_has_all_headers() -> None:
     async def scenario(endpoint: HttpEndpoint) -> None:
-        assert await answer(endpoint, b"GET /fine?x=1 HTTP/1.1\r\nHost: h\r\n\r\n") == (
+        assert await answer(endpoint, b"GET /fine?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n") == (
             b"HTTP/1.1 200 OK\r\n"
             b"Content-Type: text/plain; charset=utf-8\r\n"
             b"Content-Length: 5\r\n"
@@ -140,6 +140,17 @@ def test_head_without_carriage_returns_is_understood() -> None:
         (b"GET /repeat?name HTTP/1.1\r\n\r\n", b"400 Bad Request"),
         (b"GET /repeat?" + b"a=1&" * 40 + b" HTTP/1.1\r\n\r\n", b"400 Bad Request"),
         (b"GET /fine HTTP/2\r\n\r\n", b"400 Bad Request"),
+        (b"GET /fine HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403 Forbidden"),
+        (b"GET /fine HTTP/1.1\r\nHost: localhost\r\nhost: h\r\n\r\n", b"403 Forbidden"),
+        (b"POST /change?name=a HTTP/1.1\r\nhOST:evil.example\r\n\r\n", b"403 Forbidden"),
+        (
+            b"POST /change?name=a HTTP/1.1\r\nHost: localhost\r\nOrigin: http://e\r\n\r\n",
+            b"403 Forbidden",
+        ),
+        (b"GET /fine HTTP/1.1\r\nHost : localhost\r\n\r\n", b"400 Bad Request"),
+        (b"GET /fine HTTP/1.1\r\nX: a\r\n Host: e\r\n\r\n", b"400 Bad Request"),
+        (b"GET /fine HTTP/1.1\r\nX: a\rHost: e\r\n\r\n", b"400 Bad Request"),
+        (b"GET /fine HTTP/1.1\r\nX: a\x00\r\n\r\n", b"400 Bad Request"),
         (b"GET /fine HTTP/1.1\r\nX: " + b"x" * 2_000, b"431 Request Header Fields Too Large"),
     ],
 )

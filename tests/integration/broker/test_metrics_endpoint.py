@@ -60,7 +60,7 @@ def chunks(body: bytes) -> bytes:
 
 def test_metrics_are_sent_in_chunks() -> None:
     async def scenario(port: int) -> None:
-        text = await answer(port, b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n")
+        text = await answer(port, b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head, _, body = text.partition(b"\r\n\r\n")
         assert head.split(b"\r\n") == [
             b"HTTP/1.1 200 OK",

@@ -29,12 +29,12 @@ class Served:
         self.bootstrap_servers = found.group(1)
 
     def post(self, path: str) -> tuple[int, str]:
-        return self._answer(urllib.request.Request(self.url + path, method="POST"))
+        return self.answer(urllib.request.Request(self.url + path, method="POST"))
 
     def get(self, path: str) -> tuple[int, str]:
-        return self._answer(urllib.request.Request(self.url + path))
+        return self.answer(urllib.request.Request(self.url + path))
 
-    def _answer(self, request: urllib.request.Request) -> tuple[int, str]:
+    def answer(self, request: urllib.request.Request) -> tuple[int, str]:
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
                 return response.status, response.read().decode()
@@ -172,3 +172,14 @@ def test_test_port_is_refused_for_a_broker_that_others_can_reach(
     assert broker.returncode == 2
     assert "a test port is only for a broker on loopback" in log
     assert "--insecure" not in log
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}]
+)
+def test_a_web_page_sets_no_fault(served: Served, headers: dict[str, str]) -> None:
+    url = f"{served.url}/fail?api=*&error=NOT_LEADER_OR_FOLLOWER&times=all"
+    status, text = served.answer(urllib.request.Request(url, method="POST", headers=headers))
+    assert status == 403, text
+    assert "evil.example" in text or "null" in text
+    assert served.produce() == []

@@ -422,6 +422,40 @@ def test_body_without_a_length_is_refused(sharegroup_schema_registry: SchemaRegi
         assert b" 422 " in peer.recv(100)
 
 
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("POST", {"Host": "evil.example"}, 403),
+        ("GET", {"Host": "evil.example"}, 403),
+        ("POST", {"Origin": "https://evil.example"}, 403),
+        ("DELETE", {"Origin": "null"}, 403),
+        ("PUT", {"Content-Length": "9" * 5_000}, 422),
+        ("PUT", {"Content-Length": "\u00b2"}, 422),
+    ],
+)
+def test_requests_that_a_web_page_or_a_smuggler_sends_are_refused(
+    http_client: Http, method: str, headers: dict[str, str], status: int
+) -> None:
+    connection = http_client.connection
+    path = "/config" if method == "PUT" else "/subjects/s/versions"
+    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    connection.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in encoded.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    response = connection.getresponse()
+    assert response.status == status, response.read()
+
+
+def test_two_lengths_of_a_body_are_refused(http_client: Http) -> None:
+    connection = http_client.connection
+    connection.putrequest("PUT", "/config")
+    for length in ("2", "40"):
+        connection.putheader("Content-Length", length)
+    connection.endheaders(b"{}")
+    assert connection.getresponse().status == 422
+
+
 def test_port_in_use_is_named() -> None:
     with run_schema_registry() as registry:
         port = int(urlsplit(registry.url).port or 0)

@@ -46,7 +46,7 @@ async def say(number: HttpEndpoint, request: bytes) -> bytes:
 
 
 async def get(number: HttpEndpoint, path: str) -> tuple[int, str]:
-    answer = await say(number, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await say(number, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     head, _, body = answer.decode().partition("\r\n\r\n")
     return int(head.split()[1]), body
 
@@ -94,7 +94,7 @@ def test_unknown_path_gets_a_list_of_paths() -> None:
                 "not found; the paths are /live, /ready, /status\n",
             )
             answer = await say(
-                endpoint, b"POST /live HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+                endpoint, b"POST /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
             )
             assert answer.startswith(b"HTTP/1.1 405 ")
 
@@ -104,7 +104,7 @@ def test_unknown_path_gets_a_list_of_paths() -> None:
 def test_head_has_no_body() -> None:
     async def ask() -> None:
         async with serving() as endpoint:
-            answer = await say(endpoint, b"HEAD /live HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = await say(endpoint, b"HEAD /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 200 ")
             assert answer.endswith(b"\r\n\r\n")
             assert b"Content-Length: 9\r\n" in answer

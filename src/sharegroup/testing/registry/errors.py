@@ -12,6 +12,13 @@ class RegistryError(Exception):
     code: ClassVar[int] = 50001
 
 
+class ForeignRequest(RegistryError):
+    """A web page may have sent the request: its Host or its Origin is not the registry's."""
+
+    status = 403
+    code = 40301
+
+
 class PathNotFound(RegistryError):
     """The path is not one of the registry's."""
 

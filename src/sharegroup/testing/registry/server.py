@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -23,7 +24,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from sharegroup.testing.registry.errors import InvalidRequest, RegistryError, RequestTooLarge
+from sharegroup.http_hosts import HttpHosts
+from sharegroup.testing.registry.errors import (
+    ForeignRequest,
+    InvalidRequest,
+    RegistryError,
+    RequestTooLarge,
+)
 from sharegroup.testing.registry.routes import Answer, Routes, refusal
 from sharegroup.testing.registry.schema_types import Compatibility
 from sharegroup.testing.registry.store import RegistryLimits, Store
@@ -32,6 +39,9 @@ log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 STOP_SECONDS_MAX = 10.0
+DIGITS_MAX = 18
+"""Number of digits of a Content-Length."""
+
 POLL_SECONDS = 0.05
 """Interval at which the server looks whether it is to stop."""
 
@@ -157,6 +167,7 @@ class _Server(ThreadingHTTPServer):
             raise type(error)(
                 error.errno, f"can't listen on 127.0.0.1:{port} for the schema registry: {error}"
             ) from error
+        self.hosts = HttpHosts.of("127.0.0.1", ["127.0.0.1"], os.environ)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002
         """Accept a connection unless there are too many."""
@@ -211,6 +222,7 @@ class _Connection(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request."""
         try:
+            self._check_headers()
             body = self._body()
         except RegistryError as error:
             self.close_connection = True  # The body was not read.
@@ -234,16 +246,26 @@ class _Connection(BaseHTTPRequestHandler):
         """Log a request for debugging only."""
         log.debug("event=registry_request text=%r", format % args)
 
+    def _check_headers(self) -> None:
+        """Raise the error of a request that a web page of another origin may have sent."""
+        reason = self.server.hosts.refusal(
+            self.headers.get_all("Host", []),
+            self.headers.get_all("Origin", []),
+            changes=self.command not in ("GET", "HEAD"),
+        )
+        if reason is not None:
+            raise ForeignRequest(reason)
+
     def _body(self) -> bytes:
-        length = self.headers.get("Content-Length", "0")
-        if "Transfer-Encoding" in self.headers or not length.isdecimal():
-            raise InvalidRequest("expected the header Content-Length with the size of the body")
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        if "Transfer-Encoding" in self.headers or not _is_number(lengths):
+            raise InvalidRequest("expected one header Content-Length with the size of the body")
         bytes_max = self.server.limits.request_bytes_max
-        if int(length) > bytes_max:
+        if int(lengths[0]) > bytes_max:
             raise RequestTooLarge(
-                f"the body has {length} bytes; expected at most request_bytes_max={bytes_max}"
+                f"the body has {lengths[0]} bytes; expected at most request_bytes_max={bytes_max}"
             )
-        return self.rfile.read(int(length))
+        return self.rfile.read(int(lengths[0]))
 
     def _send(self, answer: Answer) -> None:
         body = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
@@ -256,3 +278,9 @@ class _Connection(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(encoded)
+
+
+def _is_number(lengths: Sequence[str]) -> bool:
+    """Return whether this is one number of bytes; Python refuses to convert thousands of digits."""
+    (length, *others) = lengths
+    return not others and length.isascii() and length.isdecimal() and len(length) <= DIGITS_MAX
