@@ -1,6 +1,8 @@
 """Decodes Protobuf values with the descriptors that the registry has of their files.
 
 No generated classes are needed: the registry is asked for descriptors instead of ``.proto`` files.
+A schema is data of whoever registered it, so the paths of its imports never name a Python module,
+except for Google's own files (`WELL_KNOWN`).
 Between the prefix and the message a value has the index of its message type in the file, as a
 path through nested types; a single zero stands for the first type.
 """
@@ -8,6 +10,7 @@ path through nested types; a single zero stands for the first type.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC
@@ -16,7 +19,12 @@ from typing import Any
 
 from sharegroup.spark.registry.decoding import Decode, FetchedSchema, UnreadableValue
 
+WELL_KNOWN = re.compile(r"(google/(?:api|protobuf|rpc|type)/[a-z0-9_]+)\.proto")
+"""Files of Google's packages protobuf and googleapis-common-protos, whose modules may be imported.
+The modules only register descriptors."""
+
 INDEX_DEPTH_MAX = 100
+PATH_CHARACTERS_MAX = 200
 VARINT_BYTES_MAX = 5
 WRAPPERS = frozenset(
     f"google.protobuf.{kind}Value"
@@ -81,15 +89,17 @@ def _built_in(path: str) -> Any:
     # Imported here, because this library is optional.
     from google.protobuf import descriptor_pb2, descriptor_pool
 
-    # A file of another library is unknown until its module is imported.
-    with suppress(ModuleNotFoundError):
-        import_module(path.removesuffix(".proto").replace("/", ".") + "_pb2")
+    if (well_known := WELL_KNOWN.fullmatch(path)) is not None:
+        with suppress(ModuleNotFoundError):
+            import_module(well_known[1].replace("/", ".") + "_pb2")
     try:
+        # It also has the files of modules that the application has imported itself.
         found = descriptor_pool.Default().FindFileByName(path)
     except KeyError as error:
         raise UnreadableValue(
-            f"the schema imports {path!r}, which is neither a reference in the registry nor a file "
-            "of an installed library"
+            f"the schema imports {path[:PATH_CHARACTERS_MAX]!r}, which is neither a reference in "
+            "the registry nor a well-known file of Google's packages; add the reference to the "
+            "schema, or import the file's module on the executors"
         ) from error
     file = descriptor_pb2.FileDescriptorProto()
     found.CopyToProto(file)

@@ -167,6 +167,22 @@ def _asked(library: _Library, call: Callable[[], Any]) -> Any:
         raise
 
 
+def _without_retrieval(serializer: Any) -> Any:
+    """Return a class whose JSON schemas refer only to schemas of the registry.
+
+    Confluent's class fetches a ``$ref`` with a URL over HTTP, and the sender of a record chooses
+    the schema.
+    """
+
+    def parsed_schema(self: Any, schema: Any) -> tuple[Any, Any]:
+        parsed, resources = serializer._get_parsed_schema(self, schema)
+        if resources is not None:  # A registry of its class that retrieves nothing.
+            resources = type(resources)().with_resources(resources.items())
+        return parsed, resources
+
+    return type(serializer.__name__, (serializer,), {"_get_parsed_schema": parsed_schema})
+
+
 def _title_of(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else "payload"
 
@@ -186,6 +202,8 @@ def _library() -> _Library:
             f"{error}: payload=Registry(...) needs Confluent's registry client, "
             f"pip install 'confluent-kafka[avro,json,schemaregistry]'"
         ) from error
+    json_reader = _without_retrieval(json_schema.JSONDeserializer)
+    json_writer = _without_retrieval(json_schema.JSONSerializer)
     return _Library(
         client=SchemaRegistryClient.new_client,
         serializers={
@@ -194,8 +212,8 @@ def _library() -> _Library:
                 lambda client, schema, conf: avro.AvroSerializer(client, schema, conf=conf),
             ),
             "json": (
-                lambda client: json_schema.JSONDeserializer(None, schema_registry_client=client),
-                lambda client, schema, conf: json_schema.JSONSerializer(schema, client, conf=conf),
+                lambda client: json_reader(None, schema_registry_client=client),
+                lambda client, schema, conf: json_writer(schema, client, conf=conf),
             ),
         },
         context=lambda topic: SerializationContext(topic, MessageField.VALUE),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import pydantic
 import pytest
+from referencing import Resource
+from referencing.jsonschema import DRAFT7
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import Registry, SchemaFormat, UnreadablePayload, share_group
@@ -17,7 +20,12 @@ from sharegroup.worker.payloads.registry import RegistryAway
 
 with warnings.catch_warnings(record=True):  # See `registry`.
     import httpx
-    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry import (
+        Schema,
+        SchemaReference,
+        SchemaRegistryClient,
+        _sync,
+    )
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     CLIENT = SchemaRegistryClient.new_client({"url": "mock://orders"})
@@ -167,3 +175,34 @@ def test_registry_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
     with pytest.raises(InvalidConfig, match=r"pip install 'confluent-kafka\[avro"):
         avro()
+
+
+@pytest.mark.parametrize("name", ["http://schemas.example/order.json", "file:///etc/passwd"])
+def test_a_json_schema_fetches_nothing_from_elsewhere(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+
+    def fetch(uri: str) -> Any:
+        fetched.append(uri)
+        return Resource.from_contents({"type": "object"}, default_specification=DRAFT7)
+
+    monkeypatch.setattr(_sync.json_schema, "_retrieve_via_httpx", fetch)
+    text = json.dumps({"properties": {"total": {"$ref": name}}})
+    number = CLIENT.register_schema(f"orders-{name}", Schema(text, "JSON"))
+    codec = codec_for(Order, Registry(CLIENT, format="json"))
+    with pytest.raises(UnreadablePayload, match=re.escape(name)):
+        codec.decode(b"\0" + number.to_bytes(4, "big") + b'{"total": 3}')
+    assert fetched == []
+
+
+def test_a_json_schema_may_refer_to_one_in_the_registry() -> None:
+    CLIENT.register_schema("total", Schema('{"type": "integer", "maximum": 5}', "JSON"))
+    reference = SchemaReference("http://schemas.example/total.json", "total", 1)
+    text = json.dumps({"properties": {"total": {"$ref": reference.name}}})
+    number = CLIENT.register_schema("referring", Schema(text, "JSON", [reference]))
+    codec = codec_for(Order, Registry(CLIENT, format="json"))
+    prefix = b"\0" + number.to_bytes(4, "big")
+    assert codec.decode(prefix + b'{"total": 3}') == Order(3)
+    with pytest.raises(UnreadablePayload, match="maximum"):
+        codec.decode(prefix + b'{"total": 9}')
