@@ -42,6 +42,8 @@ KAFKA_NAMES = ("topic", "partition", "offset", "group", "delivery.count", "messa
 LETTER_BYTES_MAX = 16 * 1024 * 1024
 """Large enough for a record that its own topic accepted and the headers of its letter."""
 
+ID_BYTES_MAX = TEXT_BYTES_MAX - 64
+"""The rest is for what a repeated redrive appends."""
 NO_TIME = -1
 NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
 DEAD_REASON = DEAD + "reason"
@@ -172,9 +174,9 @@ class Letter:
     @property
     def redrive_id(self) -> str:
         """The id of all copies that redrives send of this letter, or of a duplicate of it."""
-        told = self.told.get(DEAD_ID)
-        usable = told and len(told) <= TEXT_BYTES_MAX // 2
-        return _text(told) if usable else f"{self.topic}/{self.partition}/{self.offset}"
+        told = _text(self.told.get(DEAD_ID))
+        usable = told and len(told.encode()) <= ID_BYTES_MAX
+        return told if usable else f"{self.topic}/{self.partition}/{self.offset}"
 
     def with_record(self, record: DecodedRecord) -> Letter:
         """A copy of this letter, completed with the record from its original topic."""
@@ -259,7 +261,7 @@ def _source(told: Mapping[str, bytes | None]) -> RecordOrigin | None:
     topic = _text(told.get(KAFKA_PREFIX + "topic"))
     partition = _number(_text(told.get(KAFKA_PREFIX + "partition")))
     offset = _number(_text(told.get(KAFKA_PREFIX + "offset")))
-    if not topic or partition is None or offset is None:
+    if partition is None or offset is None or not 0 < len(topic.encode()) <= TEXT_BYTES_MAX:
         return None
     return RecordOrigin(topic, partition, offset, NO_TIME)
 

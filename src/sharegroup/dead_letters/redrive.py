@@ -37,12 +37,13 @@ from sharegroup.dead_letters.names import is_topic_name, own_topic
 from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
 from sharegroup.dead_letters.refusals import Refusals
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.dead_letters.story import Story
 from sharegroup.dead_letters.story_headers import (
     ATTEMPTS,
     ORIGIN,
     REDRIVE_ID,
-    REDRIVES,
     TRACE,
+    redrive_headers,
     story_headers,
 )
 from sharegroup.errors import (
@@ -382,7 +383,12 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
         story = letter.story
         assert story.origin is not None, "a letter without an origin is not selected"
         redriven_story = replace(
-            story, failures=0, due_ms=None, redrives=story.redrives + 1, redrive_id=redrive_id
+            story,
+            failures=0,
+            due_ms=None,
+            unrouted=0,
+            redrives=story.redrives + 1,
+            redrive_id=redrive_id,
         )
         return [*letter.headers, *story_headers(redriven_story, story.origin)]
     # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
@@ -390,7 +396,7 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
     return [
         *letter.headers,
         *[(name, told[name]) for name in HANDED_ON if name in told],
-        (REDRIVES, b"%d" % (letter.redrives + 1)),
+        *redrive_headers(Story(redrives=letter.redrives + 1)),
         (REDRIVE_ID, redrive_id.encode()),
     ]
 

@@ -60,6 +60,8 @@ class Story:
     """The number of times that the record was redriven from the dead letters."""
     redrive_id: str | None = None
     """The id that all copies of one dead letter in one redrive have."""
+    unrouted: int = 0
+    """The number of times that a process without a handler for the record postponed it."""
     trace: str | None = None
     """The span of the last failed attempt as a W3C ``traceparent``; None without tracing."""
 
@@ -75,7 +77,9 @@ def from_elsewhere(story: Story) -> Story:
     record that was sent back to its topic.  Such a record counts as new: its origin is its own
     place, and it has no failures.
     """
-    return story if story is NEW else replace(story, origin=None, failures=0, due_ms=None)
+    if story is NEW:
+        return story
+    return replace(story, origin=None, failures=0, due_ms=None, unrouted=0)
 
 
 def origin_of(delivery: PlacedRecord, story: Story) -> RecordOrigin:

@@ -3,10 +3,11 @@
     the application's own headers      first, unchanged, with order and duplicates
     __sharegroup.origin.topic ...      the worker's: text in UTF-8, numbers in decimal
 
-Every producer with access to a topic can write any header, so headers are validated.  A story that
-is incomplete, duplicated, too large or out of range is ignored: the record is treated as new, and
-the reason is logged.  Its attempts start again and its own place is its origin.  So a forged story
-gains no more than a plain record has.
+Every producer with access to a topic can write any header, so headers are validated.  A field that
+is duplicated, too large or out of range is ignored, as if it were missing, and the reason is
+logged; the other fields count.  The four headers of the origin are one field.  So a forged story
+gains no more than a plain record has, and every story that `story_headers` writes is read back
+(`tests/unit/test_written_and_read.py`).
 """
 
 from __future__ import annotations
@@ -36,16 +37,19 @@ ATTEMPTS = PREFIX + "attempts"
 DUE = PREFIX + "due"
 REDRIVES = PREFIX + "redrives"
 REDRIVE_ID = PREFIX + "redrive.id"
+UNROUTED = PREFIX + "unrouted"
 TRACE = PREFIX + "trace"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
-STORY = frozenset({*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID, TRACE})
+STORY = frozenset({*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID, UNROUTED, TRACE})
 
 ATTEMPTS_MAX = 20
 ATTEMPTS_BYTES_MAX = 256 * 1024
 """The limit for reading; written attempts are far smaller, because messages are cut."""
 TEXT_BYTES_MAX = 1024
 NUMBER_MAX = 2**63 - 1
+TIME_MIN = -(2**63)
+"""The smallest timestamp of a record; negative ones are before 1970."""
 NOWHERE = -1
 """Partition and offset of a record that was sent with a delay and never was in its topic."""
 
@@ -70,17 +74,17 @@ def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
         (ORIGIN_TIMESTAMP, _number(origin.timestamp_ms)),
     ]
     if story.failures:
-        headers.append((FAILURES, _number(story.failures)))
+        headers.append((FAILURES, _count(story.failures)))
     if story.attempts:
-        # ASCII, because a message may have lone surrogates, which UTF-8 cannot encode.
-        text = json.dumps(story.attempts[-ATTEMPTS_MAX:], separators=(",", ":"))
-        headers.append((ATTEMPTS, text.encode("ascii")))
+        headers.append((ATTEMPTS, _written_attempts(story.attempts[-ATTEMPTS_MAX:])))
     if story.due_ms is not None:
         headers.append((DUE, _number(story.due_ms)))
     if story.redrives:
-        headers.append((REDRIVES, _number(story.redrives)))
+        headers.append((REDRIVES, _count(story.redrives)))
     if story.redrive_id is not None:
         headers.append((REDRIVE_ID, story.redrive_id.encode()))
+    if story.unrouted:
+        headers.append((UNROUTED, _count(story.unrouted)))
     if story.trace is not None:
         headers.append((TRACE, story.trace.encode()))
     return tuple(headers)
@@ -88,55 +92,67 @@ def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
 
 def redrive_headers(story: Story) -> tuple[Header, ...]:
     """The headers that another record needs to continue the number of redrives; maybe none."""
-    return ((REDRIVES, _number(story.redrives)),) if story.redrives else ()
+    return ((REDRIVES, _count(story.redrives)),) if story.redrives else ()
 
 
 def story_of(headers: Sequence[Header]) -> Story:
-    """Read the story from headers; `NEW` if they have none or it is not valid."""
+    """Read the story from headers, without the fields that are not valid; `NEW` without any."""
     for name, _ in headers:
         if name.startswith(PREFIX):
             break
     else:
         return NEW
-    try:
-        return _story(_only_once(headers))
-    except MalformedStory as error:
-        log.warning("event=story_refused reason=%r effect=treated_as_new", str(error))
-        return NEW
+    refused: list[str] = []
+    story = _story(_only_once(headers, refused), refused)
+    if refused:
+        log.warning("event=story_refused reason=%r effect=fields_ignored", "; ".join(refused))
+    return story
 
 
-def _only_once(headers: Sequence[Header]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+def _only_once(headers: Sequence[Header], refused: list[str]) -> dict[str, bytes | None]:
+    """The headers of a story by name; one that occurs twice is refused."""
+    found: dict[str, bytes | None] = {}
+    doubled: set[str] = set()
     for name, value in headers:
-        if name not in STORY:
-            continue
-        if name in found:
-            raise MalformedStory(f"{name}: expected once, found twice")
-        if value is None:
-            raise MalformedStory(f"{name}: expected a value, got null")
-        found[name] = value
+        if name in STORY:
+            if name in found:
+                doubled.add(name)
+            found[name] = value
+    for name in sorted(doubled):
+        refused.append(f"{name}: expected once, found twice")
+        del found[name]
     return found
 
 
-def _story(found: Mapping[str, bytes]) -> Story:
-    def read(name: str, parse: Callable[[str, bytes], T], otherwise: T) -> T:
-        return parse(name, found[name]) if name in found else otherwise
+def _story(found: Mapping[str, bytes | None], refused: list[str]) -> Story:
+    def read(name: str, parse: Callable[[str, bytes | None], T], otherwise: T) -> T:
+        if name not in found:
+            return otherwise
+        try:
+            return parse(name, found[name])
+        except MalformedStory as error:
+            refused.append(str(error))
+            return otherwise
 
-    due_ms = found.get(DUE)
-    redrive_id = found.get(REDRIVE_ID)
-    trace = found.get(TRACE)
-    return Story(
-        origin=_origin(found),
+    try:
+        origin = _origin(found)
+    except MalformedStory as error:
+        refused.append(str(error))
+        origin = None
+    story = Story(
+        origin=origin,
         failures=read(FAILURES, parsed_number, 0),
         attempts=read(ATTEMPTS, _attempts, ()),
-        due_ms=None if due_ms is None else parsed_number(DUE, due_ms),
+        due_ms=read(DUE, parsed_number, None),
         redrives=read(REDRIVES, parsed_number, 0),
-        redrive_id=None if redrive_id is None else _text(REDRIVE_ID, redrive_id),
-        trace=None if trace is None else _text(TRACE, trace),
+        redrive_id=read(REDRIVE_ID, _text, None),
+        unrouted=read(UNROUTED, parsed_number, 0),
+        trace=read(TRACE, _text, None),
     )
+    return NEW if story == NEW else story
 
 
-def _origin(found: Mapping[str, bytes]) -> RecordOrigin | None:
+def _origin(found: Mapping[str, bytes | None]) -> RecordOrigin | None:
     missing = [name for name in ORIGIN if name not in found]
     if len(missing) == len(ORIGIN):
         return None
@@ -148,11 +164,23 @@ def _origin(found: Mapping[str, bytes]) -> RecordOrigin | None:
         _text(ORIGIN_TOPIC, found[ORIGIN_TOPIC]),
         parsed_number(ORIGIN_PARTITION, found[ORIGIN_PARTITION], least=NOWHERE),
         parsed_number(ORIGIN_OFFSET, found[ORIGIN_OFFSET], least=NOWHERE),
-        parsed_number(ORIGIN_TIMESTAMP, found[ORIGIN_TIMESTAMP], least=NOWHERE),
+        parsed_number(ORIGIN_TIMESTAMP, found[ORIGIN_TIMESTAMP], least=TIME_MIN),
     )
 
 
-def _attempts(name: str, value: bytes) -> tuple[Attempt, ...]:
+def _written_attempts(attempts: tuple[Attempt, ...]) -> bytes:
+    """The latest of the attempts as JSON, as many as the reader takes."""
+    while True:
+        entries = [(_clamped(attempt.number), *attempt[1:]) for attempt in attempts]
+        # ASCII, because a message may have lone surrogates, which UTF-8 cannot encode.
+        text = json.dumps(entries, separators=(",", ":")).encode("ascii")
+        if len(text) <= ATTEMPTS_BYTES_MAX:
+            return text
+        attempts = attempts[1:]  # The name of an application's class has no limit.
+
+
+def _attempts(name: str, value: bytes | None) -> tuple[Attempt, ...]:
+    value = _present(name, value)
     if len(value) > ATTEMPTS_BYTES_MAX:
         raise MalformedStory(f"{name}: {len(value)} bytes; expected up to {ATTEMPTS_BYTES_MAX}")
     try:
@@ -181,22 +209,39 @@ def _number(value: int) -> bytes:
     return str(value).encode("ascii")
 
 
+def _count(value: int) -> bytes:
+    """A count; one that a producer claimed may be `NUMBER_MAX`, and stays there."""
+    return _number(_clamped(value))
+
+
+def _clamped(value: int) -> int:
+    return min(value, NUMBER_MAX)
+
+
 def parsed_number(name: str, value: bytes | None, *, least: int = 0) -> int:
     """Parse a decimal number; raises MalformedStory if it is invalid or out of range."""
-    digits = (value or b"").removeprefix(b"-")
+    value = _present(name, value)
+    digits = value.removeprefix(b"-")
     # `int` alone would also accept spaces, underscores, and any number of digits.
-    if value is None or not digits.isdigit() or len(digits) > len(str(NUMBER_MAX)):
-        raise MalformedStory(f"{name}: expected a number, got {(value or b'')[:40]!r}")
+    if not digits.isdigit() or len(digits) > len(str(NUMBER_MAX)):
+        raise MalformedStory(f"{name}: expected a number, got {value[:40]!r}")
     number = int(value)
     if not least <= number <= NUMBER_MAX:
         raise MalformedStory(f"{name}: expected {least} to {NUMBER_MAX}, got {number}")
     return number
 
 
-def _text(name: str, value: bytes) -> str:
+def _text(name: str, value: bytes | None) -> str:
+    value = _present(name, value)
     if not 0 < len(value) <= TEXT_BYTES_MAX:
         raise MalformedStory(f"{name}: {len(value)} bytes; expected 1 to {TEXT_BYTES_MAX}")
     try:
         return value.decode()
     except UnicodeDecodeError as error:
         raise MalformedStory(f"{name}: expected UTF-8, got {value[:40]!r}") from error
+
+
+def _present(name: str, value: bytes | None) -> bytes:
+    if value is None:
+        raise MalformedStory(f"{name}: expected a value, got null")
+    return value

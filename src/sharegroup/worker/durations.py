@@ -6,7 +6,6 @@ a unit, such as ``"90"``, is ambiguous and refused.
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import timedelta
 
@@ -22,6 +21,11 @@ UNITS = {
 }
 """The seconds of each unit, in the order in which units are written."""
 
+DELAY_DAYS_MAX = 366
+"""The longest delay of a retry or of a delayed record."""
+SECONDS_MAX = (2**63 - 1) // 1000
+"""Longer durations do not fit into the milliseconds of headers and settings."""
+
 _PATTERN = re.compile(
     "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}\s*)?" for unit in UNITS),
 )
@@ -31,7 +35,7 @@ def seconds(value: Duration) -> float:
     """The duration in seconds, 0 or more.
 
     Raises TypeError for other types, and ValueError for a text that is not a duration, a negative
-    number, infinity and NaN.
+    number, NaN, and more than `SECONDS_MAX`.
     """
     given: object = value  # At run time any value is accepted; only type checkers see the type.
     if isinstance(given, timedelta):
@@ -39,14 +43,25 @@ def seconds(value: Duration) -> float:
     elif isinstance(given, str):
         number = _parsed(given)
     elif isinstance(given, int | float) and not isinstance(given, bool):
-        number = float(given)
+        number = float(min(given, SECONDS_MAX + 1))  # An int may be too large for a float.
     else:
         raise TypeError(
             f"a duration: expected seconds, a text like '1m30s' or a timedelta, "
             f"got {type(value).__name__}"
         )
-    if not 0 <= number < math.inf:
-        raise ValueError(f"a duration: expected a finite number, 0 or more; got {value!r}")
+    if not 0 <= number <= SECONDS_MAX:
+        raise ValueError(
+            f"a duration: expected a finite number, 0 or more, up to {SECONDS_MAX} "
+            f"seconds; got {value!r:.80}"
+        )
+    return number
+
+
+def delay_seconds(value: Duration) -> float:
+    """The delay of a retry in seconds; raises ValueError if it exceeds `DELAY_DAYS_MAX`."""
+    number = seconds(value)
+    if number > DELAY_DAYS_MAX * UNITS["d"]:
+        raise ValueError(f"a delay: expected up to {DELAY_DAYS_MAX} days; got {value!r:.80}")
     return number
 
 

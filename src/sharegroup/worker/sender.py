@@ -19,7 +19,7 @@ from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.durations import Duration, seconds
+from sharegroup.worker.durations import Duration, delay_seconds
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.postponer import Postponer
 
@@ -99,7 +99,7 @@ class Sender(Generic[Sent]):
         pairs = headers_of(headers)
         for add in self.outlet.before_send:
             add(target, pairs)
-        wait = seconds(delay)
+        wait = delay_seconds(delay)
         if not wait:
             return await outbox.send(target, value, key=name, headers=pairs)
         due_ms = clock.wall_ms() + round(wait * 1000)

@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker import Retry, RetryAfter
 from sharegroup.worker.durations import seconds
 
 
@@ -55,3 +57,17 @@ def test_duration_without_an_end_is_refused(written: float) -> None:
 def test_duration_of_another_type_is_refused(written: object) -> None:
     with pytest.raises(TypeError, match=f"got {type(written).__name__}"):
         seconds(written)
+
+
+@pytest.mark.parametrize("written", [10**400, 1e300, "9" * 400 + "w", "99999999999999999s"])
+def test_duration_too_long_for_a_header_in_milliseconds_is_refused(written: object) -> None:
+    with pytest.raises(ValueError, match="up to 9223372036854775 seconds; got "):
+        seconds(written)
+
+
+def test_delay_longer_than_a_scheduler_obeys_is_refused_where_it_is_given() -> None:
+    assert RetryAfter("366d").delay_seconds == 366 * 86_400
+    with pytest.raises(ValueError, match="a delay: expected up to 366 days; got '53w'"):
+        RetryAfter("53w")
+    with pytest.raises(InvalidConfig, match="Retry: max_delay: a delay: expected up to 366 days"):
+        Retry(max_delay="53w")

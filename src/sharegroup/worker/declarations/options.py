@@ -28,7 +28,7 @@ from sharegroup.worker.declarations.route import (
     Route,
     StartFrom,
 )
-from sharegroup.worker.durations import Duration, seconds
+from sharegroup.worker.durations import Duration, delay_seconds, seconds
 from sharegroup.worker.payloads.codec import Payload
 from sharegroup.worker.redaction import Redact
 
@@ -103,7 +103,7 @@ def _batching(value: Batching | int) -> Batching:
 
 
 def _tiers(value: Sequence[Duration]) -> tuple[float, ...]:
-    return tuple(seconds(delay) for delay in value)
+    return tuple(delay_seconds(delay) for delay in value)
 
 
 WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {

@@ -14,7 +14,7 @@ from typing import cast
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.replication import Replication
-from sharegroup.worker.durations import Duration, seconds
+from sharegroup.worker.durations import Duration, delay_seconds
 from sharegroup.worker.records.outcomes import HandlerDecision
 
 ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
@@ -132,6 +132,6 @@ def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:
 
 def _seconds(name: str, given: Duration) -> float:
     try:
-        return seconds(given)
+        return delay_seconds(given)
     except (TypeError, ValueError) as error:
         raise InvalidConfig(f"Retry: {name}: {error}") from None

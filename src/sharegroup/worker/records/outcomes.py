@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sharegroup.worker.durations import Duration, seconds
+from sharegroup.worker.durations import Duration, delay_seconds
 
 PUBLIC = "sharegroup.worker"
 """The module from which users import these classes; shown in dead letters and logs."""
@@ -38,7 +38,7 @@ class RetryAfter(HandlerDecision):
         # Both arguments, because unpickling in another process passes `args` to `__init__`.
         super().__init__(delay, reason)
         self.delay = delay
-        self.delay_seconds = seconds(delay)
+        self.delay_seconds = delay_seconds(delay)
         self.reason = reason
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ class TierMover:
         moving, topic = self._moving, self.partition.topic
         now_ms = moving.clock.wall_ms()
         for record in records:
-            waiting = waiting_of(record)
+            waiting = waiting_of(record, now_ms)
             ready = ready_ms(
                 waiting, topic, now_ms=now_ms, group=moving.group, tiers=moving.tiers
             )  # fmt: skip

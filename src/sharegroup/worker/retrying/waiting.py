@@ -20,6 +20,7 @@ from typing import NamedTuple
 from sharegroup.dead_letters.story_headers import DUE, PREFIX, MalformedStory, parsed_number
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.names import due_topic
+from sharegroup.worker.durations import DELAY_DAYS_MAX
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.tier_log import TierRecord
 
@@ -29,6 +30,12 @@ DELAY = PREFIX + "delay"
 WRITTEN = PREFIX + "written"
 TIERS_OWN = (DELAY, WRITTEN)
 NUMBERS = frozenset({DUE, *TIERS_OWN})
+
+_DAY_MS = 24 * 60 * 60 * 1000
+WAIT_MS_MAX = 2 * DELAY_DAYS_MAX * _DAY_MS
+"""The longest wait that is obeyed: of the longest delay, which jitter may double.
+
+A header of another program may name any time; such a record is due at once."""
 
 RECORD_BYTES = 400
 """The memory that a record takes in addition to its own bytes."""
@@ -63,8 +70,8 @@ def first_write(
     return TierWrite(topic, (*headers, *_tiers_own(delay_ms, now_ms)))
 
 
-def waiting_of(record: TierRecord) -> WaitingRecord:
-    """Parse the headers of a record from a retry topic."""
+def waiting_of(record: TierRecord, now_ms: int) -> WaitingRecord:
+    """Parse the headers of a record from a retry topic that is read at ``now_ms``."""
     number_headers: dict[str, bytes | None] = {}
     size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
     doubled = False
@@ -77,9 +84,15 @@ def waiting_of(record: TierRecord) -> WaitingRecord:
         log.warning("event=header_refused offset=%d reason=doubled effect=ignored", record.offset)
         number_headers = {}
     numbers = {name: _number(record, name, value) for name, value in number_headers.items()}
-    return WaitingRecord(
-        record, numbers.get(DUE), numbers.get(DELAY) or 0, numbers.get(WRITTEN), size
-    )
+    due_ms = numbers.get(DUE)
+    if due_ms is not None and due_ms - now_ms > WAIT_MS_MAX:
+        log.warning(
+            "event=header_refused offset=%d reason='%s: expected up to %d days from now, got %d' "
+            "effect=due_now",
+            record.offset, DUE, WAIT_MS_MAX // _DAY_MS, due_ms,
+        )  # fmt: skip
+        due_ms = None
+    return WaitingRecord(record, due_ms, numbers.get(DELAY) or 0, numbers.get(WRITTEN), size)
 
 
 def next_write(waiting: WaitingRecord, *, now_ms: int, group: str, tiers: Tiers) -> TierWrite:
@@ -99,10 +112,10 @@ def ready_ms(waiting: WaitingRecord, topic: str, *, now_ms: int, group: str, tie
         return now_ms  # Another program wrote it; it goes to its group and is not lost.
     fixed_ms = tiers.delay_ms(group, topic)
     if fixed_ms is not None:
-        written_ms = waiting.written_ms
-        return min(
-            due_ms, (waiting.record.append_ms if written_ms is None else written_ms) + fixed_ms
-        )
+        written_ms = waiting.record.append_ms if waiting.written_ms is None else waiting.written_ms
+        # At most twice the tier's delay from now, whatever time the header claims: a worker's
+        # clock may be ahead.
+        return min(due_ms, min(written_ms, now_ms + fixed_ms) + fixed_ms)
     belongs_here = tiers.next_topic(group, due_ms - now_ms, waiting.delay_ms) == due_topic(group)
     # A record with a longer delay goes to a tier at once and does not fill the heap for hours.
     return due_ms if belongs_here else now_ms

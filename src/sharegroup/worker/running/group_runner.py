@@ -114,6 +114,7 @@ class GroupRunner:
             held=len(parts.held),
             held_bytes=parts.held.bytes,
             blocked_writes=parts.writes.blocked,
+            unrouted=dict(self._routing.unrouted),
         )
 
     # Life.

@@ -1,20 +1,26 @@
 """Gives each delivered record of a share group to the route that handles its origin topic.
 
 topic ----------> the route of this topic
-<group>.retry --> the route of the record's origin topic; without one, postponed for another
-                  process, or a dead letter
+<group>.retry --> the route of the record's origin topic
+                  without a handler in this process: postponed for another process, and after
+                  `UNROUTED_MAX` times a dead letter
+                  without an origin: the only route of the group; with several, a dead letter
+
+Any program can write to the group's own topic, and a mirror copies it under other names.  So no
+header decides whether a record leaves it: each one is run or becomes a dead letter.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import NEW, Story, from_elsewhere
 from sharegroup.dead_letters.story_headers import story_of
-from sharegroup.worker.decisions.steps import Bury, Postpone
+from sharegroup.worker.decisions.steps import Bury, Postpone, Step
 from sharegroup.worker.ports import DeliveredRecord
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.route_runner import RouteRunner
@@ -24,6 +30,10 @@ LOCK_SECONDS_DEFAULT = 30.0
 """Kafka's default lock duration, used until the broker has told the actual one."""
 UNROUTED_SECONDS = 30.0
 """The delay after which a record without a handler in this process is delivered again."""
+UNROUTED_MAX = 120
+"""The number of such delays, an hour in total, before the record becomes a dead letter.
+
+A new version with another handler is rolled out in this time."""
 OWN_WAITING_MAX = 1_000
 """The own topic has records of all routes; if this many wait for one route, none are taken."""
 
@@ -31,12 +41,14 @@ OWN_WAITING_MAX = 1_000
 class RecordRouting:
     """Finds the route of each record of one share group, and its room for more records."""
 
-    __slots__ = ("_by_topic", "_parts", "runners")
+    __slots__ = ("_by_topic", "_parts", "runners", "unrouted")
 
     def __init__(self, runners: Sequence[RouteRunner], parts: GroupParts) -> None:
         self.runners = tuple(runners)
         self._by_topic = {topic: runner for runner in runners for topic in runner.route.topics}
         self._parts = parts
+        self.unrouted: Counter[str] = Counter()
+        """Records without a handler in this process, by what became of them."""
 
     def room(self, topic: str) -> int:
         """The number of records of a topic to take now."""
@@ -77,30 +89,44 @@ class RecordRouting:
         return next(runner for runner in self.runners if runner.route is record.route)
 
     def _runner_by_origin(self, story: Story) -> RouteRunner | None:
-        if story.origin is not None:
-            return self._by_topic.get(story.origin.topic)
+        origin = self._origin_topic(story)
+        if origin is not None:
+            return self._by_topic.get(origin)
         return self.runners[0] if len(self.runners) == 1 else None
+
+    def _origin_topic(self, story: Story) -> str | None:
+        """The origin topic; None without one.
+
+        A record that came without an origin and failed has its place in the own topic as its
+        origin, which no route handles.
+        """
+        if story.origin is None or story.origin.topic == self.runners[0].route.own_topic:
+            return None
+        return story.origin.topic
 
     def _send_round(self, delivery: DeliveredRecord, story: Story, now: float) -> None:
         """Postpone a record without a handler here, for another process that may have one.
 
-        It goes to the dead letters if it has no origin topic, because then no process has a
-        handler for it.  It also goes there if no route of the group retries, because then there
-        are no retry topics.
+        It goes to the dead letters if no process can have a handler for it, because it has no
+        origin topic, or if none had one `UNROUTED_MAX` times.  It also goes there if no route of
+        the group retries, because then there are no retry topics.
         """
-        first, events = self.runners[0], self._parts.events
+        runners, events = self.runners, self._parts.events
+        first = next((runner for runner in runners if runner.route.dead_letter), runners[0])
         record = TakenRecord(first.route, delivery, story, now)
         events.tell("record.unrouted", record)
-        origin = None if story.origin is None else story.origin.topic
-        if origin is None or all(runner.route.retry is None for runner in self.runners):
-            text = f"of={origin} action='no handler; the record is sent to the dead-letter topic'"
-            events.say(logging.WARNING, "record.unrouted", record, text)
-            first.settlement.carry_out(record, Bury(story, DeadLetterReason.UNROUTED))
-            return
-        due_ms = self._parts.clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
-        text = (
-            f"of={origin} action='there is no handler in this process; the record is postponed for "
-            "other processes'"
-        )
+        origin = self._origin_topic(story)
+        retries = any(runner.route.retry is not None for runner in runners)
+        if origin is None or story.unrouted >= UNROUTED_MAX or not retries:
+            outcome = "dead_lettered" if first.route.dead_letter else "rejected"
+            text = f"no process has a handler for it, so it is {outcome.replace('_', '-')}"
+            step: Step = Bury(story, DeadLetterReason.UNROUTED)
+        else:
+            outcome = "postponed"
+            text = "there is no handler in this process; the record is postponed for others"
+            due_ms = self._parts.clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
+            step = Postpone(replace(story, due_ms=due_ms, unrouted=story.unrouted + 1))
+        self.unrouted[outcome] += 1
+        text = f"of={origin} times={story.unrouted} action={text!r}"
         events.say(logging.WARNING, "record.unrouted", record, text)
-        first.settlement.carry_out(record, Postpone(replace(story, due_ms=due_ms)))
+        first.settlement.carry_out(record, step)

@@ -87,6 +87,13 @@ WRITES_BLOCKED = MetricFamily(
     "sharegroup_worker_writes_blocked", "gauge", "records",
     "Records whose retry or dead letter cannot be written at the moment.", _GROUP,
 )  # fmt: skip
+UNROUTED = MetricFamily(
+    "sharegroup_worker_unrouted_total", "counter", "records",
+    "Records of the group's own topic for whose origin this process has no handler, by outcome: "
+    "`postponed` for other processes; `dead_lettered`, or `rejected` if the group has no dead "
+    "letters, because no process has a handler.",
+    (*_GROUP, "outcome"),
+)  # fmt: skip
 JOINED = MetricFamily(
     "sharegroup_worker_joined", "gauge", "",
     "1 while this process is a member of the share group.", _GROUP,
@@ -106,6 +113,6 @@ PHASE = MetricFamily(
 
 FAMILIES = (
     IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
-    DEAD_LETTERED, WRITES_BLOCKED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
+    DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
 )  # fmt: skip
 """All metric families, in the order of ``docs/metrics.md``."""

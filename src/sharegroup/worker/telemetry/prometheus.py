@@ -77,6 +77,8 @@ def _values(worker: Observed, waiting: GroupBacklog | None) -> Iterator[Value]:
         yield families.RETRIES_WAITING, (*name, "held"), group.held
         yield families.HELD_BYTES, name, group.held_bytes
         yield families.WRITES_BLOCKED, name, group.blocked_writes
+        for outcome, count in group.unrouted.items():
+            yield families.UNROUTED, (*name, outcome), count
         yield families.JOINED, name, float(group.joined)
     for phase in Phase:
         yield families.PHASE, (str(phase),), float(state.phase is phase)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -39,6 +40,8 @@ class WorkerGroupState:
     held_bytes: int = 0
     blocked_writes: int = 0
     """Records whose retry or dead letter cannot be written now."""
+    unrouted: Mapping[str, int] = field(default_factory=dict)
+    """Records of the group's own topic without a handler in this process, by their outcome."""
 
 
 @dataclass(frozen=True, slots=True)

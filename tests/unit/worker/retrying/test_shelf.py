@@ -12,7 +12,7 @@ from sharegroup.worker.retrying.waiting import RECORD_BYTES, WaitingRecord, wait
 
 
 def record(offset: int, value: bytes = b"") -> WaitingRecord:
-    return waiting_of(TierRecord(offset, 0, None, value, ()))
+    return waiting_of(TierRecord(offset, 0, None, value, ()), 0)
 
 
 NOTHING = Committed(0)
