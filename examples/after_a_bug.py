@@ -6,7 +6,7 @@
     echo '{"number": 1, "cents": 100, "people": 0}' | sharegroup produce invoices
     sharegroup dlq list invoices.dead                     # the failed records and their errors
     FIXED=1 sharegroup worker examples.after_a_bug:app    # the bug is fixed: restart
-    sharegroup dlq redrive invoices.dead                  # send the records back
+    sharegroup dlq redrive invoices.dead --confirm invoices.retry    # send the records back
 
 A redrive sends the records only to this group, with their history; other groups that read the
 topic do not receive them again.  All copies of a record in one redrive carry the same id.  A

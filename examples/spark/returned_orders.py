@@ -140,7 +140,7 @@ def send_back(spark: SparkSession, bootstrap: str) -> dict[str, Redriven]:
         .option("subscribe", REFUSED)
         .load()
     )
-    return redrive(letters.where("not redriven"))
+    return redrive(letters.where("not redriven"), confirm=["checked.retry"])
 
 
 if __name__ == "__main__":

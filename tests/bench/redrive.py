@@ -55,6 +55,8 @@ def measured(broker: ServeProcess, letters: int) -> str:
         "redrive",
         DEAD,
         "--again",
+        "--confirm",
+        f"{GROUP}.retry",
         "--json",
         "--bootstrap-server",
         broker.bootstrap_servers,

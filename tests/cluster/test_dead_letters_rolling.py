@@ -167,7 +167,9 @@ def test_letters_are_listed_and_sent_back_once_while_brokers_restart(
             rolled.set()
 
     def redrive() -> int:
-        done = clerk.run(f"dlq redrive {DEAD} --to original --limit {AT_ONCE} --json")
+        done = clerk.run(
+            f"dlq redrive {DEAD} --to original --confirm {TOPIC} --limit {AT_ONCE} --json"
+        )
         return sum(json.loads(done.out)["sent"].values())
 
     # The first one creates a topic, for which all three brokers have to be there.

@@ -235,11 +235,13 @@ def test_dead_letters(kafka: Guarded, row: tuple[str, ...], tmp_path: Path) -> N
     def attempt(words: str, given: Sequence[Right], *, noted: bool) -> tuple[Visitor, str]:
         visitor = kafka.visitor(given)
         asyncio.run(bury(visitor))
-        dead = f"{visitor.prefix}orders.dead"
+        dead, own = f"{visitor.prefix}orders.dead", f"{visitor.prefix}billing.retry"
+        orders = f"{visitor.prefix}orders"
         if noted:
-            first = f"dlq redrive {dead} --limit 1 --bootstrap {visitor.open_door}"
+            first = f"dlq redrive {dead} --confirm {own} --limit 1 --bootstrap {visitor.open_door}"
             assert sharegroup(*first.split()).code == 0
         login = ("--command-config", str(visitor.properties(tmp_path)))
+        words = words.replace("billing.retry", own).replace("confirm orders", f"confirm {orders}")
         done = sharegroup(*words.replace("orders.dead", dead).split(), *login)
         return visitor, done.out.decode() + done.err if done.code else ""
 

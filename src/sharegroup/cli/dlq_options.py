@@ -186,6 +186,7 @@ def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:
         "redrive_id": letter.redrive_id,
         "origin": None if origin is None else origin._asdict(),
         "by_broker": death.by_broker,
+        "claimed": letter.is_origin_claimed,
         "record_missing": letter.lacks_its_record and not letter.has_payload,
         "traceback": death.traceback or None,
     }

@@ -55,6 +55,13 @@ PLACES_SHOWN_MAX = 8
     type=click.FloatRange(min=0, min_open=True),
     help="Maximum number of dead letters per second.",
 )
+@click.option(
+    "--confirm",
+    "confirmed",
+    metavar="TOPIC",
+    multiple=True,
+    help="Target topic to which claimed dead letters may be sent; can be repeated.",
+)
 @click.option("--again", is_flag=True, help="Include dead letters that were redriven before.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, without sending it.")
 @cluster_options
@@ -67,6 +74,7 @@ def command(
     max_redrives: int,
     limit: int | None,
     rate: float | None,
+    confirmed: tuple[str, ...],
     again: bool,
     dry_run: bool,
     access: Access,
@@ -78,17 +86,22 @@ def command(
     them twice.  A dead letter whose group has no such topic is not sent.  The others are sent, the
     dead letters that are not sent are listed, and the exit code is 1.
 
+    A dead letter of a worker or of Apache Kafka is a claim: each producer of TOPIC can write one
+    that names any group and topic.  Such dead letters are only sent to targets that you confirm:
+    without --confirm the command lists them by target.  Dead letters that a broker of sharegroup
+    wrote need it only for an original topic that the record itself names.
+
     Redriven dead letters are recorded in TOPIC.redriven, and a second redrive skips them.
     Ctrl-C stops after the dead letters that are being sent.  An interrupted redrive loses no dead
     letters; those that were being sent may be sent twice, with the same redrive id.
 
     \b
         sharegroup dlq redrive orders.dead --error-class TimeoutError --dry-run
-        sharegroup dlq redrive orders.dead --where 'total < 100' --rate 50
+        sharegroup dlq redrive billing.dead --confirm billing.retry --rate 50
     """
     options = RedriveOptions(
         selection=selection, to=to, redrives_max=max_redrives, limit=limit, rate=rate,
-        again=again, dry_run=dry_run,
+        again=again, dry_run=dry_run, confirmed=frozenset(confirmed),
     )  # fmt: skip
     _collect_seldom()
     with telling_errors(access):

@@ -77,6 +77,10 @@ def _lines(letter: Letter, redriven: bool) -> Iterator[str]:
         yield _line("error", f"{death.error_class}: {death.error_message}")
     elif death.message:
         yield _line("message", death.message)
+    if not letter.is_vouched:
+        yield _line("claimed", "each producer of this topic can write such a dead letter")
+    elif letter.is_origin_claimed:
+        yield _line("claimed", "the record and its attempts are from the headers of a producer")
     if story.origin is not None:
         origin = story.origin
         timestamp_text = "" if origin.timestamp_ms < 0 else f"  {moment_text(origin.timestamp_ms)}"

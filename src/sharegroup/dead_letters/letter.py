@@ -5,6 +5,10 @@ group, the delivery count and one of three messages.  Apache Kafka 4.4 omits the
 headers, and also key and value unless the group is configured to copy them.  The missing parts can
 be read from the record's log as long as it retains the record (`originals`).
 
+Every producer of a dead-letter topic can write such headers, so they are a claim.  Only the letters
+that a broker of ours wrote are vouched for, by a mark of their batch (ADR 0036).  Then the broker's
+headers count, and not those of the record, which its producer wrote.
+
 If the record of a letter is itself a letter, header names occur twice.  The last occurrence counts,
 and a redrive removes only that one, because the others belong to the application.
 """
@@ -16,6 +20,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.client.records import Header
+from sharegroup.dead_letters.names import own_topic
 from sharegroup.dead_letters.reasons import OF_THE_BROKER, DeadLetterReason
 from sharegroup.dead_letters.story import RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import (
@@ -50,6 +55,7 @@ DEAD_REASON = DEAD + "reason"
 DEAD_GROUP = DEAD + "group"
 DEAD_ID = DEAD + "id"
 KAFKA_GROUP = KAFKA_PREFIX + "group"
+KAFKA_TOPIC = KAFKA_PREFIX + "topic"
 ORIGIN_NAMES = frozenset(ORIGIN)
 TOLD = STORY.union(
     (DEAD + name for name in DEAD_NAMES),
@@ -85,8 +91,8 @@ class Letter:
     """One dead letter.  Its headers are parsed when they are first used."""
 
     __slots__ = (
-        "_death", "_story", "all_headers", "found", "headers", "key", "offset", "partition",
-        "tells_story", "timestamp_ms", "told", "topic", "value",
+        "_death", "_story", "all_headers", "found", "headers", "is_vouched", "key", "offset",
+        "partition", "tells_story", "timestamp_ms", "told", "topic", "value",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +103,7 @@ class Letter:
         *,
         headers: Sequence[Header],
         told: Mapping[str, bytes | None],
+        is_vouched: bool = False,
     ) -> None:
         self.topic = topic
         """Topic, partition, offset and time of the letter; those of the record are in `story`."""
@@ -110,7 +117,9 @@ class Letter:
         self.all_headers: Sequence[Header] = record.headers
         self.told = told
         """The other headers by name, not parsed."""
-        self.tells_story = bool(told.get(DEAD_REASON)) and told.keys() >= ORIGIN_NAMES
+        self.is_vouched = is_vouched
+        """Whether the letter has the mark of a broker of ours; otherwise its content is a claim."""
+        self.tells_story = self.by_worker and told.keys() >= ORIGIN_NAMES
         """Whether the headers of a worker's story are present, valid or not."""
         self.found = False
         """Whether the letter was completed with the record from its original topic."""
@@ -121,24 +130,32 @@ class Letter:
     def story(self) -> Story:
         """The record's origin and attempts; its origin is None if the letter has none."""
         if self._story is None:
-            story = story_of(self.all_headers)
-            if story.origin is None:
-                story = replace(story, origin=_source(self.told))
-            self._story = story
+            self._story = self._completed(story_of(self.all_headers), _source(self.told))
         return self._story
+
+    def _completed(self, story: Story, source: RecordOrigin | None) -> Story:
+        """Complete the story of the record's own headers with the place of the record.
+
+        In a broker's letter that place is the origin, and not the one that the record's producer
+        wrote.  The group's own topic is the exception: its worker wrote the story there.
+        """
+        if self.by_broker and source is not None and source.topic != own_topic(self.group):
+            return Story(origin=source, redrives=story.redrives, trace=story.trace)
+        return story if story.origin is not None else replace(story, origin=source)
 
     @property
     def death(self) -> Death:
         """Why the record is a dead letter."""
         if self._death is None:
-            self._death = _death(self.told)
+            self._death = _death(self.told, self.group, by_broker=self.by_broker)
         return self._death
 
     @property
     def group(self) -> str:
         """The share group of the record; empty if the letter does not have it."""
-        told = self.told
-        return _text(told.get(DEAD_GROUP) or told.get(KAFKA_GROUP))
+        names = (DEAD_GROUP, KAFKA_GROUP) if self.by_worker else (KAFKA_GROUP, DEAD_GROUP)
+        first, second = (self.told.get(name) for name in names)
+        return _text(first if first or self.is_vouched else second)
 
     @property
     def has_origin(self) -> bool:
@@ -155,8 +172,19 @@ class Letter:
 
     @property
     def by_worker(self) -> bool:
-        """Whether a worker wrote the letter."""
-        return bool(self.told.get(DEAD_REASON))
+        """Whether a worker wrote the letter, by its headers."""
+        return not self.is_vouched and bool(self.told.get(DEAD_REASON))
+
+    @property
+    def by_broker(self) -> bool:
+        """Whether a broker wrote the letter; by its headers, unless `is_vouched` proves it."""
+        return self.is_vouched or (not self.by_worker and KAFKA_TOPIC in self.told)
+
+    @property
+    def is_origin_claimed(self) -> bool:
+        """Whether the origin is from headers that a producer wrote."""
+        origin, source = self.story.origin, _source(self.told)
+        return not self.is_vouched or origin is None or origin[:3] != (source or ())[:3]
 
     @property
     def lacks_its_record(self) -> bool:
@@ -174,7 +202,7 @@ class Letter:
     @property
     def redrive_id(self) -> str:
         """The id of all copies that redrives send of this letter, or of a duplicate of it."""
-        told = _text(self.told.get(DEAD_ID))
+        told = "" if self.is_vouched else _text(self.told.get(DEAD_ID))
         usable = told and len(told.encode()) <= ID_BYTES_MAX
         return told if usable else f"{self.topic}/{self.partition}/{self.offset}"
 
@@ -183,13 +211,13 @@ class Letter:
         origin = self.story.origin
         assert origin is not None, "a letter whose record was found has an origin"
         whole = Letter(
-            self.topic, self.partition, record, headers=own_headers(record.headers), told=self.told
-        )
+            self.topic, self.partition, record, headers=own_headers(record.headers),
+            told=self.told, is_vouched=self.is_vouched,
+        )  # fmt: skip
         whole.offset, whole.timestamp_ms = self.offset, self.timestamp_ms
         whole.all_headers = (*record.headers, *self.all_headers)
-        story = story_of(record.headers)
-        record_origin = story.origin or origin._replace(timestamp_ms=time_of(record))
-        whole._story = replace(story, origin=record_origin)
+        place = origin._replace(timestamp_ms=time_of(record))
+        whole._story = whole._completed(story_of(record.headers), place)
         whole.found = True
         return whole
 
@@ -200,8 +228,13 @@ class Letter:
         )
 
 
-def letter_of(topic: str, partition: int, record: DecodedRecord) -> Letter:
-    """Read a record as a dead letter; never raises, whatever the record contains."""
+def letter_of(
+    topic: str, partition: int, record: DecodedRecord, *, is_vouched: bool = False
+) -> Letter:
+    """Read a record as a dead letter; never raises, whatever the record contains.
+
+    ``is_vouched`` says whether its batch has the mark of the broker's letters.
+    """
     # The hot path of a redrive: first the record's headers, then only those of the letter.
     headers = record.headers
     for first, (name, _) in enumerate(headers):
@@ -209,10 +242,13 @@ def letter_of(topic: str, partition: int, record: DecodedRecord) -> Letter:
             ours = headers[first:]
             told = dict(ours)
             if len(told) == len(ours) and told.keys() <= TOLD:
-                return Letter(topic, partition, record, headers=tuple(headers[:first]), told=told)
+                own = tuple(headers[:first])
+                return Letter(
+                    topic, partition, record, headers=own, told=told, is_vouched=is_vouched
+                )
             break
     told, own = _sorted(headers)
-    return Letter(topic, partition, record, headers=own, told=told)
+    return Letter(topic, partition, record, headers=own, told=told, is_vouched=is_vouched)
 
 
 def time_of(record: DecodedRecord) -> int:
@@ -235,16 +271,14 @@ def _sorted(headers: Sequence[Header]) -> tuple[dict[str, bytes | None], tuple[H
     return told, tuple(own)
 
 
-def _death(told: Mapping[str, bytes | None]) -> Death:
+def _death(told: Mapping[str, bytes | None], group: str, *, by_broker: bool) -> Death:
     def text(name: str) -> str:
         return _text(told.get(name))
 
     message = text(KAFKA_PREFIX + "message")
-    group = text(DEAD_GROUP) or text(KAFKA_GROUP)
     count = _number(text(KAFKA_PREFIX + "delivery.count"))
-    if not told.get(DEAD_REASON):
+    if by_broker or not told.get(DEAD_REASON):
         reason = OF_THE_BROKER.get(message, DeadLetterReason.UNKNOWN)
-        by_broker = KAFKA_PREFIX + "topic" in told
         return Death(reason, group, message, count, by_broker, not_copied=text(NOT_COPIED))
     return Death(
         DeadLetterReason.of(text(DEAD_REASON)), group, message, count, by_broker=False,
@@ -258,7 +292,7 @@ def _death(told: Mapping[str, bytes | None]) -> Death:
 
 def _source(told: Mapping[str, bytes | None]) -> RecordOrigin | None:
     """The record's place by a broker's headers; None if they are missing or not numbers."""
-    topic = _text(told.get(KAFKA_PREFIX + "topic"))
+    topic = _text(told.get(KAFKA_TOPIC))
     partition = _number(_text(told.get(KAFKA_PREFIX + "partition")))
     offset = _number(_text(told.get(KAFKA_PREFIX + "offset")))
     if partition is None or offset is None or not 0 < len(topic.encode()) <= TEXT_BYTES_MAX:

@@ -114,7 +114,10 @@ class DeadLetterQueue:
                     continue
                 ends = records[0].offset, records[-1].offset + 1
                 done = self.ledger.done(log_range.where.partition, *ends)
-                letters = [letter_of(*log_range.where, record) for record in records]
+                letters = [
+                    letter_of(*log_range.where, record, is_vouched=records.are_letters)
+                    for record in records
+                ]
                 lacking = complete and any(letter.lacks_its_record for letter in letters)
                 step = min(size, COMPLETED_LETTERS_MAX) if lacking else size
                 for low in range(0, len(letters), step):

@@ -11,6 +11,10 @@ the ledger once all of them are durable.  So an interruption loses nothing, and 
 many copies are sent again.  All copies of one letter have the same id (`Letter.redrive_id`), by
 which a handler can detect duplicates.
 
+Letters of workers and of Apache Kafka are claims: every producer of their topic can write them.
+The same is true of the origin of a record that a producer wrote.  So a claimed target is only used
+if it was confirmed by name (ADR 0036).
+
 The group's own topic must exist.  A redrive does not create it, because no worker might read it.
 A letter that cannot be sent stays and is reported at the end (`refusals`); the others are sent.
 That happens if the topic is missing or the broker refuses the copy.
@@ -111,6 +115,8 @@ class RedriveOptions:
     again: bool = False
     """Whether letters that were redriven before are sent again."""
     dry_run: bool = False
+    confirmed: frozenset[str] = frozenset()
+    """The topics to which letters may be sent that only claim to belong there."""
 
 
 @dataclass(slots=True)
@@ -228,6 +234,8 @@ class Redrive:
                 self.done.left[why] += 1
             elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
                 self._refuse(chunk.partition, letter.offset, target, reason)
+            elif self._is_claimed(letter) and target not in self._options.confirmed:
+                self._refuse(chunk.partition, letter.offset, target, _unconfirmed(target))
             else:
                 chosen.append((letter, target))
         self._chosen += len(chosen)
@@ -240,6 +248,11 @@ class Redrive:
             return own_topic(group) if group and letter.has_origin else None
         origin = letter.story.origin
         return None if origin is None or not letter.group else origin.topic
+
+    def _is_claimed(self, letter: Letter) -> bool:
+        """Whether a producer chose the target, and not the broker."""
+        own = self._options.to == "own"
+        return not letter.is_vouched if own else letter.is_origin_claimed
 
     def _why_left(self, letter: Letter, *, again: bool) -> str | None:
         if again and not self._options.again:
@@ -374,6 +387,13 @@ class Redrive:
 
 def _said(error: KafkaError) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _unconfirmed(target: str) -> str:
+    return (
+        f"the dead letters claim this target: each producer of their topic could write that; if "
+        f"they may go to {target!r}, confirm it by name (--confirm {target})"
+    )
 
 
 def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:

@@ -67,6 +67,14 @@ RECORDS_MAX = 64 * 1024 * 1024 // RECORD_BYTES_MIN
 """Number of records that a compressed batch may claim: more do not fit into 64 MiB."""
 
 NO_PRODUCER_ID = -1
+LETTER_PRODUCER_ID = 1 << 62
+"""The producer id of the dead letters that a broker of ours writes, without a sequence (ADR 0036).
+
+It is the mark by which readers tell them from records of producers.  Produce refuses it, and also
+any producer id without a sequence, as Apache Kafka does.  So no producer can write it to either.
+"""
+WITHOUT_PRODUCER = (NO_PRODUCER_ID, LETTER_PRODUCER_ID)
+"""The producer ids of batches that belong to no producer, so no state is kept for them."""
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
@@ -125,6 +133,11 @@ class BatchHeader(NamedTuple):
     def is_transactional(self) -> bool:
         """Whether it belongs to a transaction."""
         return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether a broker of ours wrote the batch, and its records are dead letters."""
+        return self.producer_id == LETTER_PRODUCER_ID and self.base_sequence == NO_SEQUENCE
 
     @property
     def delete_horizon_ms(self) -> int | None:
@@ -319,4 +332,8 @@ def _check_producer(header: BatchHeader) -> None:
         raise InvalidRecord(
             f"expected producer id, epoch and sequence of 0 or more, found {header.producer_id}, "
             f"{header.producer_epoch} and {header.base_sequence}"
+        )
+    if header.producer_id == LETTER_PRODUCER_ID:
+        raise InvalidRecord(
+            f"producer id {LETTER_PRODUCER_ID} is reserved for the broker's dead letters"
         )

@@ -26,12 +26,16 @@ async def send(bootstrap: str, topic: str, *values: bytes) -> None:
             await producer.send_and_wait(topic, value, key=b"k", headers=headers)
 
 
-async def redrive(bootstrap: str, dead: str, **options: object) -> dict[str, int]:
+async def redrive(
+    bootstrap: str, dead: str, *, topic: str = "", **options: object
+) -> dict[str, int]:
+    """Redrive the letters of a group, or those that claim to be from ``topic``."""
     async with (
         DeadLetterQueue(dead, bootstrap_servers=bootstrap) as queue,
         Producer(bootstrap_servers=bootstrap) as producer,
     ):
-        run = Redrive(queue, producer, RedriveOptions(**options))  # type: ignore[arg-type]
+        names = frozenset({topic, f"{dead.removesuffix('.dead')}.retry"})
+        run = Redrive(queue, producer, RedriveOptions(confirmed=names, **options))  # type: ignore[arg-type]
         return dict((await run.run(asyncio.Event())).sent)
 
 
@@ -156,7 +160,7 @@ async def test_record_sent_back_to_its_topic_is_a_new_one_for_others(
     async with app:
         await send(bootstrap, topic, b"a")
         await until_there(bootstrap, f"{group}.dead", 1)
-        assert await redrive(bootstrap, f"{group}.dead", to="original") == {topic: 1}
+        assert await redrive(bootstrap, f"{group}.dead", topic=topic, to="original") == {topic: 1}
         await runs.wait_for(5)
     assert runs.seen("bill") == [(0,), (1,)]
     assert runs.seen("other") == [(0, 1), (1, 1), (1, 2)]
@@ -183,7 +187,8 @@ async def test_largest_record_can_be_dead_lettered_and_redriven(
             DeadLetterQueue(f"{group}.dead", bootstrap_servers=bootstrap) as queue,
             Producer(bootstrap_servers=bootstrap, request_bytes_max=2**21) as producer,
         ):
-            await Redrive(queue, producer, RedriveOptions()).run(asyncio.Event())
+            options = RedriveOptions(confirmed=frozenset({f"{group}.retry"}))
+            await Redrive(queue, producer, options).run(asyncio.Event())
         await runs.wait_for(2)
     assert runs.seen("run") == [(largest,), (largest,)]
 

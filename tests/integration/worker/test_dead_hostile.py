@@ -80,7 +80,7 @@ def test_reading_a_letters_record_beyond_the_log_end_terminates(
     assert asyncio.run(letters()) == 1
     shown = run(f"show {dead}")
     assert shown.code == 0
-    redriven = run(f"redrive {dead} --json")
+    redriven = run(f"redrive {dead} --json --confirm {group}.retry")
     assert redriven.code == 0
     assert sum(redriven.rows["sent"].values()) + sum(redriven.rows["left"].values()) == 1
 
@@ -115,8 +115,9 @@ def test_letters_that_cannot_be_sent_do_not_end_a_redrive(
     )  # fmt: skip
     asyncio.run(bury(bootstrap, dead, without, (Given("orders"), failed(NoAnswer("x")))))
     asyncio.run(bury(bootstrap, dead, group, (Given("orders", value=b"z"), failed(NoAnswer("x")))))
-    dry = run(f"redrive {dead} --json --dry-run")
-    printed = run(f"redrive {dead} --json")
+    confirm = f"--confirm {group}.retry --confirm {without}.retry"
+    dry = run(f"redrive {dead} --json {confirm} --dry-run")
+    printed = run(f"redrive {dead} --json {confirm}")
     assert (dry.code, printed.code) == (1, 1)
     assert dry.rows["refused"] == printed.rows["refused"]
     assert printed.rows["sent"] == {f"{group}.retry": 3}
@@ -131,7 +132,7 @@ def test_letters_that_cannot_be_sent_do_not_end_a_redrive(
     assert values(bootstrap, f"{group}.retry") == [b'{"total":0}', b'{"total":1}', b"z"]
     # The rest can be sent when there is a topic for it.
     asyncio.run(make_topics(bootstrap, f"{without}.retry"))
-    assert run(f"redrive {dead} --json").rows["sent"] == {f"{without}.retry": 1}
+    assert run(f"redrive {dead} --json {confirm}").rows["sent"] == {f"{without}.retry": 1}
 
 
 def test_letters_that_cannot_be_sent_are_listed_in_a_table(
@@ -139,7 +140,7 @@ def test_letters_that_cannot_be_sent_are_listed_in_a_table(
 ) -> None:
     dead = set_up(bootstrap, group, letters=1)
     asyncio.run(write(bootstrap, dead, of_a_worker(b"a/b"), of_a_worker(HOSTILE.encode())))
-    printed = run(f"redrive {dead}")
+    printed = run(f"redrive {dead} --confirm {group}.retry")
     assert printed.code == 1
     assert [line.split() for line in printed.out.splitlines()] == [
         ["sent", "1", "records", "back", "to", f"{group}.retry"],
@@ -160,7 +161,7 @@ def test_letter_too_large_for_its_target_is_not_sent(bootstrap: str, group: str,
     ]
     for burial in burials:
         asyncio.run(bury(bootstrap, dead, group, burial))
-    printed = run(f"redrive {dead} --json")
+    printed = run(f"redrive {dead} --json --confirm {group}.retry")
     assert printed.code == 1
     assert [(row["target"], row["at"]) for row in printed.rows["refused"]] == [(target, ["0:1"])]
     assert values(bootstrap, target) == [b"x", b"xx"]
@@ -194,7 +195,7 @@ def test_undecodable_batch_is_reported_and_other_letters_are_sent(
     dead = set_up(bootstrap, group, letters=1)
     produce_batches(bootstrap, dead, batch(b"not gzip at all", count=1, codec=GZIP))
     asyncio.run(bury(bootstrap, dead, group, (Given("orders", value=b"z"), failed(NoAnswer("x")))))
-    printed = run(f"redrive {dead} --json")
+    printed = run(f"redrive {dead} --json --confirm {group}.retry")
     assert printed.code == 1
     assert printed.rows["sent"] == {f"{group}.retry": 2}
     (refused,) = printed.rows["refused"]

@@ -54,7 +54,8 @@ async def set_up(bootstrap: str, group: str) -> str:
 
 
 def start(bootstrap: str, dead: str, *more: str) -> subprocess.Popen[str]:
-    words = ["dlq", "redrive", dead, "--bootstrap-server", bootstrap, *more]
+    target = f"{dead.removesuffix('.dead')}.retry"
+    words = ["dlq", "redrive", dead, "--confirm", target, "--bootstrap-server", bootstrap, *more]
     return subprocess.Popen(
         [sys.executable, "-m", "sharegroup", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

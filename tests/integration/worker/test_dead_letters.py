@@ -112,7 +112,7 @@ def test_redriven_record_is_unchanged_and_has_no_failures(
     given = Given("orders", offset=7, key=b"k", value=b"v", headers=HEADERS)
     story = Story(failures=5, attempts=(ATTEMPT,))
     asyncio.run(bury(bootstrap, dead, group, (given, failed(NoAnswer("gone"), story))))
-    printed = run(f"redrive {dead}")
+    printed = run(f"redrive {dead} --confirm {group}.retry")
     assert (printed.code, printed.out) == (0, f"sent 1 records back to {group}.retry\n")
     (record,) = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
     assert (record.key, record.value) == (b"k", b"v")
@@ -126,15 +126,19 @@ def test_redriven_record_is_unchanged_and_has_no_failures(
 
 def test_second_redrive_sends_only_new_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=3)
-    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 3}
-    again = run(f"redrive {dead}")
+    assert run(f"redrive {dead} --confirm {group}.retry --json").rows["sent"] == {
+        f"{group}.retry": 3
+    }
+    again = run(f"redrive {dead} --confirm {group}.retry")
     assert again.out == (
         "sent nothing back\nleft 3: sent back before (--again sends them once more)\n"
     )
     asyncio.run(
         bury(bootstrap, dead, group, (Given("orders", value=b"new"), failed(NoAnswer("x"))))
     )
-    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    assert run(f"redrive {dead} --confirm {group}.retry --json").rows["sent"] == {
+        f"{group}.retry": 1
+    }
     assert values(bootstrap, f"{group}.retry")[3:] == [b"new"]
 
 
@@ -142,9 +146,11 @@ def test_redrive_with_a_filter_leaves_the_others_for_the_next(
     bootstrap: str, group: str, run: Run
 ) -> None:
     dead = set_up(bootstrap, group, letters=6)
-    printed = run(f"redrive {dead} --json --where", "total >= 2 and total < 4")
+    printed = run(
+        f"redrive {dead} --confirm {group}.retry --json --where", "total >= 2 and total < 4"
+    )
     assert printed.rows["sent"] == {f"{group}.retry": 2}
-    printed = run(f"redrive {dead} --json")
+    printed = run(f"redrive {dead} --confirm {group}.retry --json")
     assert (printed.rows["sent"], printed.rows["left"]) == (
         {f"{group}.retry": 4}, {"redriven-before": 2},
     )  # fmt: skip
@@ -153,8 +159,10 @@ def test_redrive_with_a_filter_leaves_the_others_for_the_next(
 
 def test_again_sends_once_more_under_another_id(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=1)
-    run(f"redrive {dead}")
-    assert run(f"redrive {dead} --again --json").rows["sent"] == {f"{group}.retry": 1}
+    run(f"redrive {dead} --confirm {group}.retry")
+    assert run(f"redrive {dead} --confirm {group}.retry --again --json").rows["sent"] == {
+        f"{group}.retry": 1
+    }
     first, second = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
     ids = [story_of(record.headers).redrive_id for record in (first, second)]
     assert ids[0] == f"{group}/orders/0/0/0"
@@ -163,10 +171,12 @@ def test_again_sends_once_more_under_another_id(bootstrap: str, group: str, run:
 
 def test_dry_run_changes_nothing(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
-    printed = run(f"redrive {dead} --dry-run")
+    printed = run(f"redrive {dead} --confirm {group}.retry --dry-run")
     assert printed.out == f"would send 2 records back to {group}.retry\n"
     assert values(bootstrap, f"{group}.retry") == []
-    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 2}
+    assert run(f"redrive {dead} --confirm {group}.retry --json").rows["sent"] == {
+        f"{group}.retry": 2
+    }
 
 
 def test_letters_beyond_max_redrives_are_not_sent(bootstrap: str, group: str, run: Run) -> None:
@@ -176,7 +186,7 @@ def test_letters_beyond_max_redrives_are_not_sent(bootstrap: str, group: str, ru
         for n in range(4)
     ]
     asyncio.run(bury(bootstrap, dead, group, *burials))
-    printed = run(f"redrive {dead} --json --max-redrives 2")
+    printed = run(f"redrive {dead} --confirm {group}.retry --json --max-redrives 2")
     assert (printed.rows["sent"], printed.rows["left"]) == (
         {f"{group}.retry": 2}, {"redrives-exhausted": 2},
     )  # fmt: skip
@@ -186,7 +196,7 @@ def test_letters_beyond_max_redrives_are_not_sent(bootstrap: str, group: str, ru
 def test_redrive_observes_limit_and_rate(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=40)
     began = time.monotonic()
-    printed = run(f"redrive {dead} --json --limit 30 --rate 50")
+    printed = run(f"redrive {dead} --confirm {group}.retry --json --limit 30 --rate 50")
     assert printed.rows["sent"] == {f"{group}.retry": 30}
     assert time.monotonic() - began >= 0.5, "30 records at 50 in a second, the first 5 at once"
     assert len(values(bootstrap, f"{group}.retry")) == 30
@@ -203,7 +213,7 @@ def test_original_topic_gets_the_record_in_its_partition(
         for number in (2, 1)
     ]
     asyncio.run(bury(bootstrap, dead, group, *burials))
-    assert run(f"redrive {dead} --to original --json").rows["sent"] == {topic: 2}
+    assert run(f"redrive {dead} --confirm {topic} --to original --json").rows["sent"] == {topic: 2}
 
     async def ends() -> list[int]:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
@@ -218,7 +228,7 @@ def test_missing_retry_topic_of_the_group_is_reported(bootstrap: str, group: str
     dead = f"{group}.dead"
     asyncio.run(make_topics(bootstrap, dead))
     asyncio.run(bury(bootstrap, dead, group, (Given("orders"), failed(NoAnswer("x")))))
-    printed = run(f"redrive {dead}")
+    printed = run(f"redrive {dead} --confirm {group}.retry")
     assert printed.code == 1
     assert f"topic '{group}.retry' does not exist, so no worker of this group" in printed.out
     assert run(f"list {dead} --json").rows[0]["redriven"] == 0
@@ -230,7 +240,7 @@ def test_letters_of_other_groups_are_sent_if_one_group_has_no_retry_topic(
     """A worker and a Spark query share a dead-letter topic; the query has no retry topic."""
     dead = set_up(bootstrap, group, letters=2)
     asyncio.run(bury(bootstrap, dead, f"{group}-spark", (Given("orders"), failed(NoAnswer("x")))))
-    printed = run(f"redrive {dead} --json")
+    printed = run(f"redrive {dead} --confirm {group}.retry --json")
     assert printed.code == 1
     assert printed.rows["sent"] == {f"{group}.retry": 2}
     (refused,) = printed.rows["refused"]
@@ -241,7 +251,7 @@ def test_letters_of_other_groups_are_sent_if_one_group_has_no_retry_topic(
 
 def test_recreated_topic_has_new_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
-    run(f"redrive {dead}")
+    run(f"redrive {dead} --confirm {group}.retry")
 
     async def make_again() -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
@@ -253,18 +263,22 @@ def test_recreated_topic_has_new_letters(bootstrap: str, group: str, run: Run) -
         await bury(bootstrap, dead, group, (Given("orders", value=b"new"), failed(NoAnswer("x"))))
 
     asyncio.run(make_again())
-    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    assert run(f"redrive {dead} --confirm {group}.retry --json").rows["sent"] == {
+        f"{group}.retry": 1
+    }
     # What it said of the topic before is gone by now; the last record is this redrive's.
     assert len(values(bootstrap, f"{dead}.redriven")) == 1
 
 
 def test_ledger_forgets_purged_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=3)
-    run(f"redrive {dead} --limit 1")
-    run(f"redrive {dead} --limit 1")
+    run(f"redrive {dead} --confirm {group}.retry --limit 1")
+    run(f"redrive {dead} --confirm {group}.retry --limit 1")
     asyncio.run(until_there(bootstrap, f"{dead}.redriven", 2))
     run(f"purge {dead} --redriven --execute")
-    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    assert run(f"redrive {dead} --confirm {group}.retry --json").rows["sent"] == {
+        f"{group}.retry": 1
+    }
     (left,) = asyncio.run(lying_in(bootstrap, f"{dead}.redriven"))
     assert json.loads(left.value or b"")["ranges"] == [[2, 3]]
 
@@ -324,7 +338,7 @@ def test_list_counts_letters_by_failure(bootstrap: str, group: str, run: Run) ->
         failed(Reject("negative total"), reason=DeadLetterReason.REJECTED),
     )
     asyncio.run(bury(bootstrap, dead, group, burials, handler="refund"))
-    run(f"redrive {dead} --at 0:1")
+    run(f"redrive {dead} --confirm {group}.retry --at 0:1")
     rows = run(f"list {dead} --json").rows
     assert [
         (row["handler"], row["reason"], row["error_class"], row["letters"], row["redriven"])
@@ -401,9 +415,11 @@ def test_purge_deletes_up_to_the_first_letter_that_does_not_match(
 
 def test_purge_deletes_redriven_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=4)
-    run(f"redrive {dead} --limit 3")
+    run(f"redrive {dead} --confirm {group}.retry --limit 3")
     assert run(f"purge {dead} --redriven --execute --json").rows[0]["deleted"] == 3
-    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    assert run(f"redrive {dead} --confirm {group}.retry --json").rows["sent"] == {
+        f"{group}.retry": 1
+    }
 
 
 def brokers_letters(bootstrap: str, topic: str, group: str, *, copies: bool) -> str:
@@ -441,7 +457,9 @@ def test_letters_of_the_broker_are_redriven_with_headers(
     assert (row["group"], row["reason"], row["letters"]) == (group, "rejected", 2)
     (shown,) = run(f"show {dead} --json --at 0:1").rows
     assert (shown["value"], shown["by_broker"]) == ('{"total":1}', True)
-    printed = run(f"redrive {dead} --json")
+    confirm = f"--confirm {group}.retry" if IS_KAFKA else ""
+    assert shown["claimed"] is IS_KAFKA
+    printed = run(f"redrive {dead} {confirm} --json")
     assert (printed.rows["sent"], printed.rows["without_headers"]) == ({f"{group}.retry": 2}, 0)
     records = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
     assert [(record.key, record.value) for record in records] == [
@@ -452,7 +470,9 @@ def test_letters_of_the_broker_are_redriven_with_headers(
     assert told.origin is not None
     assert told.origin[:3] == (topic, 0, 1)
     assert (told.failures, told.redrives, told.redrive_id) == (0, 1, f"{dead}/0/1")
-    assert run(f"redrive {dead} --json").rows["left"] == {"redriven-before": 2}
+    assert run(f"redrive {dead} --confirm {group}.retry --json").rows["left"] == {
+        "redriven-before": 2
+    }
 
 
 @pytest.mark.parametrize("copies", [True, False], ids=["copied", "not-copied"])
@@ -466,7 +486,7 @@ def test_letters_whose_records_were_deleted_are_reported(
             await admin.delete_records({TopicPartition(topic, 0): 1})
 
     asyncio.run(delete())
-    printed = run(f"redrive {dead} --json")
+    printed = run(f"redrive {dead} --confirm {group}.retry --json")
     sent = {f"{group}.retry": 2 if copies else 1}
     left = {} if copies else {"record-gone": 1}
     assert (printed.rows["sent"], printed.rows["left"]) == (sent, left)
@@ -500,7 +520,7 @@ def test_record_of_a_recreated_topic_is_not_that_of_the_letter(
                 await producer.send_and_wait(topic, b"another", timestamp_ms=timestamp_ms)
 
     asyncio.run(make_again())
-    printed = run(f"redrive {dead} --json")
+    printed = run(f"redrive {dead} --confirm {group}.retry --json")
     if copies:
         assert values(bootstrap, f"{group}.retry") == [b'{"total":0}', b'{"total":1}']
         assert printed.rows["without_headers"] == (2 if IS_KAFKA else 0)
@@ -516,7 +536,7 @@ def test_record_that_is_no_letter_is_not_sent(bootstrap: str, group: str, run: R
             await producer.send_and_wait(dead, b"anything", headers=[("__dlq.errors.offset", b"x")])
 
     asyncio.run(produce())
-    printed = run(f"redrive {dead} --json")
+    printed = run(f"redrive {dead} --confirm {group}.retry --json")
     assert (printed.rows["sent"], printed.rows["left"]) == (
         {f"{group}.retry": 1}, {"no-dead-letter": 1},
     )  # fmt: skip
@@ -525,14 +545,14 @@ def test_record_that_is_no_letter_is_not_sent(bootstrap: str, group: str, run: R
 
 def test_foreign_record_in_the_ledger_is_reported(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
-    run(f"redrive {dead} --limit 1")
+    run(f"redrive {dead} --confirm {group}.retry --limit 1")
 
     async def produce() -> None:
         async with Producer(bootstrap_servers=bootstrap) as producer:
             await producer.send_and_wait(f"{dead}.redriven", b"anything")
 
     asyncio.run(produce())
-    printed = run(f"redrive {dead}")
+    printed = run(f"redrive {dead} --confirm {group}.retry")
     assert printed.code == 1
     assert f"InvalidRecord: topic '{dead}.redriven' offset 1: expected an entry of the redrive" in (
         printed.err
@@ -574,3 +594,69 @@ def test_show_reports_that_more_letters_match(bootstrap: str, group: str, run: R
     assert first.err == "More dead letters match than the 1 shown; see --limit.\n"
     assert both.out.count("attempts-exhausted") == 2
     assert both.err == ""
+
+
+def test_claimed_letters_are_sent_only_to_a_target_that_is_confirmed(
+    bootstrap: str, group: str, run: Run
+) -> None:
+    dead, own = set_up(bootstrap, group, letters=2), f"{group}.retry"
+    other = f"{group}-other"
+    asyncio.run(make_topics(bootstrap, f"{other}.retry"))
+    asyncio.run(bury(bootstrap, dead, other, (Given("orders"), failed(NoAnswer("x")))))
+    assert run(f"show {dead} --json").rows[0]["claimed"] is True
+    assert "claimed   each producer of this topic" in run(f"show {dead}").out
+    for words in ("", " --dry-run"):
+        printed = run(f"redrive {dead}{words}")
+        assert printed.code == 1
+        assert f"confirm it by name (--confirm {own})" in printed.out
+        assert f"confirm it by name (--confirm {other}.retry)" in printed.out
+    assert values(bootstrap, own) == []
+    printed = run(f"redrive {dead} --confirm {own} --json")
+    assert (printed.code, printed.rows["sent"]) == (1, {own: 2})
+    (refused,) = printed.rows["refused"]
+    assert (refused["target"], refused["letters"]) == (f"{other}.retry", 1)
+    assert values(bootstrap, f"{other}.retry") == []
+    # The name of the group's own topic confirms no other target.
+    assert run(f"redrive {dead} --again --to original --confirm {own} --json").rows["sent"] == {}
+
+
+@pytest.mark.skipif(IS_KAFKA, reason="Apache Kafka does not mark its letters")
+@pytest.mark.parametrize("copies", [True, False], ids=["copied", "not-copied"])
+def test_forged_story_of_a_rejected_record_does_not_aim_a_redrive(
+    bootstrap: str, topic: str, group: str, run: Run, copies: bool
+) -> None:
+    """A record that claims to be a letter of payments-workers is only sent where it came from."""
+    dead, victim = f"dlq.{group}", f"{group}-payments"
+    forged = [
+        ("__sharegroup.origin.topic", victim.encode()),
+        ("__sharegroup.origin.partition", b"0"),
+        ("__sharegroup.origin.offset", b"0"),
+        ("__sharegroup.origin.timestamp", b"1"),
+        ("__sharegroup.dead.reason", b"rejected"),
+        ("__sharegroup.dead.group", victim.encode()),
+    ]
+
+    async def set_up_and_reject() -> None:
+        await make_topics(bootstrap, topic, f"{group}.retry", victim, f"{victim}.retry")
+        await make_topics(bootstrap, dead, errors_deadletterqueue_group_enable="true")
+        await set_group(
+            bootstrap, group, share_auto_offset_reset="earliest",
+            errors_deadletterqueue_topic_name=dead,
+            errors_deadletterqueue_copy_record_enable=str(copies).lower(),
+        )  # fmt: skip
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+            await producer.send_and_wait(topic, b"evil", headers=forged)
+        await reject_all(bootstrap, group, topic, 1)
+        await until_there(bootstrap, dead, 1)
+
+    asyncio.run(set_up_and_reject())
+    shown = run(f"show {dead}")
+    assert victim not in "".join(line for line in shown.out.splitlines() if "header" not in line)
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    sent = run(f"redrive {dead} --again --to original --json").rows["sent"]
+    assert sent == {topic: 1}
+    assert values(bootstrap, victim) == values(bootstrap, f"{victim}.retry") == []
+    (copy,) = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
+    origin = story_of(copy.headers).origin
+    assert origin is not None
+    assert origin[:3] == (topic, 0, 0)

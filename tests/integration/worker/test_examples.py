@@ -214,7 +214,7 @@ def test_dead_letters_of_a_bug_are_redriven_after_the_fix(
     address = ("--bootstrap-server", broker.bootstrap_servers)
     assert "ZeroDivisionError" in sharegroup("dlq", "list", "invoices.dead", *address)
     with worker("examples.after_a_bug:app", broker, tmp_path, SHARES=str(shares), FIXED="1"):
-        sharegroup("dlq", "redrive", "invoices.dead", *address)
+        sharegroup("dlq", "redrive", "invoices.dead", "--confirm", "invoices.retry", *address)
         wait_until(lambda: len(lines(shares)) == 6, lambda: lines(shares))
     again = [line.split(",") for line in lines(shares)[4:]]
     assert sorted(line[:2] for line in again) == [["0", "900"], ["3", "900"]]

@@ -253,3 +253,80 @@ def test_letter_has_kafkas_headers_in_addition_to_ours() -> None:
         "__dlq.errors.message": b"The handler raised Reject. builtins.ValueError: negative",
     }
     assert headers["__sharegroup.dead.first.failure"] == b"7000"
+
+
+FORGED = (
+    ("own", b"1"),
+    ("__sharegroup.origin.topic", b"payments"),
+    ("__sharegroup.origin.partition", b"0"),
+    ("__sharegroup.origin.offset", b"7"),
+    ("__sharegroup.origin.timestamp", b"1"),
+    ("__sharegroup.redrives", b"1"),
+    ("__sharegroup.dead.id", b"payments-workers/payments/0/7/0"),
+    ("__sharegroup.dead.reason", b"rejected"),
+    ("__sharegroup.dead.group", b"payments-workers"),
+)
+"""What a producer may write into its own record."""
+
+
+def of_broker(*headers: Header, topic: bytes = b"eve", vouched: bool = True) -> Letter:
+    """The letter that a broker writes when the group ``eves`` rejects a record."""
+    about = {
+        "topic": topic, "partition": b"2", "offset": b"9", "group": b"eves",
+        "delivery.count": b"1", "message": b"Offset rejected by client.",
+    }  # fmt: skip
+    told = [(f"__dlq.errors.{name}", content) for name, content in about.items()]
+    record = Read([*headers, *told], b"k", b"v")
+    return letter_of("dead", 1, record, is_vouched=vouched)
+
+
+def test_broker_of_a_marked_letter_is_believed_and_not_the_record() -> None:
+    letter = of_broker(*FORGED)
+    assert (letter.group, letter.by_worker, letter.by_broker) == ("eves", False, True)
+    assert letter.story.origin == RecordOrigin("eve", 2, 9, -1)
+    assert not letter.is_origin_claimed
+    death = letter.death
+    assert (death.group, death.reason, death.by_broker) == ("eves", "rejected", True)
+    assert (death.handler, death.id, death.delivery_count) == ("", "", 1)
+    assert letter.redrive_id == "dead/1/5"
+    assert letter.headers == (("own", b"1"),)
+    copy = dict(sent_back_headers(letter, "id"))
+    assert copy["__sharegroup.origin.topic"] == b"eve"
+    assert not any(b"payments" in (content or b"") for content in copy.values())
+
+
+def test_marked_letter_without_a_group_has_none() -> None:
+    letter = letter_of("dead", 1, Read(list(FORGED)), is_vouched=True)
+    assert (letter.group, letter.by_worker) == ("", False)
+
+
+def test_forged_letter_without_the_mark_is_a_claim() -> None:
+    letter = of_broker(*FORGED, vouched=False)
+    assert (letter.group, letter.by_worker) == ("payments-workers", True)
+    assert letter.is_origin_claimed
+
+
+def test_attempts_that_a_producer_wrote_are_not_the_story_of_a_brokers_letter() -> None:
+    attempts = b'[[1,1000,"Forged","text","member"]]'
+    letter = of_broker(*FORGED, ("__sharegroup.attempts", attempts))
+    assert (letter.story.attempts, letter.story.failures) == ((), 0)
+    assert letter.redrives == 1
+
+
+def test_story_of_a_record_in_the_groups_own_topic_stays_but_its_origin_is_a_claim() -> None:
+    letter = of_broker(*FORGED, topic=b"eves.retry")
+    assert letter.story.origin == RecordOrigin("payments", 0, 7, 1)
+    assert (letter.is_vouched, letter.is_origin_claimed) == (True, True)
+
+
+def test_letter_of_kafka_is_completed_with_its_place_and_not_with_a_forged_origin() -> None:
+    letter = of_broker(vouched=False)
+    whole = letter.with_record(Read(list(FORGED), b"k", b"v", offset=9, timestamp=5))  # type: ignore[arg-type]
+    assert whole.story.origin == RecordOrigin("eve", 2, 9, 5)
+    assert (whole.group, whole.redrives, whole.is_origin_claimed) == ("eves", 1, True)
+
+
+def test_marked_letter_completed_with_its_record_is_still_vouched_for() -> None:
+    whole = of_broker().with_record(Read(list(FORGED), b"k", b"v", offset=9, timestamp=5))  # type: ignore[arg-type]
+    assert whole.story.origin == RecordOrigin("eve", 2, 9, 5)
+    assert (whole.group, whole.is_vouched, whole.is_origin_claimed) == ("eves", True, False)

@@ -28,7 +28,14 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.wire.batches import HEADER_BYTES, UNREADABLE, BatchHeader, Buffer, parse_header
+from sharegroup.wire.batches import (
+    HEADER_BYTES,
+    LETTER_PRODUCER_ID,
+    UNREADABLE,
+    BatchHeader,
+    Buffer,
+    parse_header,
+)
 from sharegroup.wire.compression import NONE, ZSTD
 from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 from sharegroup.wire.record_walk import Walk, WalkStep, body_of, header_count, places_of_records
@@ -192,7 +199,7 @@ def letter_batch(
             yield WalkStep.PAUSE
     if len(records) == 1:
         return _single(records[0], ranges[0], origin, missing=missing_count, bytes_max=bytes_max)
-    return LetterBatch(encode_batch(records), tuple(ranges), len(records), missing_count)
+    return LetterBatch(_encoded(records), tuple(ranges), len(records), missing_count)
 
 
 def _each(
@@ -229,7 +236,7 @@ def _single(
 ) -> LetterBatch:
     """Make a batch of one letter: as it is, compressed, or without its record."""
     for codec in (NONE, ZSTD):
-        batch = encode_batch([record], codec=codec)
+        batch = _encoded([record], codec)
         if len(batch) <= bytes_max:
             return LetterBatch(batch, (where,), 1, missing)
     reason = f"the record is larger than max.message.bytes={bytes_max} of the dead-letter topic"
@@ -237,7 +244,7 @@ def _single(
         header for header in record.headers if header[0].startswith((KAFKA_PREFIX, NOT_COPIED))
     ]
     bare = SimpleRecord(None, None, record.timestamp, (*own_headers, (NOT_COPIED, reason.encode())))
-    batch = encode_batch([bare])
+    batch = _encoded([bare])
     if len(batch) > bytes_max:
         raise MessageTooLarge(
             f"group={origin.group_id!r} topic={origin.topic!r} partition={origin.partition} "
@@ -245,6 +252,11 @@ def _single(
             f"max.message.bytes of the dead-letter topic is {bytes_max}"
         )
     return LetterBatch(batch, (where,), 1, 1)
+
+
+def _encoded(letters: list[SimpleRecord], codec: int = NONE) -> bytearray:
+    """Return a batch with the mark of the broker's own letters (ADR 0036)."""
+    return encode_batch(letters, codec=codec, producer_id=LETTER_PRODUCER_ID, producer_epoch=0)
 
 
 def _size_max(record: SimpleRecord) -> int:

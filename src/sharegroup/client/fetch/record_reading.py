@@ -44,6 +44,17 @@ class PartitionRange(NamedTuple):
     """The id of the topic; None for any topic of this name."""
 
 
+class Records(list[DecodedRecord]):
+    """Records of consecutive batches: either all of them are letters of our broker, or none is."""
+
+    __slots__ = ("are_letters",)
+
+    def __init__(self, are_letters: bool) -> None:
+        super().__init__()
+        self.are_letters = are_letters
+        """Whether the batches have the mark that no producer can write (ADR 0036)."""
+
+
 Unreadable = Callable[[PartitionRange, KafkaError], None]
 """Called with the offsets of a batch that cannot be decoded, and with the error."""
 
@@ -71,7 +82,7 @@ async def read_records(
     *,
     unreadable: Unreadable | None = None,
     timeout_ms: int | None = None,
-) -> AsyncIterator[list[DecodedRecord]]:
+) -> AsyncIterator[Records]:
     """Yield the records of a range in order.
 
     A response is decoded batch by batch, because compressed megabytes have many records whose
@@ -109,19 +120,20 @@ def _leave_out(missing: MissingOffsets) -> None:
 
 def _decoded(
     data: Buffer, here: PartitionRange, unreadable: Unreadable | None
-) -> Iterator[list[DecodedRecord]]:
+) -> Iterator[Records]:
     """Decode the batches of a response; ``here`` begins at the requested offset."""
     position = here.first
-    records: list[DecodedRecord] = []
+    records = Records(are_letters=False)
     try:
         for at, header in scan(data):
             batch = here._replace(first=max(position, header.base_offset), end=header.end_offset)
             position = max(position, header.end_offset)
+            if len(records) >= RECORDS_MIN or records.are_letters != header.is_letter:
+                if records:
+                    yield _within(records, here)
+                records = Records(header.is_letter)
             if not header.is_control:
                 records += _records_of(data, at, header, batch, unreadable)
-            if len(records) >= RECORDS_MIN:
-                yield _within(records, here)
-                records = []
     except CorruptMessage as error:
         topic, partition = here.where
         raise CorruptMessage(
@@ -144,8 +156,10 @@ def _records_of(
         return []
 
 
-def _within(records: list[DecodedRecord], wanted: PartitionRange) -> list[DecodedRecord]:
+def _within(records: Records, wanted: PartitionRange) -> Records:
     """Return the records within the range; a batch may extend beyond it on both sides."""
     if wanted.first <= records[0].offset and records[-1].offset < wanted.end:
         return records
-    return [record for record in records if wanted.first <= record.offset < wanted.end]
+    within = Records(records.are_letters)
+    within += (record for record in records if wanted.first <= record.offset < wanted.end)
+    return within

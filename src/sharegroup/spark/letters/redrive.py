@@ -34,6 +34,7 @@ def redrive(
     to: Literal["own", "original"] = "own",
     max_redrives: int = REDRIVES_MAX,
     again: bool = False,
+    confirm: Iterable[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> dict[str, Redriven]:
     """Send these dead letters back to their groups; returns the result for each topic of letters.
@@ -41,12 +42,16 @@ def redrive(
     The rows need the columns topic, partition and offset of ``kafka-share-letters``.  ``to="own"``
     is the topic ``<group>.retry``, which only the group's workers read; ``"original"`` the topic of
     the record, which all its groups read.  Letters that were redriven before, or ``max_redrives``
-    times in all, stay; ``again`` includes the former.  A letter that cannot be sent stays, too, and
+    times in all, stay; ``again`` includes the former.  Letters with the value true in the column
+    claimed are only sent to the topics of ``confirm``, because each producer of their topic can
+    write a letter that names any group and topic.  A letter that cannot be sent stays, too, and
     is in `Redriven.refused`.  Brokers that require a login need ``options``: those of a write.
     """
     places = _places(rows)
     client = _client(rows, options or {})
-    redrive_options = {"to": to, "redrives_max": max_redrives, "again": again}
+    redrive_options = {
+        "to": to, "redrives_max": max_redrives, "again": again, "confirmed": frozenset(confirm),
+    }  # fmt: skip
     thread = LoopThread("kafka-share-redrive")
     thread.enter()
     try:

@@ -112,6 +112,7 @@ COLUMNS: Mapping[str, Column] = {
     "handler": Column(pa.string(), lambda letter, _: _text(letter.death.handler)),
     "member": Column(pa.string(), lambda letter, _: _text(letter.death.member)),
     "byBroker": Column(pa.bool_(), lambda letter, _: letter.death.by_broker),
+    "claimed": Column(pa.bool_(), lambda letter, _: letter.is_origin_claimed),
     "redrives": Column(pa.int64(), lambda letter, _: letter.redrives),
     "redriven": Column(pa.bool_(), lambda _, redriven: redriven),
     "recordMissing": Column(

@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from sharegroup.core.log.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
+from sharegroup.core.log.producer_state import ProducedBatch, ProducerStates
 from sharegroup.errors import (
     KafkaError,
     KafkaStorageError,
@@ -61,7 +61,7 @@ from sharegroup.storage.segment.transaction_index import overlapping
 from sharegroup.storage.segment.whole_read import PIECE_BYTES
 from sharegroup.storage.sync.syncer import SyncWork
 from sharegroup.storage.sync.tickets import Ticket, TicketQueue
-from sharegroup.wire.batches import Writable
+from sharegroup.wire.batches import WITHOUT_PRODUCER, Writable
 from sharegroup.wire.markers import TransactionMarker
 
 SEGMENT_LIMITS_DEFAULT = SegmentLimits(bytes=1_073_741_824, ms=604_800_000)
@@ -192,7 +192,7 @@ class PartitionLog:
         producer sends again is not written: the ticket has the offsets of the first append.
         """
         header = header_of(batch)
-        if header.producer_id == NO_PRODUCER_ID:
+        if header.producer_id in WITHOUT_PRODUCER:
             return self._write(batch, header, None, now_ms=now_ms, is_urgent=is_urgent)
         marker = marker_of(header, batch)
         repeated = self._check_producer(header, marker, marker_version)
@@ -245,7 +245,7 @@ class PartitionLog:
         # Only after the write: a refused batch must leave offsets, indexes and producers unchanged.
         self._segments.appended(segment, placed, now_ms=now_ms)
         self.end_offset = end_offset
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id not in WITHOUT_PRODUCER:
             count_in(self._producers, placed, marker, segment=segment, now_ms=now_ms)
         self._parts.appended(header.size)
         ticket = Ticket(base_offset, end_offset)

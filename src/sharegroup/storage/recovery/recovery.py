@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from sharegroup.core.log.producer_room import ALL_PRODUCERS_MAX, ProducerRoom
-from sharegroup.core.log.producer_state import NO_PRODUCER_ID, ProducerStates
+from sharegroup.core.log.producer_state import ProducerStates
 from sharegroup.errors import CorruptMessage
 from sharegroup.storage.disk.checkpoint_files import read_file
 from sharegroup.storage.disk.files import Buffer, Files
@@ -45,7 +45,7 @@ from sharegroup.storage.segment.segment import (
     Segment,
 )
 from sharegroup.storage.segment.swap import COMPACTED, finish_swaps
-from sharegroup.wire.batches import HEADER_BYTES
+from sharegroup.wire.batches import HEADER_BYTES, WITHOUT_PRODUCER
 from sharegroup.wire.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
@@ -299,7 +299,8 @@ def _index_transactions_anew(segments: list[Segment], unsound: list[Segment]) ->
     for segment in segments:
         lacks_entries = segment if segment in unsound else None
         for batch in segment.headers(0):
-            if batch.producer_id != NO_PRODUCER_ID and batch.end_offset <= segment.end_offset:
+            is_counted = batch.end_offset <= segment.end_offset
+            if is_counted and batch.producer_id not in WITHOUT_PRODUCER:
                 marker = _marker_in(segment, batch)
                 count_in(states, batch, marker, segment=lacks_entries, now_ms=0)
     for segment in unsound:
@@ -400,7 +401,7 @@ def _scan_segment(segment: Segment, file_size: int, scan: _Scan) -> None:
             return
         segment.add_to_indexes(header)
         scan.batches += 1
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id not in WITHOUT_PRODUCER:
             marker = _marker(header, chunk[at : at + header.size])
             scan.produced.append((header, marker, segment))
 
@@ -454,7 +455,7 @@ def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iter
             for batch in segment.headers(0):
                 if batch.base_offset >= scan.first_offset:
                     return
-                if batch.producer_id != NO_PRODUCER_ID:
+                if batch.producer_id not in WITHOUT_PRODUCER:
                     yield batch, _marker_in(segment, batch), None
 
 

@@ -97,6 +97,7 @@ def test_letter_of_a_worker_has_its_whole_story_in_columns(spark, bootstrap):
         "handler": "bill",
         "member": "member-1",
         "byBroker": False,
+        "claimed": True,
         "redrives": 0,
         "redriven": False,
         "recordMissing": False,
@@ -116,13 +117,23 @@ def test_letter_of_a_broker_is_completed_with_its_record(spark, bootstrap):
     asyncio.run(reject_all(bootstrap, f"group-{topic}", topic, 1))
     asyncio.run(until_there(bootstrap, dead, 1))
     frame = load(spark.read, bootstrap, dead)
-    columns = ("value", "reason", "group", "byBroker", "recordMissing", "attempts", "firstFailure")
+    columns = (
+        "value",
+        "reason",
+        "group",
+        "byBroker",
+        "claimed",
+        "recordMissing",
+        "attempts",
+        "firstFailure",
+    )
     (row,) = frame.select(*columns, "origin.offset", "errorClass").collect()
     assert row.asDict() == {
         "value": b"one",
         "reason": "rejected",
         "group": f"group-{topic}",
         "byBroker": True,
+        "claimed": False,
         "recordMissing": False,
         "attempts": [],
         "firstFailure": None,
@@ -154,7 +165,7 @@ def test_redrive_sends_rows_back_to_their_group_once(spark, bootstrap):
     asyncio.run(make_topics(bootstrap, f"{group}.retry"))
     write_letters(bootstrap, dead, group, 4)
     chosen = load(spark.read, bootstrap, dead).where("cast(string(value) as int) % 2 = 1")
-    done = redrive(chosen)[dead]
+    done = redrive(chosen, confirm=[f"{group}.retry"])[dead]
     assert (dict(done.sent), dict(done.left), done.refused.letters) == (
         {f"{group}.retry": 2},
         {},
@@ -165,7 +176,7 @@ def test_redrive_sends_rows_back_to_their_group_once(spark, bootstrap):
     assert ("__sharegroup.redrives", b"1") in copies[0].headers
     frame = load(spark.read, bootstrap, dead)
     assert [row["offset"] for row in frame.where("redriven").orderBy("offset").collect()] == [1, 3]
-    done = redrive(frame)[dead]
+    done = redrive(frame, confirm=[f"{group}.retry"])[dead]
     assert (dict(done.sent), dict(done.left)) == ({f"{group}.retry": 2}, {"redriven-before": 2})
 
 
@@ -178,11 +189,13 @@ def test_redrive_leaves_letters_that_came_back_too_often_or_have_no_group(spark,
     write_letters(bootstrap, dead, group, 1, often)
     write_letters(bootstrap, dead, "nobody", 1)
     frame = load(spark.read, bootstrap, dead)
-    done = redrive(frame)[dead]
+    done = redrive(frame, confirm=[f"{group}.retry"])[dead]
     assert (dict(done.sent), dict(done.left)) == ({}, {"redrives-exhausted": 1})
     (refused,) = done.refused
     assert "topic 'nobody.retry' does not exist" in refused.reason
-    assert redrive(frame, max_redrives=4)[dead].sent == {f"{group}.retry": 1}
+    assert redrive(frame, max_redrives=4, confirm=[f"{group}.retry"])[dead].sent == {
+        f"{group}.retry": 1
+    }
 
 
 def test_redrive_needs_the_place_of_its_letters(spark, bootstrap):
