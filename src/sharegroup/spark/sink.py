@@ -36,6 +36,7 @@ from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.errors import InvalidConfig, InvalidRecord
 from sharegroup.spark.options import SinkOptions
+from sharegroup.wire.header_columns import headers_of
 
 _BYTES = (BinaryType(), StringType())
 _COLUMNS: dict[str, tuple[DataType, ...]] = {
@@ -209,7 +210,7 @@ def record_rows(
             f"the option topic is not set"
         )
     headers = [
-        [(value["key"], value["value"]) for value in row_headers or ()]
+        headers_of(row_headers)
         for row_headers in (columns["headers"].to_pylist() if "headers" in columns else nothing)
     ]
     times = [None if value is None else value // 1000 for value in values("timestamp", pa.int64())]

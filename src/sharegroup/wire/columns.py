@@ -38,8 +38,10 @@ from sharegroup.wire.batches import (
     UNREADABLE,
     Buffer,
     batch_positions,
+    parse_header,
 )
-from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
+from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, TooLarge, decompress
+from sharegroup.wire.record_pieces import WholeRecords, cut_pieces
 
 try:
     import numpy as np
@@ -138,6 +140,7 @@ def record_columns(
     group_bytes: int = GROUP_BYTES,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     unreadable: Unreadable | None = None,
+    in_pieces: bool = True,
 ) -> Iterator[RecordColumns]:
     """Iterate over the records of all whole batches in order, or those in ``ranges``, in groups.
 
@@ -147,7 +150,8 @@ def record_columns(
     touches are not decoded. Raises CorruptMessage for a batch with an invalid header, checksum or
     record; headers of records are checked only if they are requested. Raises
     UnsupportedCompressionType for an unknown codec. With ``unreadable`` such a batch is skipped and
-    reported, unless its length is invalid.
+    reported, unless its length is invalid.  A batch that decompresses to more than
+    ``decompressed_bytes_max`` comes in pieces, or counts as unreadable without ``in_pieces``.
     """
     octets = np.frombuffer(buffer, dtype=np.uint8)
     positions = batch_positions(buffer) if positions is None else positions
@@ -158,7 +162,7 @@ def record_columns(
     if ranges is not None:
         wanted &= _touched(table, ranges)
     starts, table = starts[wanted], table[wanted]
-    limits = group_bytes, decompressed_bytes_max
+    limits = _Limits(group_bytes, decompressed_bytes_max, in_pieces)
     for group in _groups(buffer, starts, table, limits, unreadable):
         try:
             columns = _decode(group, ranges, headers=headers)
@@ -171,6 +175,12 @@ def record_columns(
             yield columns
 
 
+class _Limits(NamedTuple):
+    group_bytes: int
+    decompressed_bytes_max: int
+    in_pieces: bool
+
+
 class _Group(NamedTuple):
     """Batches that are decoded together."""
 
@@ -180,6 +190,8 @@ class _Group(NamedTuple):
     end: Integers
     table: npt.NDArray[np.void]
     """The headers of the batches."""
+    covers: tuple[int, int] | None = None
+    """The offsets [first, end) of a piece of a batch; None for whole batches."""
 
 
 def _touched(table: npt.NDArray[np.void], ranges: OffsetRanges) -> npt.NDArray[np.bool_]:
@@ -198,14 +210,14 @@ def _groups(
     buffer: Buffer,
     positions: Integers,
     table: npt.NDArray[np.void],
-    limits: tuple[int, int],
+    limits: _Limits,
     unreadable: Unreadable | None,
 ) -> Iterator[_Group]:
-    """Iterate over groups of batches with valid checksums, of about ``limits[0]`` bytes each.
+    """Iterate over groups of batches with valid checksums, of about ``group_bytes`` each.
 
     The loop runs once per batch and is hot if batches are small.
     """
-    group_bytes, decompressed_bytes_max = limits
+    group_bytes, decompressed_bytes_max, in_pieces = limits
     view = memoryview(buffer)
     begins = positions.tolist()
     ends = (positions + LENGTH_END + table["length"]).tolist()
@@ -214,6 +226,13 @@ def _groups(
     bodies: list[Buffer] = []
     batches: list[int] = []
     total = 0
+
+    def group() -> _Group:
+        first, last = batches[0], batches[-1]
+        if any(codecs[first : last + 1]) or ends[last] - begins[first] > SPAN_BYTES_MAX:
+            return _joined(bodies, table[batches])
+        return _in_place(view, positions[batches], table[batches])
+
     for index, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         try:
             if crc32c(view[begin + CHECKED_AT : end]) != crcs[index]:
@@ -225,18 +244,35 @@ def _groups(
             batches.append(index)
             total += len(body)
         except UNREADABLE as error:
-            if unreadable is None:
+            if batches:  # What is reported comes behind the records before it.
+                yield group()
+                bodies, batches, total = [], [], 0
+            if isinstance(error, TooLarge) and in_pieces:
+                yield from _streamed(view[begin:end], table[index], limits, unreadable)
+            elif unreadable is None:
                 raise
-            unreadable(*_offsets(table[index]), error)
+            else:
+                unreadable(*_offsets(table[index]), error)
         if batches and (total >= group_bytes or index + 1 == len(begins)):
-            packed = any(codecs[batches[0] : index + 1])
-            packed = packed or end - begins[batches[0]] > SPAN_BYTES_MAX
-            yield (
-                _joined(bodies, table[batches])
-                if packed
-                else _in_place(view, positions[batches], table[batches])
-            )
+            yield group()
             bodies, batches, total = [], [], 0
+
+
+def _streamed(
+    batch: memoryview, row: np.void, limits: _Limits, unreadable: Unreadable | None
+) -> Iterator[_Group]:
+    """Iterate over the pieces of a batch that decompresses to more than the limit."""
+    for piece in cut_pieces(
+        batch, parse_header(batch), record_bytes_max=limits.decompressed_bytes_max
+    ):
+        if isinstance(piece, WholeRecords):
+            table = np.array([row])
+            table["record_count"] = piece.record_count
+            yield _joined([piece.body], table)._replace(covers=(piece.first, piece.end))
+        elif unreadable is None:
+            raise piece.error
+        else:
+            unreadable(*piece)
 
 
 def _offsets(header: np.void) -> tuple[int, int]:
@@ -259,11 +295,13 @@ def _joined(bodies: list[Buffer], table: npt.NDArray[np.void]) -> _Group:
 
 
 def _decompressed(header: np.void, body: Buffer, bytes_max: int) -> Buffer:
+    if not header["record_count"]:
+        return b""
     codec = int(header["attributes"]) & CODEC_MASK
     try:
         return decompress(codec, body, bytes_max=bytes_max)
     except CorruptMessage as error:
-        raise _corrupt(header, str(error)) from error
+        raise type(error)(f"batch at offset {int(header['base_offset'])}: {error}") from error
 
 
 def _decode_apart(
@@ -276,7 +314,7 @@ def _decode_apart(
         try:
             columns = _decode(single_batch, ranges, headers=headers)
         except CorruptMessage as error:
-            unreadable(*_offsets(single_batch.table[0]), error)
+            unreadable(*(group.covers or _offsets(single_batch.table[0])), error)
             continue
         if columns is not None:
             yield columns
@@ -289,9 +327,7 @@ def _decode(group: _Group, ranges: OffsetRanges | None, *, headers: bool) -> Rec
         starts, ends, batch = _record_bounds(group)
         lengths, at = read_varints(octets, starts, INT_BYTES_MAX)
         _require(at + lengths == ends, group, batch, "its length does not match its fields")
-        # Attributes are unused so far; `records` also reads them as a number of one byte.
-        _require(octets[at] < 0x80, group, batch, "unknown attributes")
-        times, at = read_varints(octets, at + 1, LONG_BYTES_MAX)
+        times, at = read_varints(octets, at + 1, LONG_BYTES_MAX)  # Behind the attributes.
         deltas, at = read_varints(octets, at, INT_BYTES_MAX)
         offsets = group.table["base_offset"].astype(np.int64)[batch] + deltas
         index = np.zeros(len(offsets), dtype=np.int64)
@@ -328,7 +364,7 @@ def _record_bounds(group: _Group) -> tuple[Integers, Integers, Integers]:
     """Return for each record: its first position, its end, and the index of its batch."""
     counts = group.table["record_count"].astype(np.int64)
     sizes = group.end - group.first
-    fits = (counts >= 0) & (counts <= sizes // RECORD_BYTES_MIN) & ((counts > 0) | (sizes == 0))
+    fits = (counts >= 0) & (counts <= sizes // RECORD_BYTES_MIN)
     _require(fits, group, np.arange(len(counts)), "the number of records does not match its size")
     starts = _hop(group.body, group.first, counts)
     ends = np.empty_like(starts)
@@ -398,7 +434,7 @@ def _behind_long(body: Buffer, position: int) -> int:
         length |= (octet & 0x7F) << shift
         if octet < 0x80:
             break
-    return position + (length >> 1)
+    return position + ((length & 0xFFFFFFFF) >> 1)
 
 
 def _within(offsets: Integers, ranges: OffsetRanges) -> tuple[Integers, npt.NDArray[np.bool_]]:

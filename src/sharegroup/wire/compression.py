@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import mmap
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import cramjam
@@ -22,6 +23,14 @@ import cramjam
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 
 Buffer = bytes | bytearray | memoryview
+
+
+class TooLarge(CorruptMessage):
+    """The payload may decompress to more than the limit, so only a stream can tell what it is.
+
+    See `compression_streams`.
+    """
+
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """Size of one decompressed batch, if the caller sets no limit of its own."""
@@ -105,8 +114,8 @@ def decompress(codec: int, payload: Buffer, *, bytes_max: int) -> Buffer:
     raise UnsupportedCompressionType(f"expected codec 0 to 4, found {codec}")
 
 
-def _too_large(bytes_max: int) -> CorruptMessage:
-    return CorruptMessage(f"records decompress to more than {bytes_max} bytes")
+def _too_large(bytes_max: int) -> TooLarge:
+    return TooLarge(f"records decompress to more than {bytes_max} bytes")
 
 
 def _gunzip(payload: Buffer, bytes_max: int) -> bytes | bytearray:
@@ -129,7 +138,7 @@ def _gunzip(payload: Buffer, bytes_max: int) -> bytes | bytearray:
                     piece = bytes(view[position : position + GZIP_INPUT_BYTES])
                     position += len(piece)
                 room = min(GZIP_OUTPUT_BYTES, bytes_max + 1 - len(output))
-                part = _inflated(stream, piece, room)
+                part = inflated(stream, piece, room)
                 if not piece and not part:
                     raise CorruptMessage("gzip: the stream is cut off")
                 output += part
@@ -139,7 +148,8 @@ def _gunzip(payload: Buffer, bytes_max: int) -> bytes | bytearray:
     return output
 
 
-def _inflated(stream: Any, piece: bytes, bytes_max: int) -> bytes:
+def inflated(stream: Any, piece: bytes, bytes_max: int) -> bytes:
+    """Return the next output of a gzip stream, up to ``bytes_max``."""
     try:
         part: bytes = stream.decompress(piece, bytes_max)
     except zlib.error as error:
@@ -160,7 +170,7 @@ def _into_growing(decompress_into: Any, payload: Buffer, bytes_max: int) -> memo
             written = decompress_into(payload, output)
         except cramjam.DecompressionError as error:
             if size >= bytes_max:
-                raise CorruptMessage(
+                raise TooLarge(
                     f"records are damaged or decompress to more than {bytes_max} bytes: {error}"
                 ) from error
             size = min(bytes_max, size * GROWTH)
@@ -187,24 +197,28 @@ def _unsnappy(payload: Buffer, bytes_max: int) -> Buffer:
     view = memoryview(payload)
     if view[:8] != XERIAL_HEADER[:8]:
         return _unsnappy_block(view, bytes_max, bytes_max)
-    blocks_left = XERIAL_BLOCKS_FREE + bytes_max // XERIAL_BLOCK_BYTES_MIN
+    blocks_max = XERIAL_BLOCKS_FREE + bytes_max // XERIAL_BLOCK_BYTES_MIN
     output = bytearray()
+    for count, block in enumerate(xerial_blocks(view)):
+        if count == blocks_max:
+            raise TooLarge(
+                f"snappy: more blocks than one for each {XERIAL_BLOCK_BYTES_MIN} of {bytes_max} "
+                "bytes"
+            )
+        output += _unsnappy_block(block, bytes_max - len(output), bytes_max)
+    return output
+
+
+def xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Iterate over the compressed blocks in Java's framing."""
     position = len(XERIAL_HEADER)
     while position < len(view):
         length = int.from_bytes(view[position : position + 4], "big")
         position += 4
         if not 0 < length <= len(view) - position:
             raise CorruptMessage(f"snappy: block of {length} bytes, {len(view) - position} left")
-        blocks_left -= 1
-        if blocks_left < 0:
-            raise CorruptMessage(
-                f"snappy: more blocks than one for each {XERIAL_BLOCK_BYTES_MIN} of {bytes_max} "
-                "bytes"
-            )
-        block = view[position : position + length]
-        output += _unsnappy_block(block, bytes_max - len(output), bytes_max)
+        yield view[position : position + length]
         position += length
-    return output
 
 
 def _unsnappy_block(block: memoryview, left: int, bytes_max: int) -> Buffer:

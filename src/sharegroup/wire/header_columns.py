@@ -3,9 +3,15 @@
 Records have few headers or none, so they are read in rounds: the first header of all records that
 have one, then the second, and so on. Beyond ``ROUNDS_MAX`` headers a record is read alone, because
 a single record with a million headers would take a million rounds.
+
+Names in the column are text.  A record with a name that is not UTF-8 has the original bytes in a
+header more (`header_names.NAMES`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +19,7 @@ import pyarrow as pa
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import Buffer
+from sharegroup.wire.header_names import Header, header_name, with_names, without_names
 from sharegroup.wire.number_arrays import flag_array, number_array
 from sharegroup.wire.varints import INT_BYTES_MAX, Integers, Octets, read_varints
 
@@ -107,6 +114,7 @@ def _number(body: Buffer, at: int) -> tuple[int, int]:
         octet = body[at + index]
         number |= (octet & 0x7F) << 7 * index
         if octet < 0x80:
+            number &= 0xFFFFFFFF
             return (number >> 1) ^ -(number & 1), at + index + 1
     raise CorruptMessage(f"expected a number of {INT_BYTES_MAX} bytes at most")
 
@@ -116,8 +124,24 @@ def _lists(body: Buffer, table: Integers, bounds: Integers, counts: Integers) ->
     values = cut(body, table[VALUE_FIRST], table[VALUE_END], table[VALUE_ABSENT] == 1)
     try:
         pairs = pa.StructArray.from_arrays([names.cast(pa.string()), values], ["key", "value"])
-    except pa.ArrowInvalid as error:
-        raise CorruptMessage(f"a header's name is not UTF-8: {error}") from error
+    except pa.ArrowInvalid:  # Not UTF-8.
+        headers = list(zip(map(header_name, names.to_pylist()), values.to_pylist(), strict=True))
+        ends = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        return header_lists([headers[first:end] for first, end in ends])
     return pa.ListArray.from_arrays(
         number_array(bounds.astype(np.int32)), pairs, type=HEADERS, mask=flag_array(counts == 0)
     )
+
+
+def header_lists(lists: Iterable[Sequence[Header]]) -> pa.ListArray:
+    """Return the headers of each record as a column, null for none, with names as plain text."""
+    rows = (
+        [{"key": name, "value": content} for name, content in with_names(headers)] or None
+        for headers in lists
+    )
+    return pa.array(rows, type=HEADERS)
+
+
+def headers_of(row: Sequence[Mapping[str, Any]] | None) -> Sequence[Header]:
+    """Return the headers in a row of such a column, with their original names."""
+    return without_names([(header["key"], header["value"]) for header in row or ()])

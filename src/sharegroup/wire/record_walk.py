@@ -20,9 +20,11 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from sharegroup.errors import CorruptMessage
+from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.wire.batches import HEADER_BYTES, BatchHeader, Buffer
-from sharegroup.wire.compression import NONE, decompress
+from sharegroup.wire.compression import NONE, TooLarge, decompress
+from sharegroup.wire.compression_streams import pieces
+from sharegroup.wire.record_pieces import RecordCutter, WholeRecords
 from sharegroup.wire.records import DecodedRecord, batch_records
 
 T = TypeVar("T")
@@ -36,9 +38,10 @@ SMALL_BYTES = 64 * 1024
 10,000 records take 2 ms, 32,000 headers take 3 ms.
 """
 
+STREAM_BYTES_MAX = 512 * 1024 * 1024
+"""Decompressed bytes of one batch that are checked: half a second in a thread."""
+
 LONG_BYTES_MAX = 10  # 64 bits in groups of 7.
-ATTRIBUTES_END = 0x80
-"""Limit of a record's attributes; the codec reads them, unused so far, as a number of one byte."""
 TIME_AND_OFFSET = (0, 1)
 """The two numbers before a record's key."""
 NO_DELTA_MIN, NO_DELTA_MAX = -(2**64), 2**64
@@ -69,13 +72,19 @@ class TimestampAndOffset(NamedTuple):
 def finish(walk: Walk[T]) -> T:
     """Run a walk to its end without a pause; return its result."""
     sent: Buffer | None = None
+    failure: Exception | None = None
     while True:
         try:
-            step = walk.send(sent)
+            step = walk.send(sent) if failure is None else walk.throw(failure)
         except StopIteration as end:
             answer: T = end.value
             return answer
-        sent = None if isinstance(step, WalkStep) else step()
+        sent = failure = None
+        try:
+            if not isinstance(step, WalkStep):
+                sent = step()
+        except KafkaError as error:
+            failure = error
 
 
 def body_of(batch: Buffer, header: BatchHeader, *, bytes_max: int) -> Walk[Buffer]:
@@ -210,25 +219,54 @@ def _slice_keys(body: Buffer, position: int, count: int) -> tuple[int, bool]:
     return position, True
 
 
-def check_records(body: Buffer, header: BatchHeader) -> Walk[None]:
+def check_batch(batch: Buffer, header: BatchHeader, *, bytes_max: int) -> Walk[None]:
+    """Check the records of a batch as `check_records` does, also if they exceed ``bytes_max``.
+
+    Of a batch that large `STREAM_BYTES_MAX` are checked. A record above ``bytes_max`` is skipped.
+    """
+    try:
+        body = yield from body_of(batch, header, bytes_max=bytes_max)
+    except TooLarge:
+        yield from _check_stream(memoryview(batch), header, bytes_max)
+    else:
+        yield from check_records(body, header)
+
+
+def _check_stream(batch: memoryview, header: BatchHeader, record_bytes_max: int) -> Walk[None]:
+    stream = pieces(header.codec, batch[HEADER_BYTES : header.size])
+    cutter = RecordCutter(header, record_bytes_max)
+    total, last_delta = 0, -1
+    while piece := (yield partial(next, stream, b"")):
+        for start in range(0, len(piece), SMALL_BYTES):
+            for cut in cutter.feed(memoryview(piece)[start : start + SMALL_BYTES]):
+                if isinstance(cut, WholeRecords):
+                    part = header._replace(record_count=cut.record_count)
+                    last_delta = yield from check_records(cut.body, part, after=last_delta)
+            yield WalkStep.PAUSE
+        total += len(piece)
+        if total > STREAM_BYTES_MAX:
+            return
+    cutter.finish()
+
+
+def check_records(body: Buffer, header: BatchHeader, *, after: int = -1) -> Walk[int]:
     """Read every field of every record; raise CorruptMessage if one cannot be delivered.
 
-    Offsets have to ascend within the batch, because acknowledgements name records by offset.
+    Offsets have to ascend within the batch, because acknowledgements name records by offset. The
+    first offset delta is above ``after``; returns the last one.
     """
-    position, last_delta, fields = 0, -1, 0
+    position, last_delta, fields = 0, after, 0
     for number in range(header.record_count):
-        length, begin = read_varint(body, position)
+        length, begin = read_int(body, position)
         end = begin + length
         if length < 1 or end > len(body):
             raise CorruptMessage(f"record {number} of {length} bytes at byte {position}")
-        if body[begin] >= ATTRIBUTES_END:
-            raise CorruptMessage(f"record {number} has attributes {body[begin]:#04x}")
         at = read_varint(body, begin + 1)[1]
-        delta, at = read_varint(body, at)
+        delta, at = read_int(body, at)
         if not last_delta < delta <= header.last_offset_delta:
             raise CorruptMessage(f"record {number} has offset delta {delta} after {last_delta}")
         at = _behind(body, _behind(body, at, end), end)
-        headers, at = read_varint(body, at)
+        headers, at = read_int(body, at)
         for _ in range(headers):
             at = _behind_header(body, at, end)
             fields += 1
@@ -241,6 +279,7 @@ def check_records(body: Buffer, header: BatchHeader) -> Walk[None]:
             yield WalkStep.PAUSE
     if position != len(body):
         raise CorruptMessage(f"{header.record_count} records end at {position} of {len(body)}")
+    return last_delta
 
 
 def places_of_records(body: Buffer, header: BatchHeader) -> Walk[dict[int, tuple[int, int]]]:
@@ -248,11 +287,11 @@ def places_of_records(body: Buffer, header: BatchHeader) -> Walk[dict[int, tuple
     places: dict[int, tuple[int, int]] = {}
     position = 0
     for number in range(1, header.record_count + 1):
-        length, begin = read_varint(body, position)
+        length, begin = read_int(body, position)
         end = begin + length
         if length < 1 or end > len(body):
             raise CorruptMessage(f"record {number} of {length} bytes at byte {position}")
-        delta = read_varint(body, read_varint(body, begin + 1)[1])[0]
+        delta = read_int(body, read_varint(body, begin + 1)[1])[0]
         places[header.base_offset + delta] = position, end
         position = end
         if number % SLICE_RECORDS == 0:
@@ -263,14 +302,14 @@ def places_of_records(body: Buffer, header: BatchHeader) -> Walk[dict[int, tuple
 def header_count(body: Buffer, place: tuple[int, int]) -> int:
     """Return the number of headers that the record claims."""
     position, end = place
-    at = read_varint(body, position)[1] + 1
-    at = read_varint(body, read_varint(body, at)[1])[1]
-    return read_varint(body, _behind(body, _behind(body, at, end), end))[0]
+    at = read_int(body, position)[1] + 1
+    at = read_int(body, read_varint(body, at)[1])[1]
+    return read_int(body, _behind(body, _behind(body, at, end), end))[0]
 
 
 def _behind(body: Buffer, position: int, end: int) -> int:
     """Return the position behind a key or a value."""
-    length, at = read_varint(body, position)
+    length, at = read_int(body, position)
     at += max(0, length)
     if at > end:
         raise CorruptMessage(f"field of {length} bytes at byte {position}")
@@ -278,19 +317,22 @@ def _behind(body: Buffer, position: int, end: int) -> int:
 
 
 def _behind_header(body: Buffer, position: int, end: int) -> int:
-    length, at = read_varint(body, position)
+    length, at = read_int(body, position)
     if not 0 <= length <= end - at:
         raise CorruptMessage(f"header name of {length} bytes at byte {position}")
-    try:
-        str(body[at : at + length], "utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptMessage(f"header name at byte {position}: {error}") from error
     return _behind(body, at + length, end)
 
 
 def read_varint(body: Buffer, position: int) -> tuple[int, int]:
     """Return the zigzag number of variable length at ``position``, and the position behind it."""
     number, position = read_number(body, position)
+    return (number >> 1) ^ -(number & 1), position
+
+
+def read_int(body: Buffer, position: int) -> tuple[int, int]:
+    """Return a number of 32 bits like `read_varint`; surplus bits are dropped, as in Java."""
+    number, position = read_number(body, position)
+    number &= 0xFFFFFFFF
     return (number >> 1) ^ -(number & 1), position
 
 

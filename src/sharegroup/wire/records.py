@@ -23,6 +23,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage
+from sharegroup.wire import odd_records
 from sharegroup.wire.batches import (
     CHECKED_AT,
     CODEC_MASK,
@@ -41,6 +42,12 @@ from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, NONE, compress, 
 
 GUARD_BYTES = 32
 BATCH_BYTES_MAX = 2**31 - 1
+
+REFUSED = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
+"""The errors of the compiled codec.
+
+A length close to 2**63 makes it request that much memory: MemoryError.
+"""
 
 Headers = Sequence[tuple[str, bytes | None]]
 Made = TypeVar("Made")
@@ -137,21 +144,39 @@ def read_batch(
     """
     if check_crc and not checksum_holds(buffer, position, header):
         raise CorruptMessage(f"batch at offset {header.base_offset}: the checksum does not match")
+    if not header.record_count:
+        return make(())  # Java does not look at the body, either.
     if header.codec == NONE:
         batch = _guarded(buffer, position, header)
     else:
         batch = _decompressed(buffer, position, header, decompressed_bytes_max)
+    return made_of(batch, header, header.record_count, make)
+
+
+def made_of(
+    batch: memoryview,
+    header: BatchHeader,
+    count: int,
+    make: Callable[[Iterable[DecodedRecord]], Made],
+) -> Made:
+    """Return the result of ``make`` for the ``count`` records of a decompressed, guarded batch.
+
+    ``make`` is called again from the beginning if the compiled codec refuses a record.
+    """
     try:
         return make(DefaultRecordBatch(batch))
-    # A length close to 2**63 makes the compiled code request that much memory: MemoryError.
-    except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
+    except REFUSED:
+        pass  # Java may accept it: the other decoder finds out, and says what is wrong if not.
+    try:
+        return make(odd_records.decode(batch[HEADER_BYTES:], header, count))
+    except CorruptMessage as error:
         raise CorruptMessage(
             f"batch at offset {header.base_offset} of {header.record_count} records: {error}"
         ) from error
 
 
 def encode_batch(
-    records: Iterable[tuple[bytes | None, bytes | None, int, Headers]],
+    records: Sequence[tuple[bytes | None, bytes | None, int, Headers]],
     *,
     codec: int = NONE,
     producer_id: int = NO_PRODUCER_ID,
@@ -163,28 +188,50 @@ def encode_batch(
 
     There must be one record or more. The caller owns the buffer and may stamp and send it.
     """
-    builder = DefaultRecordBatchBuilder(
-        MAGIC,
-        NONE,
-        int(is_transactional),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        BATCH_BYTES_MAX,
-    )
-    count = 0
-    for key, value, timestamp, headers in records:
-        builder.append(count, timestamp, key, value, list(headers))
-        count += 1
-    assert count > 0, "a batch needs a record"
-    batch: bytearray = builder.build()
+    assert records, "a batch needs a record"
+
+    def builder() -> DefaultRecordBatchBuilder:
+        return DefaultRecordBatchBuilder(
+            MAGIC,
+            NONE,
+            int(is_transactional),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            BATCH_BYTES_MAX,
+        )
+
+    try:
+        batch = _built(builder(), records)
+    except TypeError:  # The compiled codec refuses names of a subclass of str.
+        plain = [
+            (key, value, timestamp, [(str(name), content) for name, content in headers])
+            for key, value, timestamp, headers in records
+        ]
+        batch = _built(builder(), plain)
+        batch = _with_body(batch, odd_records.encode(records, records[0][2]), codec=NONE)
     return batch if codec == NONE else _compressed(batch, codec)
+
+
+def _built(
+    builder: DefaultRecordBatchBuilder,
+    records: Iterable[tuple[bytes | None, bytes | None, int, Headers]],
+) -> bytearray:
+    for count, (key, value, timestamp, headers) in enumerate(records):
+        builder.append(count, timestamp, key, value, list(headers))
+    batch: bytearray = builder.build()
+    return batch
 
 
 def _compressed(batch: bytearray, codec: int) -> bytearray:
     """Return the same batch with its records compressed, and its length and checksum updated."""
     with memoryview(batch) as view:
         body = compress(codec, view[HEADER_BYTES:])
+    return _with_body(batch, body, codec=codec)
+
+
+def _with_body(batch: bytearray, body: bytes, *, codec: int) -> bytearray:
+    """Return a batch with the header of an uncompressed one, and this body."""
     result = batch[:HEADER_BYTES] + body
     (attributes,) = _attributes.unpack_from(result, CHECKED_AT)
     _attributes.pack_into(result, CHECKED_AT, attributes | codec)
@@ -206,16 +253,21 @@ def _guarded(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
 
 def single_record(batch: Buffer, header: BatchHeader, content: Buffer) -> DecodedRecord:
     """Return the record of a batch whose decompressed bytes are ``content``."""
+    (record,) = part_of_batch(batch, header, content, 1, list[DecodedRecord])
+    return record
+
+
+def part_of_batch(
+    batch: Buffer,
+    header: BatchHeader,
+    content: Buffer,
+    count: int,
+    make: Callable[[Iterable[DecodedRecord]], Made],
+) -> Made:
+    """Return the result of ``make`` for ``count`` decompressed records of a batch."""
     head = bytearray(memoryview(batch)[:HEADER_BYTES])
-    _attributes.pack_into(head, CHECKED_AT, header.attributes & ~CODEC_MASK)
-    head[RECORD_COUNT_AT:HEADER_BYTES] = (1).to_bytes(HEADER_BYTES - RECORD_COUNT_AT, "big")
-    whole = b"".join((head, content, bytes(GUARD_BYTES)))
-    try:
-        (record,) = DefaultRecordBatch(memoryview(whole)[:-GUARD_BYTES])
-    except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
-        raise CorruptMessage(f"batch at offset {header.base_offset}: {error}") from error
-    found: DecodedRecord = record
-    return found
+    head[RECORD_COUNT_AT:HEADER_BYTES] = count.to_bytes(HEADER_BYTES - RECORD_COUNT_AT, "big")
+    return made_of(_in_place_of_body(head, header, content), header, count, make)
 
 
 def _decompressed(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> memoryview:
@@ -224,8 +276,12 @@ def _decompressed(buffer: Buffer, position: int, header: BatchHeader, bytes_max:
     try:
         body = decompress(header.codec, view[HEADER_BYTES:], bytes_max=bytes_max)
     except CorruptMessage as error:
-        raise CorruptMessage(f"batch at offset {header.base_offset}: {error}") from error
-    head = bytearray(view[:HEADER_BYTES])
+        raise type(error)(f"batch at offset {header.base_offset}: {error}") from error
+    return _in_place_of_body(bytearray(view[:HEADER_BYTES]), header, body)
+
+
+def _in_place_of_body(head: bytearray, header: BatchHeader, content: Buffer) -> memoryview:
+    """Return an uncompressed batch as a view with bytes behind it; it changes ``head``."""
     _attributes.pack_into(head, CHECKED_AT, header.attributes & ~CODEC_MASK)
-    whole = b"".join((head, body, bytes(GUARD_BYTES)))
+    whole = b"".join((head, content, bytes(GUARD_BYTES)))
     return memoryview(whole)[:-GUARD_BYTES]

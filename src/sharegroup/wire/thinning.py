@@ -29,9 +29,10 @@ from sharegroup.wire.batches import (
     header_bytes,
 )
 from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
+from sharegroup.wire.odd_records import zigzag
+from sharegroup.wire.record_walk import read_varint
 
 _crc = Struct(">I")
-_NUMBER_BYTES_MAX = 10
 
 
 def thinned(
@@ -72,17 +73,17 @@ def _records(body: Buffer, kept: Sequence[bool], *, shift: int) -> tuple[bytes, 
     position = 0
     with memoryview(body) as view:
         for is_kept in kept:
-            length, begin = _number(view, position)
+            length, begin = read_varint(view, position)
             end = begin + length
             if length < 1 or end > len(view):
                 raise CorruptMessage(f"incomplete record of {length} bytes at byte {position}")
             if is_kept:
-                delta, rest = _number(view, begin + 1)
+                delta, rest = read_varint(view, begin + 1)
                 times.append(delta + shift)
                 if shift:
-                    record = bytes(view[begin : begin + 1]) + _encoded(delta + shift)
+                    record = bytes(view[begin : begin + 1]) + zigzag(delta + shift)
                     record += view[rest:end]
-                    parts += (_encoded(len(record)), record)
+                    parts += (zigzag(len(record)), record)
                 else:
                     parts.append(bytes(view[position:end]))
             position = end
@@ -95,26 +96,3 @@ def _batch(header: BatchHeader, records: bytes) -> bytearray:
     whole = header._replace(length=length)
     _crc.pack_into(batch, CRC_AT, checksum(batch, 0, whole))
     return batch
-
-
-def _number(view: memoryview, position: int) -> tuple[int, int]:
-    """Return the zigzag number of variable length at ``position``, and the position behind it."""
-    value = 0
-    for count in range(_NUMBER_BYTES_MAX):
-        if position + count >= len(view):
-            break
-        byte = view[position + count]
-        value |= (byte & 0x7F) << (7 * count)
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position + count + 1
-    raise CorruptMessage(f"expected a number at byte {position} of the records")
-
-
-def _encoded(number: int) -> bytes:
-    value = (number << 1) ^ (number >> 63)
-    octets = bytearray()
-    while value > 0x7F:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    octets.append(value)
-    return bytes(octets)

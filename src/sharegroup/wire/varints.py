@@ -15,6 +15,8 @@ INT_BYTES_MAX = 5
 LONG_BYTES_MAX = 10
 
 _BITS = np.uint8(0x7F)
+_LAST_SHIFT, _LAST_BITS = 28, np.uint8(0x0F)
+"""Bits beyond 32 are dropped, as Java drops them."""
 _MORE = np.uint8(0x80)
 _ONE = np.uint64(1)
 
@@ -33,7 +35,8 @@ def read_varints(octets: Octets, at: Integers, bytes_max: int) -> tuple[Integers
         if not longer.size:
             break
         following = octets[after[longer]]
-        numbers[longer] |= (following & _BITS).astype(np.uint64) << np.uint64(shift)
+        bits = _LAST_BITS if shift == _LAST_SHIFT and bytes_max == INT_BYTES_MAX else _BITS
+        numbers[longer] |= (following & bits).astype(np.uint64) << np.uint64(shift)
         after[longer] += 1
         longer = longer[following >= _MORE]
     if longer.size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,9 @@ from sharegroup.wire.batches import (
     stamp_append_time,
 )
 from sharegroup.wire.columns import OffsetRanges, record_columns
-from sharegroup.wire.compression import CODECS
+from sharegroup.wire.compression import CODECS, TooLarge
 from sharegroup.wire.header_columns import HEADERS
+from sharegroup.wire.header_names import with_names
 from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 
 RECORDS = [
@@ -89,7 +91,7 @@ def expected(buffer, *, headers=True):
             -1 if record.timestamp is None else record.timestamp,
             record.key,
             record.value,
-            [tuple(header) for header in record.headers] if headers else [],
+            [tuple(header) for header in with_names(record.headers)] if headers else [],
         )
         for record in decode_records(buffer, check_crc=True)
     ]
@@ -260,7 +262,7 @@ def test_unreadable_batches_are_skipped_and_reported(codec, how, group_bytes):
         list(record_columns(log, headers=True, group_bytes=group_bytes))
 
 
-@pytest.mark.parametrize("lie", [0, 2, 4, 2**31 - 1, -1])
+@pytest.mark.parametrize("lie", [2, 4, 2**31 - 1, -1])
 def test_wrong_record_count_is_refused(lie):
     batch = encode_batch(RECORDS)
     batch[57:61] = lie.to_bytes(4, "big", signed=True)
@@ -275,11 +277,18 @@ def test_old_format_is_refused():
         list(record_columns(bytes(batch)))
 
 
-def test_batch_that_decompresses_above_the_limit_is_refused():
-    batch = bytes(encode_batch([SimpleRecord(None, bytes(1_000_000), 0)], codec=CODECS["zstd"]))
-    assert len(rows(record_columns(batch, decompressed_bytes_max=1_000_100))) == 1
-    with pytest.raises(CorruptMessage, match=r"batch at offset 0: .* more than 999999 bytes"):
+def test_record_above_the_limit_is_refused_alone():
+    records = [SimpleRecord(None, bytes(size), 0) for size in (9, 1_000_000, 9)]
+    batch = bytes(encode_batch(records, codec=CODECS["zstd"]))
+    assert len(rows(record_columns(batch, decompressed_bytes_max=1_000_100))) == 3
+    with pytest.raises(CorruptMessage, match="the record at offset 1 has 1000008 bytes"):
         list(record_columns(batch, decompressed_bytes_max=999_999))
+    reported = []
+    columns = record_columns(
+        batch, decompressed_bytes_max=999_999, unreadable=lambda *failure: reported.append(failure)
+    )
+    assert [row[0] for row in rows(columns)] == [0, 2]
+    assert [failure[:2] for failure in reported] == [(1, 2)]
 
 
 def test_unknown_codec_is_refused():
@@ -323,6 +332,8 @@ SIXTEEN = b"\x02h\x02v" * 16
         (-1, -1, 1, 1, b"h", -1),
         (-1, -1, 2, 1, b"h", 1, b"v", 0, 0),
         (-1, -1, 17, SIXTEEN, 1, b"h", 1, b"v"),
+        (-1, -1, 2, 2, b"\xff\xed", 1, b"v", 1, b"h", 0),
+        (-1, -1, 17, SIXTEEN, 1, b"\xff", 1, b"v"),
     ],
 )
 def test_records_made_by_hand_are_read(fields):
@@ -350,7 +361,6 @@ def test_records_made_by_hand_are_read(fields):
             (-1, -1, 17, SIXTEEN, 1, b"h", 1, b"v", b"m"),
             "unexpected bytes follow the headers of a record",
         ),
-        ((-1, -1, 1, 1, b"\xff", 0), "a header's name is not UTF-8"),
         ((b"\x80" * 6, -1, 0), "expected a number of 5 bytes at most"),
         ((-1, -1, 17, SIXTEEN, b"\x80" * 6), "expected a number of 5 bytes at most"),
     ],
@@ -375,7 +385,8 @@ def same_or_refused(buffer: bytes) -> None:
         found = rows(record_columns(buffer, headers=True, decompressed_bytes_max=100_000))
     except (CorruptMessage, UnsupportedCompressionType):
         return
-    assert found == expected(buffer)
+    with suppress(TooLarge):  # Columns read a stream as Java does, without a check of its content.
+        assert found == expected(buffer)
 
 
 @given(

@@ -92,7 +92,7 @@ class CoordinatorLog:
         assert records, "expected a batch with records, found an empty one"
         now_ms = self._clock.wall_ms()
         batch = encode_batch(
-            (SimpleRecord(key, value, now_ms) for key, value in records),
+            [SimpleRecord(key, value, now_ms) for key, value in records],
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
             is_transactional=producer is not NO_PRODUCER,

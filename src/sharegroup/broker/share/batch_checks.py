@@ -31,7 +31,7 @@ from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.wire.batches import UNREADABLE, parse_header, record_count_max
-from sharegroup.wire.record_walk import Walk, WalkStep, body_of, check_records
+from sharegroup.wire.record_walk import Walk, WalkStep, check_batch
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +153,5 @@ def _has_records(live: LiveSharePartition, first: int, end: int, bytes_max: int)
         raise CorruptMessage(
             f"the batch claims {header.record_count} records, but can contain at most {limit}"
         )
-    body = yield from body_of(batch, header, bytes_max=bytes_max)
-    yield from check_records(body, header)
+    yield from check_batch(batch, header, bytes_max=bytes_max)
     return header.record_count > 0

@@ -36,8 +36,9 @@ from sharegroup.wire.batches import (
     Buffer,
     parse_header,
 )
-from sharegroup.wire.compression import NONE, ZSTD
+from sharegroup.wire.compression import NONE, ZSTD, TooLarge
 from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
+from sharegroup.wire.record_pieces import UnreadableRange, WholeRecords, cut_in_steps
 from sharegroup.wire.record_walk import Walk, WalkStep, body_of, header_count, places_of_records
 from sharegroup.wire.records import (
     DecodedRecord,
@@ -61,7 +62,10 @@ BATCH_BYTES_MAX = 1024 * 1024
 """Maximum size of a batch with several letters, to bound memory, even if the topic allows more."""
 
 ORIGINAL_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum decompressed size of a log batch whose records are copied, to bound time and memory."""
+"""Maximum decompressed size of a log batch that is held in memory, and of a record to copy."""
+
+ORIGINAL_STREAM_BYTES_MAX = 512 * 1024 * 1024
+"""Maximum decompressed size of a log batch that is read in pieces, to bound time."""
 
 ORIGINAL_RECORDS_MAX = 20_000
 """Maximum number of records of a log batch whose records are copied: their positions are kept."""
@@ -93,7 +97,9 @@ class OriginalPartition(NamedTuple):
 class Originals:
     """Reads records to copy; keeps one log batch, because it likely contains the next offset."""
 
-    __slots__ = ("_batch", "_body", "_end", "_first", "_header", "_log", "_missing", "_places")
+    __slots__ = (
+        "_batch", "_body", "_end", "_first", "_header", "_log", "_missing", "_places", "_stream",
+    )  # fmt: skip
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
@@ -103,6 +109,8 @@ class Originals:
         self._body: Buffer = b""
         self._places: dict[int, tuple[int, int]] = {}
         self._missing = NO_RECORD
+        self._stream: Iterator[WholeRecords | UnreadableRange | None] = iter(())
+        """What is left of a batch that is too large to be decompressed as a whole."""
 
     def at(self, offset: int) -> Walk[DecodedRecord | str]:
         """Return the record at ``offset``, or a text that says why it cannot be copied."""
@@ -122,7 +130,9 @@ class Originals:
 
     def _load(self, offset: int) -> Walk[None]:
         """Read the batch that contains ``offset``, and find its records."""
-        self._first, self._end = offset, offset + 1
+        if self._end <= offset and (yield from self._read_stream(offset)):
+            return
+        self._first, self._end, self._stream = offset, offset + 1, iter(())
         self._body, self._places, self._missing = b"", {}, NO_RECORD
         try:
             spans = self._log.batches(offset, bytes_max=1, count_max=1)
@@ -139,10 +149,40 @@ class Originals:
                 return
             self._body = yield from _body(self._batch, header)
             self._places = yield from places_of_records(self._body, header)
+        except TooLarge:
+            self._stream = cut_in_steps(
+                memoryview(self._batch),
+                header,
+                record_bytes_max=ORIGINAL_BYTES_MAX,
+                stream_bytes_max=ORIGINAL_STREAM_BYTES_MAX,
+            )
+            self._first, self._end = offset, offset + 1
+            yield from self._read_stream(offset)
         except OffsetOutOfRange:
             return  # The record was deleted while its letter waited.
         except (CorruptMessage, KafkaStorageError, UnsupportedCompressionType) as error:
             self._missing = f"the record cannot be read: {error}"
+
+    def _read_stream(self, offset: int) -> Walk[bool]:
+        """Read the rest of a large batch up to ``offset``; return whether it was reached."""
+        header = self._header
+        for piece in self._stream:
+            if piece is None:
+                yield WalkStep.PAUSE
+                continue
+            assert header is not None, "a stream is that of a batch"
+            if piece.end <= offset:
+                continue
+            self._first, self._end = min(piece.first, offset), piece.end
+            self._body, self._places, self._missing = b"", {}, NO_RECORD
+            if isinstance(piece, UnreadableRange):
+                self._missing = f"the record cannot be read: {piece.error}"
+            else:
+                part = header._replace(record_count=piece.record_count)
+                self._body = piece.body
+                self._places = yield from places_of_records(self._body, part)
+            return True
+        return False
 
 
 def _body(batch: Buffer, header: BatchHeader) -> Walk[Buffer]:

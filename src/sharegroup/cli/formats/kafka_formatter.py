@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from sharegroup.cli.formats.template import FormatError, unescape
 from sharegroup.cli.formats.writing import Row, RowWriter
+from sharegroup.wire.header_names import name_bytes
 
 SWITCHES = (
     "print.partition",
@@ -72,7 +73,7 @@ def _parts(row: Row, wanted: frozenset[str], texts: Mapping[str, bytes]) -> list
         parts.append(b"Delivery:%d" % row.delivery_count)
     if "print.headers" in wanted:
         headers = [
-            name.encode() + b":" + (null if content is None else content)
+            name_bytes(name) + b":" + (null if content is None else content)
             for name, content in row.headers
         ]
         parts.append(texts["headers.separator"].join(headers) or b"NO_HEADERS")

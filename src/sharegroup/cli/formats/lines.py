@@ -17,6 +17,7 @@ from typing import Any
 from sharegroup.cli.formats.reading import NewRecord
 from sharegroup.cli.formats.template import FormatError, RecordFormatError, unescape
 from sharegroup.client.records import Header
+from sharegroup.wire.header_names import header_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +80,7 @@ class LineForm:
             content = self._or_null(value)
         if name == self.null_marker:
             raise RecordFormatError(f"a header's name can't be null: {_shortened(pair)}")
-        try:
-            return name.decode(), content
-        except UnicodeDecodeError as error:
-            raise RecordFormatError(f"a header's name is not UTF-8: {error}") from error
+        return header_name(name), content
 
     def _or_null(self, content: bytes | None) -> bytes | None:
         return None if content == self.null_marker else content

@@ -25,6 +25,7 @@ from sharegroup.cli.formats.template import (
 )
 from sharegroup.cli.formats.writing import NULL_LENGTH, compact_json, json_bytes, refuse_constant
 from sharegroup.client.records import Header
+from sharegroup.wire.header_names import header_name
 
 RECORD_BYTES_MAX = 128 * 1024 * 1024
 """A longer record is an error, because no broker accepts such a record."""
@@ -122,10 +123,11 @@ def _json_header(header: Any) -> Header:
             f'headers: expected objects like {{"name":"n","value":"v"}}, found {header!r}'
         )
     try:
-        header["name"].encode()
-    except UnicodeEncodeError as error:
+        name = _taken(header, "name")
+    except RecordFormatError as error:
         raise RecordFormatError(f"headers: name {header['name']!r}: {error}") from error
-    return header["name"], _taken(header, "value")
+    assert name is not None, "the name is text"
+    return header_name(name), _taken(header, "value")
 
 
 def _taken(document: dict[str, Any], name: str) -> bytes | None:
@@ -358,10 +360,7 @@ class _Attempt:
         headers = []
         for _ in range(count):
             parts = self._parts(inner)
-            try:
-                headers.append(((parts.get("k") or b"").decode(), parts.get("v")))
-            except UnicodeDecodeError as error:
-                raise RecordFormatError(f"a header's name is not UTF-8: {error}") from error
+            headers.append((header_name(parts.get("k") or b""), parts.get("v")))
         return headers
 
 

@@ -27,6 +27,7 @@ from sharegroup.cli.formats.template import (
 )
 from sharegroup.client.records import Header
 from sharegroup.escaping import escaped
+from sharegroup.wire.header_names import UndecodedName, name_bytes
 from sharegroup.wire.schema import EPOCH
 
 Part = Callable[[Any], bytes]
@@ -99,7 +100,8 @@ def as_json(row: Row) -> dict[str, Any]:
     """Return a row as a JSON document, for deliveries with delivery count and lock deadline.
 
     Bytes that are UTF-8 become text. Others become base64 under another name:
-    ``value_base64`` in place of ``value``. ``sharegroup produce --json`` reads the document.
+    ``value_base64`` in place of ``value``, but ``name_base64`` beside ``name``. ``sharegroup
+    produce --json`` reads the document.
     """
     document: dict[str, Any] = {
         "topic": row.topic,
@@ -112,6 +114,8 @@ def as_json(row: Row) -> dict[str, Any]:
     document["headers"] = headers = []
     for name, content in row.headers:
         header: dict[str, Any] = {"name": name}
+        if isinstance(name, UndecodedName):
+            header["name_base64"] = base64.b64encode(name.raw).decode()
         _put(header, "value", content)
         headers.append(header)
     if row.delivery_count:
@@ -230,4 +234,4 @@ def _moment(milliseconds: int) -> datetime:
 
 
 def _headers(write: Callable[[Any], bytes], row: Row) -> bytes:
-    return b"".join([write(_HeaderRow(name.encode(), content)) for name, content in row.headers])
+    return b"".join([write(_HeaderRow(name_bytes(name), content)) for name, content in row.headers])

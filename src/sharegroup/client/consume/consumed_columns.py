@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 try:
     import numpy as np
@@ -18,6 +18,7 @@ from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import Buffer
 from sharegroup.wire.columns import OffsetRanges, RecordColumns, record_columns
 from sharegroup.wire.header_columns import HEADERS
+from sharegroup.wire.record_pieces import UnreadableRange
 
 NO_TIMESTAMP = -1
 SCHEMA = pa.schema(
@@ -41,8 +42,11 @@ def decode(
     first_offset: int,
     *,
     decompressed_bytes_max: int,
-) -> list[pa.RecordBatch]:
-    """Return the records from ``first_offset`` on, in order; raise CorruptMessage if it can't."""
+) -> Iterator[pa.RecordBatch | UnreadableRange]:
+    """Yield the records from ``first_offset`` on, in order, and what cannot be read of them.
+
+    Raises CorruptMessage if a batch's length is invalid.
+    """
     ranges: list[tuple[int, int]] = []
     epochs: list[tuple[int, int]] = []
     try:
@@ -55,20 +59,35 @@ def decode(
                 ranges[-1] = (ranges[-1][0], header.end_offset)
             else:
                 ranges.append((first, header.end_offset))
-        if not ranges:
-            return []
+        failures: list[UnreadableRange] = []
         groups = record_columns(
             data,
             OffsetRanges.of(ranges),
             headers=True,
             decompressed_bytes_max=decompressed_bytes_max,
+            unreadable=lambda *failure: failures.append(UnreadableRange(*failure)),
         )
-        return [_batch(where, group, epochs) for group in groups]
+        for group in groups:
+            yield from _after(first_offset, failures)
+            failures.clear()
+            yield _batch(where, group, epochs)
+        yield from _after(first_offset, failures)
     except CorruptMessage as error:
         topic, partition = where
         raise CorruptMessage(
             f"topic {topic!r} partition {partition} from offset {first_offset}: {error}"
         ) from error
+
+
+def _after(offset: int, failures: Sequence[UnreadableRange]) -> Iterator[UnreadableRange]:
+    return (failure for failure in failures if failure.end > offset)
+
+
+def first_offset(batch: pa.RecordBatch | UnreadableRange) -> int:
+    """Return the offset of the first record."""
+    if isinstance(batch, UnreadableRange):
+        return batch.first
+    return int(batch.column("offset")[0].as_py())
 
 
 def last_epoch(batch: pa.RecordBatch) -> int:

@@ -3,21 +3,24 @@
     bytes    | batch | control | batch | aborted | batch |
                  ^ taken up to here: `next_offset`
 
-A batch is decoded as a whole when its first record is taken, so records that a seek or a rebalance
-drops are never decoded.  `take_columns` decodes all remaining batches at once, which is what makes
-columns fast.
+A batch is decoded when its first record is taken, so records that a seek or a rebalance drops are
+never decoded; one that is large after decompression is decoded in pieces.  `take_columns` decodes
+many batches at once, which is what makes columns fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecord
+from sharegroup.client.lazy_deque import LazyDeque
 from sharegroup.client.records import TopicPartition
-from sharegroup.wire.batches import UNREADABLE, BatchHeader, Buffer, batch_positions, parse_header
-from sharegroup.wire.records import DecodedRecord, read_batch
+from sharegroup.errors import KafkaError
+from sharegroup.wire.batches import Buffer, batch_positions, parse_header
+from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.records import DecodedRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,8 +31,8 @@ class FetchedRecords:
 
     __slots__ = (
         "_aborted", "_batches", "_columns", "_data", "_decoded", "_decompressed_bytes_max",
-        "_end_of_batch", "_index", "end_offset", "last_epoch", "next_epoch", "next_offset",
-        "size", "where",
+        "_end_of_batch", "_index", "_is_whole", "_pieces", "end_offset", "last_epoch",
+        "next_epoch", "next_offset", "size", "where",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +62,11 @@ class FetchedRecords:
         self._decoded: list[ConsumerRecord] = []
         self._index = 0
         self._end_of_batch = offset
-        self._columns: list[pa.RecordBatch] | None = None
+        self._pieces: Iterator[list[ConsumerRecord] | UnreadableRange] = iter(())
+        """What is left of the current batch."""
+        self._is_whole = True
+        """Whether the current batch is decoded in one piece."""
+        self._columns: LazyDeque[pa.RecordBatch | UnreadableRange] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -72,16 +79,14 @@ class FetchedRecords:
         Raises CorruptMessage for a batch that cannot be read; `next_offset` is its first offset.
         """
         self._columns = None
-        while self._index >= len(self._decoded):
-            self.next_offset = max(self.next_offset, self._end_of_batch)
-            if not self._decode_next():
-                return []
+        if self._index >= len(self._decoded) and not self._decode_next():
+            return []
         begin, end = self._index, self._index + limit
         records = self._decoded[begin:end]
         self._index = end
         if end >= len(self._decoded):
             self._decoded, self._index = [], 0
-            self.next_offset = self._end_of_batch
+            self.next_offset = self._end_of_batch if self._is_whole else records[-1].offset + 1
         else:
             self.next_offset = self._decoded[end].offset
         return records
@@ -97,25 +102,28 @@ class FetchedRecords:
         from sharegroup.client.consume import consumed_columns
 
         if self._columns is None:
-            self._columns = consumed_columns.decode(
+            columns = consumed_columns.decode(
                 self.where,
                 self._data,
                 self._aborted,
                 self.next_offset,
                 decompressed_bytes_max=self._decompressed_bytes_max,
             )
-            self._columns.reverse()
             self._restart()
+            self._columns = LazyDeque(columns)
         if not self._columns:
             self.next_offset, self.next_epoch = self.end_offset, self.last_epoch
             return None
-        batch = self._columns.pop()
+        batch = self._columns.popleft()
+        if isinstance(batch, UnreadableRange):
+            self.next_offset = max(self.next_offset, batch.first)
+            self._columns = None
+            raise self._failure(batch)
         if batch.num_rows > limit:
-            self._columns.append(batch.slice(limit))
+            self._columns.appendleft(batch.slice(limit))
             batch = batch.slice(0, limit)
         if self._columns:
-            following = self._columns[-1]
-            self.next_offset = following.column("offset")[0].as_py()
+            self.next_offset = consumed_columns.first_offset(self._columns[0])
         else:
             self.next_offset = self.end_offset
         self.next_epoch = consumed_columns.last_epoch(batch)
@@ -125,42 +133,56 @@ class FetchedRecords:
         """Let `take` begin anew at `next_offset`."""
         self._batches = classified_batches(self._data, self._aborted)
         self._decoded, self._index, self._end_of_batch = [], 0, self.next_offset
+        self._pieces = iter(())
 
     def _decode_next(self) -> bool:
-        """Decode the next batch with records; return False at the end."""
+        """Decode the next piece of a batch with records; return False at the end."""
+        while True:
+            for piece in self._pieces:
+                if isinstance(piece, UnreadableRange):
+                    if piece.end <= self.next_offset:
+                        continue
+                    self.next_offset = max(self.next_offset, piece.first)
+                    self._restart()
+                    raise self._failure(piece)
+                if piece and piece[0].offset < self.next_offset:
+                    piece = [record for record in piece if record.offset >= self.next_offset]
+                if piece:
+                    self._decoded, self._index = piece, 0
+                    return True
+            if not self._begin_batch():
+                self.next_offset = max(self.next_offset, self.end_offset)
+                return False
+
+    def _begin_batch(self) -> bool:
+        """Go on to the next batch that has records to deliver; return False at the end."""
+        self.next_offset = max(self.next_offset, self._end_of_batch)
         for position, header, is_delivered in self._batches:
             if header.end_offset <= self.next_offset:
                 continue
-            if is_delivered:
-                self._decoded, self._index = self._records_of(position, header), 0
-                if self._decoded:
-                    self._end_of_batch, self.next_epoch = header.end_offset, header.leader_epoch
-                    return True
-            self.next_offset = header.end_offset
             self.next_epoch = header.leader_epoch
-        self.next_offset = max(self.next_offset, self.end_offset)
+            if is_delivered:
+                self._end_of_batch = header.end_offset
+                origin = BatchOrigin(self.where, header.leader_epoch, header.has_log_append_time)
+                pieces = read_pieces(
+                    self._data,
+                    position,
+                    header,
+                    _made_from(origin),
+                    decompressed_bytes_max=self._decompressed_bytes_max,
+                    check_crc=True,
+                )
+                self._is_whole = isinstance(pieces, tuple)
+                self._pieces = iter(pieces)
+                return True
+            self.next_offset = header.end_offset
         return False
 
-    def _records_of(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
-        origin = BatchOrigin(self.where, header.leader_epoch, header.has_log_append_time)
-        try:
-            records = read_batch(
-                self._data,
-                position,
-                header,
-                _made_from(origin),
-                decompressed_bytes_max=self._decompressed_bytes_max,
-                check_crc=True,
-            )
-        except UNREADABLE as error:
-            self._restart()
-            raise type(error)(
-                f"topic {self.where.topic!r} partition {self.where.partition} offset "
-                f"{self.next_offset}: {error}; seek to {header.end_offset} to go on behind it"
-            ) from error
-        if records and records[0].offset < self.next_offset:
-            return [record for record in records if record.offset >= self.next_offset]
-        return records
+    def _failure(self, unreadable: UnreadableRange) -> KafkaError:
+        return type(unreadable.error)(
+            f"topic {self.where.topic!r} partition {self.where.partition} offset "
+            f"{self.next_offset}: {unreadable.error}; seek to {unreadable.end} to go on behind it"
+        )
 
 
 def _made_from(origin: BatchOrigin) -> Callable[[Iterable[DecodedRecord]], list[ConsumerRecord]]:

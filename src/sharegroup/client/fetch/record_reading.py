@@ -23,8 +23,10 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.batches import UNREADABLE, BatchHeader, Buffer, scan
-from sharegroup.wire.records import DecodedRecord, batch_records
+from sharegroup.wire.batches import BatchHeader, Buffer, scan
+from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX
+from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.records import DecodedRecord
 
 RECORDS_MIN = 500
 """Records that are yielded together, plus up to one batch."""
@@ -128,12 +130,17 @@ def _decoded(
         for at, header in scan(data):
             batch = here._replace(first=max(position, header.base_offset), end=header.end_offset)
             position = max(position, header.end_offset)
-            if len(records) >= RECORDS_MIN or records.are_letters != header.is_letter:
+            if header.is_control:
+                continue
+            if records.are_letters != header.is_letter:
                 if records:
                     yield _within(records, here)
                 records = Records(header.is_letter)
-            if not header.is_control:
-                records += _records_of(data, at, header, batch, unreadable)
+            for piece in _pieces_of(data, at, header, batch, unreadable, here.end):
+                records += piece
+                if len(records) >= RECORDS_MIN or len(piece) < header.record_count:
+                    yield _within(records, here)
+                    records = Records(header.is_letter)
     except CorruptMessage as error:
         topic, partition = here.where
         raise CorruptMessage(
@@ -143,17 +150,31 @@ def _decoded(
         yield _within(records, here)
 
 
-def _records_of(
-    data: Buffer, at: int, header: BatchHeader, batch: PartitionRange, unreadable: Unreadable | None
-) -> list[DecodedRecord]:
-    """Return the records of a batch; none if it cannot be decoded and ``unreadable`` is given."""
-    try:
-        return list(batch_records(data, at, header, check_crc=True))
-    except UNREADABLE as error:
-        if unreadable is None:
-            raise
-        unreadable(batch, error)
-        return []
+def _pieces_of(
+    data: Buffer,
+    at: int,
+    header: BatchHeader,
+    batch: PartitionRange,
+    unreadable: Unreadable | None,
+    end: int,
+) -> Iterator[list[DecodedRecord]]:
+    """Yield the readable records of a batch; what cannot be read goes to ``unreadable``."""
+    for piece in read_pieces(
+        data,
+        at,
+        header,
+        list[DecodedRecord],
+        decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
+        check_crc=True,
+    ):
+        if not isinstance(piece, UnreadableRange):
+            yield piece
+        elif unreadable is None:
+            raise piece.error
+        else:
+            first = max(piece.first, batch.first)
+            if first < min(piece.end, end):
+                unreadable(batch._replace(first=first, end=piece.end), piece.error)
 
 
 def _within(records: Records, wanted: PartitionRange) -> Records:

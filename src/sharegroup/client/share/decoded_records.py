@@ -13,6 +13,8 @@ The two need not match:
   They are released, because a gap would lose their records.
 - A batch with a wrong checksum or undecodable records cannot be read by any member.  Its offsets
   are rejected.  The batch is reported once, even if it is delivered in several parts.
+- A batch that decompresses to more than ``decompressed_bytes_max`` is decoded in pieces, each when
+  the application has taken the one before.
 - Control batches are gaps.
 - A record that cannot be deserialized is released and raised, rejected, or handed out as bytes;
   ``on_deserialization_error`` decides.
@@ -35,8 +37,9 @@ from sharegroup.client.share_locks.acquired_gaps import find_missing
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.batches import UNREADABLE, scan
-from sharegroup.wire.records import DecodedRecord, read_batch
+from sharegroup.wire.batches import scan
+from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.records import DecodedRecord
 
 log = logging.getLogger(__name__)
 
@@ -57,15 +60,15 @@ class _Corrupt(NamedTuple):
     error: CorruptMessage
 
 
-class _Batches(NamedTuple):
-    """The decoded log batches of one partition in a response."""
+class _Decoded(NamedTuple):
+    """Decoded batches of a response; a batch that is read as a stream comes in several of these."""
 
     records: list[Record]
-    offsets: list[int]
     corrupt: list[_Corrupt]
     origins: list[BatchOrigin]
     end: int
-    """The offset after the last whole batch; -1 if there is none."""
+    """The offset after the last whole batch, or after the piece; -1 if there is none."""
+    is_last: bool
 
 
 def decode_records(
@@ -75,17 +78,25 @@ def decode_records(
     config: ShareConsumerConfig,
 ) -> Iterator[DecodedRecords]:
     """Yield the acquired records to hand out; settle gaps and unreadable offsets in ``held``."""
-    batches = _take_apart(held, records, locks, config)
-    for lock in locks:
-        lock.origins = batches.origins
-        low = bisect_left(batches.offsets, lock.first)
-        high = bisect_left(batches.offsets, lock.end, low)
-        if high - low != lock.end - lock.first:
-            unread = [(first, end) for first, end, _ in batches.corrupt if end is not None]
-            settle_missing(held, lock, batches.offsets[low:high], batches.end, unread)
-        yield from _delivered(held, lock, _under(lock, batches.records[low:high]), config)
-        for error in _settle_corrupt(held, lock, batches.corrupt):
-            yield DecodedRecords(lock, (), error)
+    offsets: list[int] = []
+    unread: list[tuple[int, int]] = []
+    first_unsettled = 0
+    for decoded in _take_apart(held, records, locks, config):
+        start = len(offsets)
+        offsets += [record.offset for record in decoded.records]
+        unread += [(first, end) for first, end, _ in decoded.corrupt if end is not None]
+        for index, lock in enumerate(locks):
+            lock.origins = decoded.origins
+            low = bisect_left(offsets, lock.first)
+            high = bisect_left(offsets, lock.end, low)
+            if index >= first_unsettled and (decoded.is_last or lock.end <= decoded.end):
+                if high - low != lock.end - lock.first:
+                    settle_missing(held, lock, offsets[low:high], decoded.end, unread)
+                first_unsettled = index + 1
+            found = decoded.records[max(low - start, 0) : max(high - start, 0)]
+            yield from _delivered(held, lock, _under(lock, found), config)
+            for error in _settle_corrupt(held, lock, decoded.corrupt):
+                yield DecodedRecords(lock, (), error)
 
 
 def _take_apart(
@@ -93,7 +104,7 @@ def _take_apart(
     records: bytes | memoryview,
     locks: Sequence[AcquisitionLock],
     config: ShareConsumerConfig,
-) -> _Batches:
+) -> Iterator[_Decoded]:
     decoded: list[Record] = []
     corrupt: list[_Corrupt] = []
     origins: list[BatchOrigin] = []
@@ -107,12 +118,11 @@ def _take_apart(
                 and (following := next(locks_ahead, None)) is not None
             ):
                 lock = following
-            end = header.end_offset
-            if header.is_control:
-                continue
-            origins.append(BatchOrigin(end, header.leader_epoch, header.has_log_append_time))
-            try:
-                decoded += read_batch(
+            if not header.is_control:
+                origins.append(
+                    BatchOrigin(header.end_offset, header.leader_epoch, header.has_log_append_time)
+                )
+                pieces = read_pieces(
                     records,
                     position,
                     header,
@@ -120,15 +130,25 @@ def _take_apart(
                     decompressed_bytes_max=config.decompressed_bytes_max,
                     check_crc=True,
                 )
-            except UNREADABLE as error:
-                text = f"topic {held.topic!r} partition {held.partition}: {error}"
-                corrupt.append(_Corrupt(header.base_offset, end, UnreadableBatch(text)))
+                for piece in pieces:
+                    if isinstance(piece, UnreadableRange):
+                        text = f"topic {held.topic!r} partition {held.partition}: {piece.error}"
+                        end = piece.end
+                        corrupt.append(_Corrupt(piece.first, end, UnreadableBatch(text)))
+                    else:
+                        decoded += piece
+                    if not isinstance(pieces, tuple):
+                        if decoded:
+                            end = max(end, decoded[-1].offset + 1)
+                        yield _Decoded(decoded, corrupt, origins, end, is_last=False)
+                        decoded, corrupt = [], []
+            end = header.end_offset
     except CorruptMessage as error:
         # Without a readable header the end is unknown, so the rest is released, as after a
         # batch that was cut off.
         text = f"topic {held.topic!r} partition {held.partition} from offset {end}: {error}"
         corrupt.append(_Corrupt(end, None, CorruptMessage(text)))
-    return _Batches(decoded, [record.offset for record in decoded], corrupt, origins, end)
+    yield _Decoded(decoded, corrupt, origins, end, is_last=True)
 
 
 def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], list[Record]]:

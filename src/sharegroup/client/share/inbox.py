@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sharegroup.client.lazy_deque import LazyDeque
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.decoded_records import DecodedRecords, decode_records
 from sharegroup.client.share.held_records import HeldRecords
@@ -34,9 +36,9 @@ class Parcel:
         self.held = held
         self.records = records
         self.locks = locks
-        self.decoded: deque[DecodedRecords] | None = None
+        self.decoded: LazyDeque[DecodedRecords] | None = None
         """The remaining records; None until a poll asks for records."""
-        self.pieces: deque[Piece | Exception] | None = None
+        self.pieces: LazyDeque[Piece | Exception] | None = None
         """The remaining records as columns; None until a poll asks for columns."""
 
     @property
@@ -49,46 +51,43 @@ class Parcel:
         """The size on the wire, on average, of the records that are not handed out."""
         return sum(lock.waiting * lock.record_bytes for lock in self.locks)
 
-    def as_records(self, config: ShareConsumerConfig) -> deque[DecodedRecords]:
-        """Return the remaining records, decoded at the first call."""
+    def as_records(self, config: ShareConsumerConfig) -> LazyDeque[DecodedRecords]:
+        """Return the remaining records, which are decoded as they are used."""
         if self.decoded is None:
             if self.pieces is None:
-                self.decoded = deque(decode_records(self.held, self.records, self.locks, config))
+                self.decoded = LazyDeque(
+                    decode_records(self.held, self.records, self.locks, config)
+                )
             else:
-                self.decoded = deque(self._to_records(self.pieces))
+                self.decoded = LazyDeque(self._to_records(self.pieces.drain()))
                 self.pieces = None
         return self.decoded
 
-    def as_columns(self, config: ShareConsumerConfig) -> deque[Piece | Exception]:
+    def as_columns(self, config: ShareConsumerConfig) -> LazyDeque[Piece | Exception]:
         """Return the remaining records as columns, with errors where `take` would raise them."""
         # Imported here because it needs pyarrow, an optional dependency.
         from sharegroup.client.share import record_batches
 
+        if self.pieces is None and self.decoded is None:
+            # Decoded record by record, readable batches are handed out, and large ones in pieces.
+            with suppress(*UNREADABLE):
+                self.pieces = LazyDeque(
+                    list(record_batches.decode(self.held, self.records, self.locks, config))
+                )
         if self.pieces is None:
-            if self.decoded is None:
-                try:
-                    self.pieces = deque(
-                        record_batches.decode(self.held, self.records, self.locks, config)
-                    )
-                except UNREADABLE:
-                    # Decode record by record, so that the readable batches are handed out.
-                    return self._from_records(config)
-            else:
-                return self._from_records(config)
+            decoded = self.as_records(config)
+            self.pieces, self.decoded = LazyDeque(self._from_records(decoded)), None
         return self.pieces
 
-    def _from_records(self, config: ShareConsumerConfig) -> deque[Piece | Exception]:
+    def _from_records(self, decoded: LazyDeque[DecodedRecords]) -> Iterator[Piece | Exception]:
         # Imported here because it needs pyarrow, an optional dependency.
         from sharegroup.client.share import record_batches
 
-        pieces: deque[Piece | Exception] = deque()
-        for lock, records, failure in self.as_records(config):
+        for lock, records, failure in decoded.drain():
             if records:
-                pieces.append(record_batches.from_records(self.held, lock, records))
+                yield record_batches.from_records(self.held, lock, records)
             if failure is not None:
-                pieces.append(failure)
-        self.pieces, self.decoded = pieces, None
-        return pieces
+                yield failure
 
     def _to_records(self, pieces: Iterable[Piece | Exception]) -> Iterator[DecodedRecords]:
         # Imported here because it needs pyarrow, an optional dependency.
@@ -118,7 +117,8 @@ class Parcel:
             lock.waiting_from = lock.end
         self.locks = kept_locks
         if self.decoded is not None:
-            self.decoded = deque(records for records in self.decoded if records.lock in kept_locks)
+            remaining = self.decoded.drain()
+            self.decoded = LazyDeque(records for records in remaining if records.lock in kept_locks)
 
     def discard(self) -> None:
         """Drop the remaining records, so that they are never handed out."""
@@ -234,7 +234,11 @@ class Inbox:
 
 
 def _hand_out(
-    held: HeldRecords, decoded: deque[DecodedRecords], taken: list[Record], count: int, now: float
+    held: HeldRecords,
+    decoded: LazyDeque[DecodedRecords],
+    taken: list[Record],
+    count: int,
+    now: float,
 ) -> None:
     """Move records to ``taken``, up to ``count`` in all, until a failure is at the head."""
     while decoded and len(taken) < count:

@@ -31,7 +31,7 @@ from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.client.share.record import Record
 from sharegroup.wire.batches import scan
 from sharegroup.wire.columns import OffsetRanges, RecordColumns, record_columns
-from sharegroup.wire.header_columns import HEADERS
+from sharegroup.wire.header_columns import HEADERS, header_lists, headers_of
 
 SCHEMA = pa.schema(
     [
@@ -95,12 +95,17 @@ def decode(
 ) -> Iterator[Piece]:
     """Yield all records under these locks as pieces, and settle gaps.
 
-    Raises CorruptMessage before anything is settled or yielded.
+    Raises CorruptMessage before anything is settled or yielded, also for a batch that has to be
+    read in pieces.
     """
     ranges = OffsetRanges.of([(lock.first, lock.end) for lock in locks])
     groups = list(
         record_columns(
-            records, ranges, headers=True, decompressed_bytes_max=config.decompressed_bytes_max
+            records,
+            ranges,
+            headers=True,
+            decompressed_bytes_max=config.decompressed_bytes_max,
+            in_pieces=False,
         )
     )
     group_offsets = [group.offsets for group in groups]
@@ -145,7 +150,7 @@ def from_records(held: HeldRecords, lock: AcquisitionLock, records: Sequence[Rec
         pa.array(timestamps, type=SCHEMA.field("timestamp").type),
         pa.array([record.key for record in records], type=pa.binary()),
         pa.array([record.value for record in records], type=pa.binary()),
-        pa.array([_headers(record) for record in records], type=HEADERS),
+        header_lists(record.headers for record in records),
         pa.array(np.full(len(records), lock.delivery_count, dtype=np.int32)),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -165,7 +170,7 @@ def to_records(piece: Piece) -> Iterator[tuple[AcquisitionLock, list[Record]]]:
             yield lock, [
                 Record(
                     lock, offsets[row], times[row] or 0, keys[row], values[row],
-                    [(header["key"], header["value"]) for header in headers[row] or ()],
+                    headers_of(headers[row]),
                 )
                 for row in range(first, end)
             ]  # fmt: skip
@@ -259,7 +264,3 @@ def by_partition(
 def _where(held: HeldRecords, count: int) -> tuple[pa.Array, pa.Array]:
     partition = np.full(count, held.partition, dtype=np.int32)
     return pa.repeat(pa.scalar(held.topic), count), pa.array(partition)
-
-
-def _headers(record: Record) -> list[dict[str, object]] | None:
-    return [{"key": key, "value": value} for key, value in record.headers] or None

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.wire.header_columns import HEADERS
+from sharegroup.wire.header_names import with_names
 
 TIME = pa.timestamp("us", tz="UTC")
 MILLISECONDS_MAX = (2**63 - 1) // 1000
@@ -93,7 +94,8 @@ COLUMNS: Mapping[str, Column] = {
     "headers": Column(
         HEADERS,
         lambda letter, _: (
-            [{"key": name, "value": content} for name, content in letter.headers] or None
+            [{"key": name, "value": content} for name, content in with_names(letter.headers)]
+            or None
         ),
     ),
     "reason": Column(pa.string(), lambda letter, _: str(letter.death.reason)),

@@ -1,0 +1,89 @@
+"""Names of record headers, which a producer may fill with any bytes.
+
+A name is text in UTF-8.  Bytes that are not UTF-8 are shown as Java shows them, with U+FFFD in
+place of what cannot be decoded, and the original bytes stay with the text (`UndecodedName`).  Code
+that writes records takes the bytes of a name from `name_bytes`, so that a copy has the name of its
+original.  ADR 0033 has the alternatives.
+
+Formats whose names are plain text, such as Arrow columns, have the original bytes in a header of
+their own, `NAMES`: the bytes of every such name in base64, in order, separated by commas.
+`with_names` adds it and `without_names` takes it away again.  It can only give a header a name that
+is shown as the same text, so it is worth nothing to a producer who forges it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Sequence
+
+Header = tuple[str, bytes | None]
+
+NAMES = "__sharegroup.header.names"
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+"""A surrogate in UTF-8: one character to replace for Java, but two or three for Python."""
+
+
+class UndecodedName(str):
+    """The name of a header as it is shown, with the bytes that are not UTF-8 in ``raw``."""
+
+    __slots__ = ("raw",)
+
+    raw: bytes
+
+    def __new__(cls, raw: bytes) -> UndecodedName:
+        """Create the name of these bytes."""
+        text = _SURROGATE.sub("\ufffd".encode(), raw).decode(errors="replace")
+        name = super().__new__(cls, text)
+        name.raw = raw
+        return name
+
+    def __getnewargs__(self) -> tuple[bytes]:  # type: ignore[override]  # As `__new__` takes them.
+        return (self.raw,)
+
+
+def header_name(raw: bytes) -> str:
+    """Return the name that these bytes are."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return UndecodedName(raw)
+
+
+def name_bytes(name: str) -> bytes:
+    """Return the bytes of a name."""
+    return name.raw if isinstance(name, UndecodedName) else name.encode()
+
+
+def with_names(headers: Sequence[Header]) -> Sequence[Header]:
+    """Return the headers with plain text as names, and `NAMES` if a name is not UTF-8."""
+    raw = [name.raw for name, _ in headers if isinstance(name, UndecodedName)]
+    if not raw:
+        return headers
+    return [(str(name), content) for name, content in headers] + [names_header(raw)]
+
+
+def names_header(raw: Iterable[bytes]) -> Header:
+    """Return the header that has these names."""
+    return NAMES, b",".join(map(base64.b64encode, raw))
+
+
+def without_names(headers: Sequence[Header]) -> Sequence[Header]:
+    """Return the headers with their original names and without `NAMES`."""
+    originals = [content for name, content in headers if name == NAMES]
+    if not originals:
+        return headers
+    names: dict[str, list[str]] = {}
+    for encoded in reversed((originals[-1] or b"").split(b",")):
+        try:
+            name = header_name(base64.b64decode(encoded, validate=True))
+        except binascii.Error:
+            continue  # Another program wrote it.
+        names.setdefault(name, []).append(name)
+    return [
+        (names[name].pop() if names.get(name) else name, content)
+        for name, content in headers
+        if name != NAMES
+    ]
