@@ -37,6 +37,16 @@ class ShareGroupLimits:
         """
         return min(self.deliveries, BURIED_FROM)
 
+    @property
+    def alone_from(self) -> int:
+        """The delivery count from which the handler of a record runs alone in its process.
+
+        A process that ends then has this record alone to blame, so its next delivery is the last.
+        It is never the first delivery: a group that allows two deliveries cannot tell who is to
+        blame.
+        """
+        return max(self.buried_from - 1, 2)
+
 
 class WorkerParts(NamedTuple):
     """The parts of a worker that do I/O, and functions that open more of them."""

@@ -41,6 +41,15 @@ def before_run(story: Story, *, delivery_count: int, delivery_limit: int) -> Bur
     return None
 
 
+def put_aside(story: Story, *, now_ms: int) -> Postpone:
+    """Decide about a record that no handler began, and that must not be delivered here again.
+
+    It moves to the group's own topic with its story unchanged, and is delivered there as a record
+    that was not delivered before.
+    """
+    return Postpone(replace(story, due_ms=now_ms))  # 24
+
+
 def decide(
     route: Route,
     error: BaseException | None,

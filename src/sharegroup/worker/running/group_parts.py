@@ -9,6 +9,8 @@ from sharegroup.worker.events import Events
 from sharegroup.worker.parts import ShareGroupLimits
 from sharegroup.worker.ports import Outbox, RecordSource, WorkerClock
 from sharegroup.worker.retrying.postponer import Postponer
+from sharegroup.worker.running.alone import Alone
+from sharegroup.worker.running.caution import Caution
 from sharegroup.worker.running.held_retries import HeldRetries
 from sharegroup.worker.running.pending_writes import PendingWrites, TopicGate
 from sharegroup.worker.running.record_events import RecordEvents
@@ -73,8 +75,8 @@ class GroupParts:
     """The parts of one share group that all its routes use."""
 
     __slots__ = (
-        "_gates", "clock", "events", "group", "held", "limits", "may_hold", "members", "outbox",
-        "postponer", "released_at_close", "room", "wall_time", "writes",
+        "_gates", "alone", "cautions", "clock", "events", "group", "held", "limits", "may_hold",
+        "members", "outbox", "postponer", "released_at_close", "room", "wall_time", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +89,7 @@ class GroupParts:
         *,
         limits: ShareGroupLimits,
         tiers: Tiers,
+        alone: Alone | None = None,
     ) -> None:
         self.group = group
         self.clock = clock
@@ -96,6 +99,9 @@ class GroupParts:
         self.members = GroupMembers(sources)
         self.events = RecordEvents(group, events)
         self.room = RoomSignal()
+        self.alone = Alone(clock) if alone is None else alone
+        """Lets one record run alone in this process; shared by all its groups."""
+        self.cautions = {source.topic: Caution() for source in sources}
         self.held = HeldRetries(clock)
         self.may_hold = True
         """Whether records may be held; False while no handler begins."""
@@ -108,12 +114,12 @@ class GroupParts:
 
     @property
     def release_below(self) -> int:
-        """Only records with a lower delivery count may be released explicitly.
+        """Only records with a lower delivery count may be released by the worker itself.
 
-        A release costs a delivery; leaving the group does not.  A record that may be delivered
-        only once more would not be run again after a release, so it is kept until the close.
+        A release costs a delivery, and so does leaving the group.  A record that would not be run
+        again after it is put aside instead.
         """
-        return self.limits.deliveries - 1
+        return self.limits.alone_from
 
     def gate(self, topics: str) -> TopicGate:
         """Return the gate for writes to a dead-letter topic, or to the retry topics together."""
@@ -123,6 +129,7 @@ class GroupParts:
         return gate
 
     def in_custody(self) -> Iterator[TakenRecord]:
-        """All records that are held or being written."""
+        """All records that are held, being written, or waiting to run alone."""
         yield from self.held
         yield from self.writes.records()
+        yield from self.alone.waiting(self.room)

@@ -24,6 +24,7 @@ from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.intake import Intake
@@ -41,6 +42,8 @@ LIMITS_SECONDS = 60.0
 """The interval at which the group's limits are queried."""
 INTERRUPTED_SECONDS = 2.0
 """Maximum time that a stop waits for the handlers that it has interrupted."""
+WRITES_SECONDS = 2.0
+"""Maximum time that a stop waits for writes after it has interrupted the handlers."""
 CLOSE_SECONDS = 10.0
 
 
@@ -69,6 +72,7 @@ class GroupRunner:
         events: Events,
         *,
         limits: ShareGroupLimits,
+        alone: Alone | None = None,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
@@ -85,8 +89,10 @@ class GroupRunner:
             events,
             limits=limits,
             tiers=Tiers.of(routes[0].retry_tiers),
+            alone=alone,
         )
         self.runners = [RouteRunner(route, self._parts, middlewares) for route in routes]
+        self._parts.alone.join(self.runners, self._parts.room)
         self._routing = RecordRouting(self.runners, self._parts)
         self._intakes = [Intake(source, self._parts) for source in sources]
         self._watch = Watch(self._routing, self._parts)
@@ -146,6 +152,7 @@ class GroupRunner:
         # No handler begins any more, so a record held here would never be retried.
         self._parts.may_hold = False
         self._postpone_held()
+        self._parts.alone.withdraw(self._parts.room)
         self._release_waiting()
 
     def resume(self) -> None:
@@ -169,6 +176,7 @@ class GroupRunner:
         await self._wait_for_handlers(grace_seconds, hurry)
         handled = sum(runner.runs.done for runner in self.runners)
         interrupted = await self._interrupt()
+        await self._finish_writes()
         at_close = [*parts.released_at_close, *parts.in_custody()]
         at_close += [record for runner in self.runners for record in runner.queue]
         await parts.writes.cancel()
@@ -234,10 +242,20 @@ class GroupRunner:
                     runner.give_up(slot, self._clock.now())
         return len(slots)
 
+    async def _finish_writes(self) -> None:
+        """Wait a short time for writes that do not fail, such as of records just put aside."""
+        parts = self._parts
+        timeout = self._clock.now() + WRITES_SECONDS
+        while len(parts.writes) > parts.writes.blocked and self._clock.now() < timeout:
+            parts.room.changed.clear()
+            progress = asyncio.ensure_future(parts.room.changed.wait())
+            limit = asyncio.ensure_future(self._clock.sleep_until(timeout))
+            await asyncio.wait({progress, limit}, return_when=asyncio.FIRST_COMPLETED)
+            progress.cancel()
+            limit.cancel()
+
     def _is_busy(self) -> bool:
-        return len(self._parts.writes) > 0 or any(
-            runner.running > runner.runs.given_up for runner in self.runners
-        )
+        return len(self._parts.writes) > 0 or any(runner.is_busy for runner in self.runners)
 
     def _slots(self) -> list[HandlerSlot]:
         return [slot for runner in self.runners for slot in runner.slots]
@@ -248,18 +266,21 @@ class GroupRunner:
         """Take records and give them to their routes until cancelled."""
         while True:
             await intake.wait_open()
-            room = self._routing.room(intake.source.topic)
+            room = intake.room(self._routing.room(intake.source.topic))
             if room <= 0:
                 await intake.wait_for_room()
             elif deliveries := await intake.take(room):
-                self._add(deliveries)
+                self._add(intake, deliveries)
             elif self._parts.held:
                 self._make_way(intake.source.topic)
 
-    def _add(self, deliveries: Sequence[DeliveredRecord]) -> None:
+    def _add(self, intake: Intake, deliveries: Sequence[DeliveredRecord]) -> None:
         if self._parts.held:
             self._note_newest(deliveries)
-        self._routing.add(deliveries)
+        caution = self._parts.cautions[intake.source.topic]
+        self._routing.add(deliveries, caution.suspects)
+        if caution.suspects is not None:
+            caution.took(deliveries, self._parts.limits)
         self._watch.begin()
         if not self._is_taking:
             self._release_waiting()  # These arrived after the worker became quiet.

@@ -51,16 +51,12 @@ class HandlerRuns:
         if delivery.is_lost or now >= delivery.deadline:
             self._settlement.lost(record)
             return False
-        delivery_limit = parts.limits.buried_from
-        if delivery.delivery_count >= delivery_limit and record.handler_record is None:
-            bury = before_run(
-                record.story,
-                delivery_count=delivery.delivery_count,
-                delivery_limit=delivery_limit,
-            )
-            if bury is not None:
-                self._settlement.carry_out(record, bury)
-                return False
+        if (
+            delivery.delivery_count > 1
+            and record.handler_record is None  # Not a held retry.
+            and not self._may_run_again(record)
+        ):
+            return False
         counts = self._counts
         counts.running += 1
         sent_seconds = delivery.timestamp_ms / 1000
@@ -68,6 +64,24 @@ class HandlerRuns:
         if parts.events.wants("record.started"):
             parts.events.tell("record.started", record)
         return True
+
+    def _may_run_again(self, record: TakenRecord) -> bool:
+        """Whether a record that was delivered before may run now.
+
+        Otherwise it is buried, waits to run alone, or is put aside.
+        """
+        parts, count = self._parts, record.delivery.delivery_count
+        limits = parts.limits
+        bury = before_run(record.story, delivery_count=count, delivery_limit=limits.buried_from)
+        if bury is not None:
+            self._settlement.carry_out(record, bury)
+            return False
+        if (caution := parts.cautions.get(record.delivery.topic)) is not None:
+            caution.saw(count, limits)
+        if count < limits.alone_from or parts.alone.begins(record):
+            return True
+        self._settlement.run_alone(record)
+        return False
 
     def ended(
         self, record: TakenRecord, error: BaseException | None, seconds: float, now: float
@@ -132,7 +146,10 @@ class HandlerRuns:
             settlement.lost(record, error)
             return
         if isinstance(error, Stopped):
-            settlement.carry_out(record, Redeliver(), at_close=True)
+            if record.delivery.delivery_count >= parts.release_below:
+                settlement.put_aside(record)
+            else:
+                settlement.carry_out(record, Redeliver(), at_close=True)
             return
         if decision is not None:
             if error is not None:

@@ -34,6 +34,13 @@ class Intake:
         self._open = asyncio.Event()
         self._open.set()
 
+    def room(self, room: int) -> int:
+        """Return how many of ``room`` records to take now: none while a record runs alone."""
+        parts = self._parts
+        if parts.alone.run_now is not None:
+            return 0
+        return parts.cautions[self.source.topic].room(room, parts.held)
+
     def close(self) -> None:
         """Stop taking records, and release those that were fetched ahead."""
         self._open.clear()

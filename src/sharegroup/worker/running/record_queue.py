@@ -8,6 +8,7 @@ add --> [key is determined in a thread] --> [behind its key] --> ready --> [rate
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +26,7 @@ class RecordQueue:
     """The waiting records of a route: ready, or behind their key or the rate limit."""
 
     __slots__ = (
-        "_room", "_route", "_tasks", "idle", "is_closed", "is_open", "keys", "limiter", "ready",
+        "_route", "_tasks", "idle", "is_closed", "is_open", "keys", "limiter", "ready", "room",
         "unread",
     )  # fmt: skip
 
@@ -33,7 +34,7 @@ class RecordQueue:
         self, route: Route, clock: WorkerClock, room: RoomSignal, *, batch_size: int
     ) -> None:
         self._route = route
-        self._room = room
+        self.room = room
         self._tasks: asyncio.TaskGroup | None = None
         self.ready: deque[TakenRecord] = deque()
         self.keys = KeyOrder() if route.order_by is not None else None
@@ -122,6 +123,14 @@ class RecordQueue:
         self.ready.extend(remaining)
         return taken
 
+    def take_ready(self) -> list[TakenRecord]:
+        """Remove and return the unsettled records that are ready or behind their keys."""
+        taken = [record for record in self.ready if not record.is_done]
+        if self.keys is not None:
+            taken += self.keys.take(delivered_below=sys.maxsize)
+        self.ready.clear()
+        return taken
+
     async def wait_rate(self, records: Sequence[TakenRecord]) -> list[TakenRecord]:
         """Wait until the rate limit lets all these records begin; returns those still to be run.
 
@@ -130,8 +139,8 @@ class RecordQueue:
         limiter = self.limiter
         assert limiter is not None, "only routes with a rate limit wait for it"
         await limiter.wait(records)
-        if self._room.waiters:
-            self._room.notify()
+        if self.room.waiters:
+            self.room.notify()
         unsettled = [record for record in records if not record.is_done]
         granted = unsettled if self.is_open else []
         limiter.give_back(len(records) - len(granted))

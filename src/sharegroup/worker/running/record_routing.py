@@ -66,8 +66,13 @@ class RecordRouting:
         lock_seconds = self._parts.members.lock_seconds or LOCK_SECONDS_DEFAULT
         return runner.room(self._parts.clock.now(), lock_seconds)
 
-    def add(self, deliveries: Sequence[DeliveredRecord]) -> None:
-        """Give delivered records to their routes."""
+    def add(
+        self, deliveries: Sequence[DeliveredRecord], suspects: list[TakenRecord] | None = None
+    ) -> None:
+        """Give delivered records to their routes.
+
+        Records that were delivered before are added to ``suspects``.
+        """
         now = self._parts.clock.now()
         by_topic = self._by_topic
         for delivery in deliveries:
@@ -78,7 +83,10 @@ class RecordRouting:
             else:
                 runner = self._runner_by_origin(story)
             if runner is not None:
-                runner.queue.add(TakenRecord(runner.route, delivery, story, now))
+                record = TakenRecord(runner.route, delivery, story, now)
+                if suspects is not None and delivery.delivery_count > 1:
+                    suspects.append(record)
+                runner.queue.add(record)
             else:
                 self._send_round(delivery, story, now)
         for runner in self.runners:

@@ -39,8 +39,8 @@ class RouteRunner:
     """Runs the handler of one route in slots, from its start to its close."""
 
     __slots__ = (
-        "_capacity", "_clock", "_handler", "_pace", "_tasks", "counts", "queue", "route", "runs",
-        "settlement", "slots",
+        "_alone", "_capacity", "_clock", "_handler", "_pace", "_tasks", "counts", "queue", "route",
+        "runs", "settlement", "slots",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class RouteRunner:
         self.settlement = Settlement(route, self.queue, self.counts, parts)
         self.runs = HandlerRuns(route, self.settlement, self.counts, parts)
         self.slots: list[HandlerSlot] = []
+        self._alone = parts.alone
         self._clock = clock
         self._handler = RouteHandler(route, middlewares)
         self._capacity = RouteCapacity(route, clock.now(), batch_size=batch_size)
@@ -85,10 +86,15 @@ class RouteRunner:
         self.queue.wake_one()
 
     def release_waiting(self, *, delivered_below: int) -> list[TakenRecord]:
-        """Release records not begun whose delivery count is below this; returns them."""
+        """Release records not begun whose delivery count is below this; returns them.
+
+        The others are put aside, because a release costs a delivery.
+        """
         released = self.queue.take_back(delivered_below=delivered_below)
         for record in released:
             self.settlement.carry_out(record, Redeliver())
+        for record in self.queue.take_ready():
+            self.settlement.put_aside(record)
         return released
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:
@@ -103,6 +109,15 @@ class RouteRunner:
     def running(self) -> int:
         """The number of records in handlers."""
         return self.counts.running
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler runs that was not given up."""
+        return self.running > self.runs.given_up
+
+    def runs_now(self, record: TakenRecord) -> bool:
+        """Whether the handler runs for this record."""
+        return any(record in slot.records for slot in self.slots)
 
     def room(self, now: float, lock_seconds: float) -> int:
         """The number of further records to take: those that slots begin now or shortly."""
@@ -129,7 +144,11 @@ class RouteRunner:
             self._add_slots()
 
     def _may_begin(self) -> bool:
-        return self.queue.is_open and self.counts.running < self._capacity.records
+        return (
+            self.queue.is_open
+            and self.counts.running < self._capacity.records
+            and (self._alone.run_now is None or self._alone.admits(self.queue.ready))
+        )
 
     # Slots.
 
@@ -192,7 +211,10 @@ class RouteRunner:
             if not queue.ready or queue.idle.is_gathering or not self._may_begin():
                 await queue.idle.wait()
                 continue
-            batch = await self._gather(batching)
+            if self._alone.run_now is None:
+                batch = await self._gather(batching)
+            else:
+                batch = [queue.ready.popleft()]  # The record whose turn it is to run alone.
             queue.wake_one()
             if batch:
                 await self._run_batch(slot, batch)

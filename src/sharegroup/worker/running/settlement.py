@@ -16,8 +16,10 @@ from typing import assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.decisions.decide import put_aside
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.running.alone import AloneRun
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.pending_writes import PendingWrite
 from sharegroup.worker.running.record_queue import RecordQueue
@@ -86,6 +88,21 @@ class Settlement:
             case _:
                 assert_never(step)
 
+    def run_alone(self, record: TakenRecord) -> None:
+        """Have a record run while no other handler of the process runs, or put it aside."""
+        if not self._parts.alone.ask(AloneRun(record, self._queue, self.put_aside)):
+            self.put_aside(record)
+
+    def put_aside(self, record: TakenRecord) -> None:
+        """Move a record that no handler has begun, or that a stop has interrupted, to be run anew.
+
+        Its delivery count starts again, so that it is not judged for what others did.
+        """
+        if not record.is_done:
+            text = f"delivery_count={record.delivery.delivery_count} action='it is delivered anew'"
+            self._parts.events.say(logging.INFO, "record.put_aside", record, text)
+            self.carry_out(record, put_aside(record.story, now_ms=self._parts.clock.wall_ms()))
+
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
         """The seconds for which this record may be held; 0 without enough room or time."""
         parts, holding, delivery = self._parts, self._route.holding, record.delivery
@@ -105,6 +122,9 @@ class Settlement:
 
     def lost(self, record: TakenRecord, error: BaseException | None = None) -> None:
         """Drop a record whose lock has ended; the broker delivers it again to some member."""
+        caution = self._parts.cautions.get(record.delivery.topic)
+        if caution is not None:
+            caution.start_again()
         if record.handler_record is not None:  # Without a handler run, nothing is done twice.
             self._counts.lock_lost += 1
             self._parts.events.tell("record.lock_lost", record, error)

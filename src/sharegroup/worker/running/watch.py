@@ -60,7 +60,7 @@ class Watch:
 
     def _has_work(self) -> bool:
         parts = self._parts
-        return bool(len(parts.held) or len(parts.writes)) or any(
+        return bool(len(parts.held) or len(parts.writes) or parts.alone.run_now) or any(
             runner.running or runner.queue.waiting for runner in self._routing.runners
         )
 

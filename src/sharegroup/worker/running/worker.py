@@ -25,6 +25,7 @@ from sharegroup.worker.events import Event
 from sharegroup.worker.parts import ShareGroupLimits
 from sharegroup.worker.parts import WorkerParts as WorkerParts
 from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_runner import GroupRunner
 from sharegroup.worker.telemetry.counts import HandlerCounts
 from sharegroup.worker.telemetry.state import Phase, WorkerState
@@ -72,6 +73,7 @@ class Worker:
         self._app = app
         self._parts = parts
         self._phase = Phase.STARTING
+        self._alone = Alone(parts.clock)
         self._groups: list[GroupRunner] = []
         self._schedulers: list[Scheduler] = []
         self._runner: asyncio.Task[None] | None = None
@@ -122,6 +124,7 @@ class Worker:
                     self._parts,
                     self._app.events,
                     limits=await self._limits(group),
+                    alone=self._alone,
                     middlewares=self._app.middlewares,
                 )
             )
@@ -160,11 +163,14 @@ class Worker:
 
     async def _run(self) -> None:
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for group in self._groups:
-                    tasks.create_task(group.run(), name=f"group-{group.group}")
-                for scheduler in self._schedulers:
-                    tasks.create_task(scheduler.run())
+            async with asyncio.TaskGroup() as outer:
+                alone = outer.create_task(self._alone.run(), name="alone")
+                async with asyncio.TaskGroup() as tasks:
+                    for group in self._groups:
+                        tasks.create_task(group.run(), name=f"group-{group.group}")
+                    for scheduler in self._schedulers:
+                        tasks.create_task(scheduler.run())
+                alone.cancel()
         except BaseExceptionGroup as errors:
             self._fail(first_error(errors))
 

@@ -1,0 +1,184 @@
+"""Runs one record while no other handler of the process runs, because it may end the process.
+
+Delivery counts do not say which record was at fault: a crash raises the counts of all records that
+the process had taken.  So before the delivery at which a record is judged, its handler runs alone.
+Then a crash raises its own count only, and the next delivery makes it a dead letter.
+
+    asked --> other handlers end; none begins --> granted --> runs --> others begin again
+        '---- another record is asked for, or the wait is too long: put aside (`GroupRunner`)
+
+A record that is put aside moves to the group's own topic with its story unchanged.  There it has a
+delivery count of 1 again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from sharegroup.worker.ports import WorkerClock
+from sharegroup.worker.running.room_signal import RoomSignal
+from sharegroup.worker.running.taken_record import TakenRecord
+
+WAIT_SECONDS = 10.0
+"""Maximum time for which a record waits until the other handlers end, and they wait for it."""
+
+
+class ReadyRecords(Protocol):
+    """The ready records of a route: a `RecordQueue`."""
+
+    ready: deque[TakenRecord]
+    room: RoomSignal
+
+    def wake_one(self) -> None:
+        """Wake an idle slot if records are ready."""
+
+
+class RunningRoute(Protocol):
+    """A route whose handlers run in this process: a `RouteRunner`."""
+
+    @property
+    def queue(self) -> ReadyRecords: ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler runs that was not given up."""
+
+    def runs_now(self, record: TakenRecord) -> bool:
+        """Whether the handler runs for this record."""
+
+
+class AloneRun:
+    """A record that runs alone, or waits for that."""
+
+    __slots__ = ("has_begun", "is_granted", "put_aside", "queue", "record")
+
+    def __init__(
+        self, record: TakenRecord, queue: ReadyRecords, put_aside: Callable[[TakenRecord], None]
+    ) -> None:
+        self.record = record
+        self.queue = queue
+        self.put_aside = put_aside
+        self.is_granted = False
+        self.has_begun = False
+
+
+class Alone:
+    """The record of a process that runs alone; shared by all routes of all groups."""
+
+    __slots__ = ("_asked", "_changed", "_clock", "_rooms", "_runners", "run_now")
+
+    def __init__(self, clock: WorkerClock) -> None:
+        self._clock = clock
+        self._asked = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._runners: list[RunningRoute] = []
+        self._rooms: list[RoomSignal] = []
+        self.run_now: AloneRun | None = None
+        """None if handlers may begin as usual."""
+
+    def join(self, runners: Sequence[RunningRoute], room: RoomSignal) -> None:
+        """Add the routes of a group of this process."""
+        self._runners += runners
+        self._rooms.append(room)
+        room.also = self._changed
+
+    def ask(self, run: AloneRun) -> bool:
+        """Let a record run alone soon; False if another one already waits or runs."""
+        if self.run_now is not None:
+            return False
+        self.run_now = run
+        self._asked.set()
+        return True
+
+    def admits(self, ready: Sequence[TakenRecord]) -> bool:
+        """Whether the first ready record of a route may begin while a record runs alone."""
+        run = self.run_now
+        return run is None or (run.is_granted and not run.has_begun and ready[0] is run.record)
+
+    def begins(self, record: TakenRecord) -> bool:
+        """Whether this is the record whose turn it is; it has begun then."""
+        run = self.run_now
+        if run is None or run.record is not record or not run.is_granted:
+            return False
+        run.has_begun = True
+        return True
+
+    def waiting(self, room: RoomSignal) -> Iterator[TakenRecord]:
+        """The record that waits for its turn, if it is of the group with this signal."""
+        run = self.run_now
+        if run is not None and not run.has_begun and run.queue.room is room:
+            yield run.record
+
+    def withdraw(self, room: RoomSignal) -> None:
+        """Put the waiting record aside, because its group begins no more handlers."""
+        for record in self.waiting(room):
+            run = self.run_now
+            assert run is not None, "its record waits"
+            if record in run.queue.ready:
+                run.queue.ready.remove(record)
+            self._end(run)
+            run.put_aside(record)
+
+    async def run(self) -> None:
+        """Let records run alone, one after the other, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            if (run := self.run_now) is not None:
+                for room in self._rooms:
+                    room.waiters += 1
+                try:
+                    await self._run(run)
+                finally:
+                    for room in self._rooms:
+                        room.waiters -= 1
+
+    async def _run(self, run: AloneRun) -> None:
+        deadline = self._clock.now() + WAIT_SECONDS
+        while self.run_now is run and self._others_run():
+            if self._clock.now() >= deadline:
+                self._end(run)
+                run.put_aside(run.record)
+                return
+            await self._change(deadline)
+        if self.run_now is not run:
+            return
+        run.is_granted = True
+        run.queue.ready.appendleft(run.record)
+        run.queue.wake_one()
+        while self.run_now is run and self._is_under_way(run):
+            await self._change(None)
+        if self.run_now is run:
+            self._end(run)
+
+    def _others_run(self) -> bool:
+        return any(runner.is_busy for runner in self._runners)
+
+    def _is_under_way(self, run: AloneRun) -> bool:
+        if run.record.is_done:
+            return False
+        return not run.has_begun or any(runner.runs_now(run.record) for runner in self._runners)
+
+    async def _change(self, until: float | None) -> None:
+        """Wait until a handler has ended somewhere, or the time is over."""
+        self._changed.clear()
+        changes: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
+        if until is not None:
+            changes.append(asyncio.ensure_future(self._clock.sleep_until(until)))
+        try:
+            await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for change in changes:
+                change.cancel()
+
+    def _end(self, run: AloneRun) -> None:
+        assert self.run_now is run, "only one record runs alone"
+        self.run_now = None
+        self._changed.set()
+        for runner in self._runners:
+            runner.queue.wake_one()
+        for room in self._rooms:
+            room.notify()
