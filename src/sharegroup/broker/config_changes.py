@@ -13,7 +13,11 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from sharegroup.broker import loggers
-from sharegroup.broker.cluster.catalog import settings_bytes
+from sharegroup.broker.cluster.catalog import (
+    DEAD_LETTER_TOPIC,
+    group_settings_event,
+    settings_bytes,
+)
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.configuration.client_metrics_config import (
     NAME_CHARACTERS_MAX,
@@ -29,9 +33,11 @@ from sharegroup.broker.configuration.setting_changes import (
     changed_topic,
 )
 from sharegroup.broker.configuration.settings import check_is_this_broker
+from sharegroup.broker.handler_contract import RequestContext
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.config_permissions import ConfigPermissions
-from sharegroup.core.security.principal import Principal
+from sharegroup.broker.share.dead_letter_authors import check_write
+from sharegroup.core.security.principal import Author, Principal
 from sharegroup.core.share_group.sizes import check_new_group
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, PolicyViolation
 from sharegroup.ids import GroupId, TopicName
@@ -63,7 +69,7 @@ async def alter_each(
     respond: Callable[[R, KafkaError | None], T],
     *,
     permissions: ConfigPermissions,
-    user: Principal | None,
+    context: RequestContext,
     validate_only: bool,
 ) -> tuple[T, ...]:
     """Change the settings of each resource on its own; return one response for each resource.
@@ -86,7 +92,7 @@ async def alter_each(
             if (denial := permissions.denial(kind, name)) is not None:
                 raise denial
             changes = partial(changes_of, resource)
-            await _alter(parts, kind, name, changes, user=user, validate_only=validate_only)
+            await _alter(parts, kind, name, changes, context, validate_only=validate_only)
         except KafkaError as error:
             responses.append(respond(resource, error))
         else:
@@ -99,8 +105,8 @@ async def _alter(
     resource_type: int,
     name: str,
     changes_of: ChangesOf,
+    context: RequestContext,
     *,
-    user: Principal | None,
     validate_only: bool,
 ) -> None:
     """Change the settings of one resource; they are in effect when this returns."""
@@ -113,7 +119,7 @@ async def _alter(
     if resource_type == ResourceType.TOPIC:
         event, in_effect = _of_topic(parts, TopicName(name), changes_of)
     elif resource_type == ResourceType.GROUP:
-        event, in_effect = _of_group(parts, GroupId(name), changes_of, user)
+        event, in_effect = _of_group(parts, GroupId(name), changes_of, context)
     elif resource_type == ResourceType.CLIENT_METRICS:
         event, in_effect = _of_client_metrics(parts, name, changes_of)
     elif resource_type == ResourceType.BROKER:
@@ -151,17 +157,20 @@ def _of_topic(parts: Parts, name: TopicName, changes_of: ChangesOf) -> Steps:
 
 
 def _of_group(
-    parts: Parts, group_id: GroupId, changes_of: ChangesOf, user: Principal | None
+    parts: Parts, group_id: GroupId, changes_of: ChangesOf, context: RequestContext
 ) -> Steps:
     """Return the steps that change the settings of a group."""
+    user = context.limited_user
     if not group_id:
         raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
 
     def event() -> Event:
         own_settings = parts.topics.catalog.group_settings(group_id)
-        outcome = changed_group(parts.config, own_settings, changes_of(own_settings))
+        changes = changes_of(own_settings)
+        outcome = changed_group(parts.config, own_settings, changes)
         _check_room(parts, group_id, own_settings, outcome, user)
-        return {"event": "group_settings", "group": group_id, "settings": outcome}
+        author = _dead_letter_author(parts, group_id, changes, outcome, context)
+        return group_settings_event(group_id, outcome, author)
 
     def in_effect() -> None:
         parts.share_group_coordinator.settings_changed(group_id)
@@ -172,6 +181,31 @@ def _of_group(
         log.info("event=group_settings group=%r settings=%s", group_id, own_settings)
 
     return event, in_effect
+
+
+def _dead_letter_author(
+    parts: Parts,
+    group_id: GroupId,
+    changes: Sequence[SettingChange],
+    outcome: Mapping[str, str],
+    context: RequestContext,
+) -> Author | None:
+    """Return the user on whose behalf the group's dead letters are written (ADR 0037).
+
+    It is the one who set the topic last, even to the same name.  Raises AuthorizationException if
+    this user may not write to the topic, or not create it.
+    """
+    name = outcome.get(DEAD_LETTER_TOPIC)
+    if not name:
+        return None
+    if all(change.name != DEAD_LETTER_TOPIC for change in changes):
+        return parts.topics.catalog.dead_letter_author(group_id)
+    if parts.authorizer is None:
+        return None
+    is_missing = parts.topics.catalog.find(TopicName(name)) is None
+    creates = is_missing and parts.config.share_group.dead_letter_auto_create
+    check_write(context.rights, group_id, TopicName(name), creates=creates)
+    return Author(context.peer.principal, context.peer.host)
 
 
 def _check_room(

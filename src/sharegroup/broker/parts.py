@@ -99,7 +99,7 @@ class Parts:
         self.produced_batches = ProducedBatches(
             self.record_jobs, self.config.server.user_limits_percent
         )
-        self.share.connect(self.record_jobs)
+        self.share.connect(self)
 
     def seen_by(self, listener: str, node: Node) -> Parts:
         """Return the same parts for the connections of a listener that advertises ``node``.

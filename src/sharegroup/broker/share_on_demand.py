@@ -21,13 +21,14 @@ from sharegroup.broker.groups.group_log import (
     RegisteredCoordinator,
     reading_on_demand,
 )
-from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import GroupType
 
 if TYPE_CHECKING:
+    from sharegroup.broker.parts import Parts
+
     # `_make` imports it at first use.
     from sharegroup.broker.share_parts import ShareParts
 
@@ -48,7 +49,7 @@ class ShareOnDemand:
         "_features",
         "_group_log",
         "_made",
-        "_record_jobs",
+        "_parts",
         "_settings",
         "_topics",
         "_waiting",
@@ -76,7 +77,7 @@ class ShareOnDemand:
         self._settings = settings
         self._features = features
         self._checkpoint = checkpoint
-        self._record_jobs: RecordJobs | None = None
+        self._parts: Parts | None = None
         """None while the broker starts."""
         self._made = asyncio.Event()
         self.existing: ShareParts | None = None
@@ -96,11 +97,11 @@ class ShareOnDemand:
         if self.existing is not None:
             self.existing.groups.agree()
 
-    def connect(self, record_jobs: RecordJobs) -> None:
-        """Give the parts what reads records for them."""
-        self._record_jobs = record_jobs
+    def connect(self, parts: Parts) -> None:
+        """Connect these parts with all others, which are made after this object."""
+        self._parts = parts
         if self.existing is not None:
-            self.existing.connect(record_jobs)
+            self.existing.connect(parts)
 
     def parts(self) -> ShareParts:
         """Return the parts, and make them if this is the first use."""
@@ -139,8 +140,8 @@ class ShareOnDemand:
             features=self._features,
             checkpoint=self._checkpoint,
         )
-        if self._record_jobs is not None:
-            self.existing.connect(self._record_jobs)
+        if self._parts is not None:
+            self.existing.connect(self._parts)
         self._made.set()
         return self.existing
 

@@ -21,6 +21,7 @@ from sharegroup.broker.configuration.config_values import parse_part
 from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.core.quotas.entities import ClientQuotas
+from sharegroup.core.security.principal import Author, parse_principal
 from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
@@ -37,6 +38,9 @@ CATALOG_FILE = "catalog.journal"
 CONSUMER_OFFSETS = TopicName("__consumer_offsets")
 SHARE_GROUP_STATE = TopicName("__share_group_state")
 TRANSACTION_STATE = TopicName("__transaction_state")
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+"""The setting of a group that the catalog keeps with the user who made it."""
 
 GROUP_SETTINGS_BYTES = 600
 SETTING_BYTES = 250
@@ -71,6 +75,7 @@ class Catalog:
 
     __slots__ = (
         "_broker",
+        "_dead_letter_authors",
         "_deleted",
         "_groups",
         "_ids",
@@ -101,6 +106,7 @@ class Catalog:
         self._ids: dict[TopicId, TopicName] = {}
         self._deleted: dict[TopicId, None] = {}
         self._groups: dict[GroupId, dict[str, str]] = {}
+        self._dead_letter_authors: dict[GroupId, Author] = {}
         self.partitions = SharedTotal[TopicId](
             "partitions of topics", "topic", PolicyViolation, user_percent
         )
@@ -179,6 +185,22 @@ class Catalog:
         """Return the ids that have group settings, even if no such group exists."""
         return sorted(self._groups)
 
+    def dead_letter_author(self, group_id: GroupId) -> Author | None:
+        """Return the user who set the group's dead-letter topic.
+
+        None if there was no authorizer then, or the setting is from an earlier version.
+        """
+        return self._dead_letter_authors.get(group_id)
+
+    def groups_without_dead_letter_author(self) -> list[GroupId]:
+        """Return the groups whose dead-letter topic belongs to no user."""
+        return [
+            group_id
+            for group_id in self.groups_with_settings()
+            if DEAD_LETTER_TOPIC in self._groups[group_id]
+            and group_id not in self._dead_letter_authors
+        ]
+
     def group_config(self, group_id: GroupId) -> GroupConfig:
         """Return the parsed settings of a group; None means that the broker's value is used."""
         return parse_part(GroupConfig, self.group_settings(group_id))
@@ -234,7 +256,8 @@ class Catalog:
                 "settings": dict(topic.settings),
             }
         for group_id, settings in self._groups.items():
-            yield {"event": "group_settings", "group": group_id, "settings": settings}
+            author = self._dead_letter_authors.get(group_id)
+            yield group_settings_event(group_id, settings, author)
         for part in self._every_part():
             yield from part.events()
         for default, settings in self._broker.items():
@@ -288,7 +311,7 @@ class Catalog:
                 self._put(_changed(topic, topic.partition_count, event["settings"]))
             case "group_settings":
                 group_id, settings = event["group"], event["settings"]
-                self._put_group_settings(group_id, settings)
+                self._put_group_settings(group_id, settings, _author(event))
             case "broker_settings":
                 self._broker[event.get("default", False)] = event["settings"]
             case other:
@@ -298,8 +321,13 @@ class Catalog:
         """Return each part once, also one with several kinds of events."""
         return dict.fromkeys(self._parts.values())
 
-    def _put_group_settings(self, group_id: GroupId, settings: dict[str, str]) -> None:
+    def _put_group_settings(
+        self, group_id: GroupId, settings: dict[str, str], author: Author | None
+    ) -> None:
         """Replace the settings of a group; a group without settings is removed."""
+        self._dead_letter_authors.pop(group_id, None)
+        if settings and author is not None:
+            self._dead_letter_authors[group_id] = author
         previous = self._groups.pop(group_id, {})
         if settings:
             self._groups[group_id] = settings
@@ -326,6 +354,27 @@ def settings_bytes(group_id: GroupId, settings: Mapping[str, str]) -> int:
         return 0
     values = sum(SETTING_BYTES + text_bytes(value) for value in settings.values())
     return GROUP_SETTINGS_BYTES + text_bytes(group_id) + values
+
+
+def group_settings_event(
+    group_id: GroupId, settings: Mapping[str, str], author: Author | None
+) -> Event:
+    """Return the event that replaces a group's settings.
+
+    ``author`` is the user who set its dead-letter topic, if that is known.
+    """
+    event: Event = {"event": "group_settings", "group": group_id, "settings": dict(settings)}
+    if author is not None:
+        event["dead_letter_author"] = [str(author.principal), author.host]
+    return event
+
+
+def _author(event: Event) -> Author | None:
+    found = event.get("dead_letter_author")
+    if found is None:
+        return None
+    principal, host = found
+    return Author(parse_principal(principal), host)
 
 
 def encode_event(event: Event) -> bytes:

@@ -63,6 +63,10 @@ NEW_TOPIC = TopicId(UUID(int=0))
 """Stands for the id of a topic that is checked before it is created."""
 
 
+AUTO_CREATE_PART = 2
+"""Topics are created automatically until half of `sharegroup.partitions.max` is used."""
+
+
 class CompactionSettings(NamedTuple):
     """The conditions for compacting a topic's logs, and the lifetime of its tombstones."""
 
@@ -485,6 +489,21 @@ class Topics:
     ) -> None:
         """Raise PolicyViolation if new partitions exceed the user's part of a limit."""
         self.catalog.partitions.check(topic_id, user, partitions, limit=limit, named=repr(name))
+
+    def check_automatic(self, name: TopicName, partitions: int, user: Principal | None) -> None:
+        """Raise PolicyViolation if a topic may not be created that nobody asked for.
+
+        Such topics use only a part of the allowed partitions, so CreateTopics always has room.
+        """
+        existing = self.catalog.partition_count
+        room = self._config.server.partitions_max // AUTO_CREATE_PART
+        if existing + partitions > room:
+            raise PolicyViolation(
+                f"topic {name!r}: topics are created automatically only up to {room} partitions of "
+                f"all topics, there are {existing}; use CreateTopics, or raise "
+                "sharegroup.partitions.max"
+            )
+        self.check_part(name, NEW_TOPIC, partitions, user, limit=room)
 
     async def _happen(self, event: Event) -> None:
         """Write an event to the journal and apply it to the catalog when it is durable."""

@@ -21,7 +21,6 @@ from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.config_permissions import ALTER_CONFIGS, ConfigPermissions
-from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 
@@ -29,26 +28,21 @@ from sharegroup.protocol_enums import ConfigOperation, ResourceType
 def handle(
     parts: Parts, context: RequestContext, request: AlterConfigsRequest
 ) -> Later[AlterConfigsResponse]:
-    return Later(
-        _alter(
-            parts, request, ConfigPermissions(context.rights, ALTER_CONFIGS), context.limited_user
-        )
-    )
+    return Later(_alter(parts, request, context))
 
 
 async def _alter(
     parts: Parts,
     request: AlterConfigsRequest,
-    permissions: ConfigPermissions,
-    user: Principal | None,
+    context: RequestContext,
 ) -> AlterConfigsResponse:
     responses = await alter_each(
         parts,
         request.resources,
         _replacing,
         _response,
-        permissions=permissions,
-        user=user,
+        permissions=ConfigPermissions(context.rights, ALTER_CONFIGS),
+        context=context,
         validate_only=request.validate_only,
     )
     return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)

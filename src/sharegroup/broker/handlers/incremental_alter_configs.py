@@ -20,33 +20,27 @@ from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.config_permissions import ALTER_CONFIGS, ConfigPermissions
-from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError
 
 
 def handle(
     parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Later[IncrementalAlterConfigsResponse]:
-    return Later(
-        _alter(
-            parts, request, ConfigPermissions(context.rights, ALTER_CONFIGS), context.limited_user
-        )
-    )
+    return Later(_alter(parts, request, context))
 
 
 async def _alter(
     parts: Parts,
     request: IncrementalAlterConfigsRequest,
-    permissions: ConfigPermissions,
-    user: Principal | None,
+    context: RequestContext,
 ) -> IncrementalAlterConfigsResponse:
     responses = await alter_each(
         parts,
         request.resources,
         _changes,
         _response,
-        permissions=permissions,
-        user=user,
+        permissions=ConfigPermissions(context.rights, ALTER_CONFIGS),
+        context=context,
         validate_only=request.validate_only,
     )
     return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)

@@ -27,7 +27,6 @@ from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32
 
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.cluster.topics import NEW_TOPIC
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
@@ -46,7 +45,6 @@ from sharegroup.errors import (
     AuthorizationException,
     InvalidRequest,
     KafkaError,
-    PolicyViolation,
     ThrottlingQuotaExceeded,
     TopicAlreadyExists,
     UnknownTopicId,
@@ -68,9 +66,6 @@ AUTO_CREATED_MAX = 100
 
 SMALL_TOPICS = 8
 """The response for more topics is built in steps."""
-
-AUTO_CREATE_PART = 2
-"""Topics are created automatically until half of `sharegroup.partitions.max` is used."""
 
 NONE_REFUSED: Mapping[str, KafkaError] = MappingProxyType({})
 
@@ -183,15 +178,8 @@ async def _with_created(query: _Query, wanted: Sequence[MetadataRequestTopic]) -
 async def _create(query: _Query, name: TopicName) -> None:
     """Create a topic with the default number of partitions, if the limit permits it."""
     parts, user = query.parts, query.user
-    server, existing = parts.config.server, parts.topics.catalog.partition_count
-    room = server.partitions_max // AUTO_CREATE_PART
-    if existing + server.partitions_default > room:
-        raise PolicyViolation(
-            f"topic {name!r}: topics are created automatically only up to {room} partitions of all "
-            f"topics, there are {existing}; use CreateTopics, or raise sharegroup.partitions.max"
-        )
-    partitions = server.partitions_default
-    parts.topics.check_part(name, NEW_TOPIC, partitions, user, limit=room)
+    partitions = parts.config.server.partitions_default
+    parts.topics.check_automatic(name, partitions, user)
     if parts.quotas.is_on:
         parts.topics.check_new(name, partitions=partitions, settings={}, user=user)
         try:

@@ -134,6 +134,16 @@ SHARE_GROUPS: tuple[Family, ...] = (
         "Records archived without a dead letter, because the group's dead-letter topic was unset.",
         _GROUP,
     ),
+    DEAD_LETTERS_REFUSED := Family(
+        "sharegroup_dead_letters_refused_total", MetricType.COUNTER, "records",
+        "Records archived without a dead letter, because the user who set the group's dead-letter "
+        "topic may not write to it, or not create it.", _GROUP,
+    ),
+    DEAD_LETTERS_THROTTLED := Family(
+        "sharegroup_dead_letters_throttled_total", MetricType.COUNTER, "waits",
+        "Waits of dead letters for the produce quota of the user who set the group's dead-letter "
+        "topic.", _GROUP,
+    ),
     DEAD_LETTERS_WAITING := Family(
         "sharegroup_dead_letters_waiting", MetricType.GAUGE, "records",
         "Records of the share partitions in memory that wait for their dead letter.",

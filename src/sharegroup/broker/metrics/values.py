@@ -425,6 +425,8 @@ def _dead_letters(group_id: str, counts: DeadLetterCounts) -> Iterator[Sample]:
     yield names.DEAD_LETTER_FAILURES, labels, counts.failure_count
     yield names.DEAD_LETTERS_NOT_COPIED, labels, counts.not_copied_count
     yield names.DEAD_LETTERS_GIVEN_UP, labels, counts.given_up_count
+    yield names.DEAD_LETTERS_REFUSED, labels, counts.refused_count
+    yield names.DEAD_LETTERS_THROTTLED, labels, counts.throttled_count
 
 
 def _lines_of(family: Family, row: _Row) -> str:

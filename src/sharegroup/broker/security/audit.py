@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from sharegroup.broker.clock import Clock, sleep_ms
 from sharegroup.broker.security.peer import Peer
+from sharegroup.core.security.principal import Author
 from sharegroup.escaping import shortened
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 from sharegroup.wire.apis import APIS
@@ -105,6 +106,20 @@ class AuditLog:
                 operation.name,
                 resource_type.name,
                 _short(name),
+            )
+
+    def dead_letters_refused(self, user: Author, group_id: str, reason: str, records: int) -> None:
+        """Log that the user of a group's dead letters may not write them."""
+        principal = str(user.principal)
+        if self._may_log("dead_letters_refused", principal):
+            log.warning(
+                "event=dead_letters_refused group=%r principal=%r host=%s records=%d reason=%r "
+                "effect='the records are archived without dead letters'",
+                _short(group_id),
+                _short(principal),
+                user.host,
+                records,
+                _short(reason),
             )
 
     def administered(self, peer: Peer, api_key: int, request: Any) -> None:

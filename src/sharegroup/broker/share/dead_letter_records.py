@@ -211,20 +211,25 @@ class LetterBatch(NamedTuple):
 def letter_batch(
     letters: Iterable[DeadLetterRange],
     origin: OriginalPartition,
-    originals: Originals | None,
+    originals: Originals | str | None,
     *,
     bytes_max: int,
     wall_ms: int,
 ) -> Walk[LetterBatch]:
     """Make a batch of the first of these letters, as many as fit, but at least one.
 
-    ``originals`` is None if the group does not have its records copied.
+    ``originals`` is None if the group does not have its records copied, or a text that says why
+    none may be copied.
     """
     records: list[SimpleRecord] = []
     ranges: list[Range] = []
     room, missing_count = min(bytes_max, BATCH_BYTES_MAX) - HEADER_BYTES, 0
     for offset, headers in _each(letters, origin):
-        original = None if originals is None else (yield from originals.at(offset))
+        original: DecodedRecord | str | None
+        if originals is None or isinstance(originals, str):
+            original = originals
+        else:
+            original = yield from originals.at(offset)
         record = _letter(original, headers, wall_ms)
         room -= _size_max(record)
         if records and (room < 0 or len(records) == RECORDS_MAX):

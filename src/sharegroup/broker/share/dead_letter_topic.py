@@ -14,6 +14,7 @@ from __future__ import annotations
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthor, check_write
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.errors import InvalidConfig
 from sharegroup.ids import SharePartitionKey, TopicName
@@ -35,10 +36,11 @@ class DeadLetterTopics:
         self._settings = settings
         self._topics = topics
 
-    async def of(self, key: SharePartitionKey) -> Topic | None:
+    async def of(self, key: SharePartitionKey, author: DeadLetterAuthor | None) -> Topic | None:
         """Return the topic for the dead letters of this share partition; create it if allowed.
 
-        None if the group has no dead-letter topic; InvalidConfig if a configuration does not agree.
+        None if the group has no dead-letter topic; InvalidConfig if a configuration does not agree;
+        AuthorizationException if ``author``, the user of the letters, may not write them.
         Names that begin with '__', the broker's own, are refused when they are set.
         """
         name = self._settings.dead_letter_topic(key.group_id)
@@ -46,8 +48,11 @@ class DeadLetterTopics:
             return None
         self._check_name(key, name)
         topic = self._topics.catalog.find(name)
+        if author is not None:
+            creates = topic is None and self._config.share_group.dead_letter_auto_create
+            check_write(author.rights, key.group_id, name, creates=creates)
         if topic is None:
-            topic = await self._make(key, name)
+            topic = await self._make(key, name, author)
         if not topic.config.dead_letters:
             raise InvalidConfig(
                 f"group {key.group_id!r}: topic {name!r} does not accept dead letters; set "
@@ -75,13 +80,19 @@ class DeadLetterTopics:
                 f"with {prefix!r} (errors.deadletterqueue.topic.name.prefix of this broker)"
             )
 
-    async def _make(self, key: SharePartitionKey, name: TopicName) -> Topic:
+    async def _make(
+        self, key: SharePartitionKey, name: TopicName, author: DeadLetterAuthor | None
+    ) -> Topic:
         if not self._config.share_group.dead_letter_auto_create:
             raise InvalidConfig(
                 f"group {key.group_id!r}: its dead-letter topic {name!r} does not exist; create it "
                 "with errors.deadletterqueue.group.enable=true, or set "
                 "errors.deadletterqueue.auto.create.topics.enable=true on this broker"
             )
-        return await self._topics.create(
-            name, partitions=self._config.server.partitions_default, settings=MADE_WITH
-        )
+        partitions = self._config.server.partitions_default
+        user = None if author is None else author.limited_user
+        if author is not None:
+            self._topics.check_automatic(name, partitions, user)
+            self._topics.check_new(name, partitions=partitions, settings=MADE_WITH, user=user)
+            author.creates(partitions)
+        return await self._topics.create(name, partitions=partitions, settings=MADE_WITH, user=user)

@@ -18,6 +18,10 @@ Kafka gives up after five attempts, or at once if the configuration does not fit
 the record.  Here the record waits until the letter is written, or until an operator unsets the
 group's dead-letter topic.  A configuration that does not fit is checked again each second; a
 failing disk is tried again after 1 s, 2 s, and so on up to 30 s.
+
+Letters count as the user who set the group's dead-letter topic (`dead_letter_authors`).  While this
+user is over its produce quota they wait, and if it may not write to the topic, the records are
+archived without letters: somebody took the right away, so waiting would have no end.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import LogSettings, Topics
 from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.broker.security.requirements import READ_TOPICS
+from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthor, DeadLetterAuthors
 from sharegroup.broker.share.dead_letter_records import (
     LetterBatch,
     OriginalPartition,
@@ -49,7 +55,7 @@ from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_partition.delivery import DeadLetterRange, RecordState
 from sharegroup.core.share_state.share_states import NO_SUMMARY
-from sharegroup.errors import InvalidConfig, KafkaError
+from sharegroup.errors import AuthorizationException, InvalidConfig, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches import stamp_append_time
@@ -74,6 +80,9 @@ REASONS_MAX = 16
 """Maximum number of reasons that are logged for one stall; each change of settings can add one."""
 
 
+NOT_READABLE = "the user who set the group's dead-letter topic may not read the topic of the record"
+
+
 @dataclass(slots=True)
 class DeadLetterCounts:
     """The numbers of dead letters and writes of one group since the broker started."""
@@ -88,6 +97,18 @@ class DeadLetterCounts:
     """Failed attempts to write dead letters, for any reason."""
     given_up_count: int = 0
     """Records that were archived without a letter, because the group's topic was unset."""
+    refused_count: int = 0
+    """Records that were archived without a letter, because its user may not write it."""
+    throttled_count: int = 0
+    """How often a batch had to wait for the produce quota of its user."""
+
+
+class _Throttled(Exception):
+    """The user of the letters is over its produce quota."""
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self.delay_ms = delay_ms
 
 
 @dataclass(slots=True)
@@ -133,6 +154,7 @@ class DeadLetters:
         "_topics",
         "_troubles",
         "_wake",
+        "authors",
         "jobs",
         "owner_of",
     )
@@ -150,6 +172,8 @@ class DeadLetters:
     ) -> None:
         self.jobs: RecordJobs | None = None
         """Decompresses and walks the originals' batches; None while the broker starts."""
+        self.authors: DeadLetterAuthors | None = None
+        """Finds the users who pay for letters; None without an authorizer."""
         self.owner_of: Callable[[GroupId], Principal | None] = lambda _: None
         """Returns the user to whom a group belongs, whose turns the walks take."""
         self._alarm = Alarm(clock, self._try_again)
@@ -240,6 +264,10 @@ class DeadLetters:
         """Write one batch of letters of one share partition, and decide what to do with it next."""
         try:
             goes_on = await self._write_some(key)
+        except _Throttled as throttled:
+            self._counts_of(key.group_id).throttled_count += 1
+            self._wait(key, self._stalls.setdefault(key, _Stall()), throttled.delay_ms)
+            return
         except Exception as error:  # noqa: BLE001  An unexpected error must not end this task.
             self._stall(key, error)
             return
@@ -253,7 +281,14 @@ class DeadLetters:
         """Write one batch of letters; return whether there may be more."""
         if self._persister.summary(key) == NO_SUMMARY:
             return False  # The group or the topic was deleted.
-        target = await self._targets.of(key)
+        author = None if self.authors is None else self.authors.of(key.group_id)
+        if author is not None and (throttle_ms := author.throttle_ms()):
+            raise _Throttled(throttle_ms)
+        refusal: AuthorizationException | None = None
+        try:
+            target = await self._targets.of(key, author)
+        except AuthorizationException as error:
+            target, refusal = None, error
         live = self._share_partitions.get(key)
         if live.last_write is not None:
             await live.last_write
@@ -266,13 +301,15 @@ class DeadLetters:
         if not letters:
             return False
         if target is None:
-            self._give_up(live, letters)
+            self._give_up(live, letters, refusal)
             return True
-        batch = await self._batch(live, letters, target)
+        batch = await self._batch(live, letters, target, author)
         if live.fenced:
             return True
         counts = self._counts_of(key.group_id)
         counts.write_count += 1
+        if author is not None:
+            author.wrote(batch.batch)
         await self._append(target, key.partition, batch)
         counts.record_count += batch.record_count
         counts.not_copied_count += batch.not_copied_count
@@ -280,18 +317,26 @@ class DeadLetters:
         return True
 
     async def _batch(
-        self, live: LiveSharePartition, letters: list[DeadLetterRange], target: Topic
+        self,
+        live: LiveSharePartition,
+        letters: list[DeadLetterRange],
+        target: Topic,
+        author: DeadLetterAuthor | None,
     ) -> LetterBatch:
         """Make a batch of letters, as many as fit."""
-        copies = self._settings.copies_dead_letters(live.key.group_id)
+        originals: Originals | str | None = None
+        if self._settings.copies_dead_letters(live.key.group_id):
+            originals = Originals(live.log)
+            if author is not None and not author.allows(READ_TOPICS, live.topic_name):
+                originals = NOT_READABLE
         walk = letter_batch(
             letters,
             OriginalPartition(live.key.group_id, live.topic_name, live.key.partition),
-            Originals(live.log) if copies else None,
+            originals,
             bytes_max=self._topics.settings(target).message_bytes_max,
             wall_ms=self._clock.wall_ms(),
         )
-        owner = self.owner_of(live.key.group_id)
+        owner = self.owner_of(live.key.group_id) if author is None else author.limited_user
         made = finish(walk) if self.jobs is None else await self.jobs.complete(walk, owner)
         return await self._compressed(made, self._topics.settings(target), owner)
 
@@ -317,17 +362,27 @@ class DeadLetters:
             stamp_append_time(batch.batch, now_ms)
         return log_.append(batch.batch, now_ms=now_ms)
 
-    def _give_up(self, live: LiveSharePartition, letters: list[DeadLetterRange]) -> None:
-        """Archive the records without letters, because the group's topic was unset."""
+    def _give_up(
+        self,
+        live: LiveSharePartition,
+        letters: list[DeadLetterRange],
+        refusal: AuthorizationException | None,
+    ) -> None:
+        """Archive the records without letters: the topic was unset, or its user may not write."""
         ranges = tuple((letter.first, letter.end) for letter in letters)
         record_count = sum(end - first for first, end in ranges)
-        self._counts_of(live.key.group_id).given_up_count += record_count
-        log.warning(
-            "event=dead_letters_given_up %s records=%d reason='the dead-letter topic of "
-            "the group was unset'",
-            live,
-            record_count,
-        )
+        group_id = live.key.group_id
+        if refusal is not None and self.authors is not None:
+            self._counts_of(group_id).refused_count += record_count
+            self.authors.report(group_id, refusal, record_count)
+        else:
+            self._counts_of(group_id).given_up_count += record_count
+            log.warning(
+                "event=dead_letters_given_up %s records=%d reason='the dead-letter topic of "
+                "the group was unset'",
+                live,
+                record_count,
+            )
         self._share_partitions.archived(live.key, ranges)
 
     def _stall(self, key: SharePartitionKey, error: Exception) -> None:
@@ -337,10 +392,8 @@ class DeadLetters:
         if is_config:
             stall.backoff.reset()
         delay_ms = RETRY_MS_MIN if is_config else stall.backoff.next_ms()
-        stall.is_waiting = True
         self._counts_of(key.group_id).failure_count += 1
-        heapq.heappush(self._due, (self._clock.now_ms() + delay_ms, next(self._order), key))
-        self._set_alarm()
+        self._wait(key, stall, delay_ms)
         trouble = self._troubles[key.group_id]
         trouble.keys.add(key)
         reason = str(error) if is_config else type(error).__name__
@@ -355,11 +408,18 @@ class DeadLetters:
                 exc_info=None if isinstance(error, KafkaError) else error,
             )
 
+    def _wait(self, key: SharePartitionKey, stall: _Stall, delay_ms: int) -> None:
+        stall.is_waiting = True
+        heapq.heappush(self._due, (self._clock.now_ms() + delay_ms, next(self._order), key))
+        self._set_alarm()
+
     def _over(self, key: SharePartitionKey) -> None:
         """Mark the share partition as not stalled; log that if it was the group's last one."""
         if self._stalls.pop(key, None) is None:
             return
-        trouble = self._troubles[key.group_id]
+        trouble = self._troubles.get(key.group_id)
+        if trouble is None:
+            return  # It waited for a quota only.
         trouble.keys.discard(key)
         if not trouble.keys:
             del self._troubles[key.group_id]

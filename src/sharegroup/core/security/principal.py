@@ -20,6 +20,13 @@ class Principal(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
+class Author(NamedTuple):
+    """The user who made a setting, and the address that it came from, which ACLs may name."""
+
+    principal: Principal
+    host: str
+
+
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """The principal of connections without authentication."""
 

@@ -1,0 +1,130 @@
+"""The users on whose behalf the broker writes dead letters (ADR 0037).
+
+A dead letter has no request: a lock expires, and the broker writes.  What it writes counts as the
+user who set the group's dead-letter topic.  The catalog keeps this user with the setting:
+
+    when the topic is set     WRITE on it, and CREATE if the broker would create it
+    when it is used           the same again, and READ on the record's topic to copy the record
+    produce quota             a letter that exceeds it waits, and so do the next ones of this user
+
+Without an authorizer no group has such a user.  A setting without a user, from an earlier version
+or from a time without an authorizer, counts as the broker's own: it has no limits.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from sharegroup.broker.cluster.catalog import Catalog
+from sharegroup.broker.quotas import Quotas
+from sharegroup.broker.security import requirements as required
+from sharegroup.broker.security.audit import AuditLog
+from sharegroup.broker.security.authorizer import Authorizer
+from sharegroup.broker.security.checks import Check, denied
+from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.security.permission import is_allowed_on_cluster
+from sharegroup.broker.security.rights import Rights
+from sharegroup.core.security.principal import Principal
+from sharegroup.errors import AuthorizationException
+from sharegroup.ids import GroupId, TopicName
+from sharegroup.wire.batches import Buffer
+
+log = logging.getLogger(__name__)
+
+THROTTLE_MS_MAX = 10_000
+"""The longest wait until the quota is looked at again, which may have been raised meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterAuthor:
+    """The user of one group's dead letters, as rights and quotas see it."""
+
+    peer: Peer
+    rights: Rights
+    quotas: Quotas
+    client_id: str = ""
+    """The quotas of client ids do not apply, because the letters come from none."""
+
+    @property
+    def limited_user(self) -> Principal | None:
+        """The user who may hold a part of what all users share; None for a super user."""
+        return None if self.rights.is_unlimited else self.peer.principal
+
+    def allows(self, check: Check, name: str) -> bool:
+        """Return whether the user may perform the operation on a resource."""
+        return self.rights.may_see(check.operation, check.resource_type, name)
+
+    def creates(self, partitions: int) -> None:
+        """Count a topic for the user's quota; raise ThrottlingQuotaExceeded if it is used up."""
+        self.quotas.mutations(self, is_strict=True).record(partitions)
+
+    def throttle_ms(self) -> int:
+        """Return the time for which letters must wait, because of the user's produce quota."""
+        if not self.quotas.is_on:
+            return 0
+        return min(self.quotas.write_throttle_ms(self), THROTTLE_MS_MAX)
+
+    def wrote(self, batch: Buffer) -> None:
+        """Count a batch of letters for the user's produce quota."""
+        if self.quotas.is_on:
+            self.quotas.wrote(self, len(batch))
+
+
+class DeadLetterAuthors:
+    """Finds the users of the groups' dead letters, and reports what they may not write."""
+
+    __slots__ = ("_audit", "_authorizer", "_catalog", "_quotas")
+
+    def __init__(
+        self, catalog: Catalog, authorizer: Authorizer, quotas: Quotas, audit: AuditLog
+    ) -> None:
+        self._catalog = catalog
+        self._authorizer = authorizer
+        self._quotas = quotas
+        self._audit = audit
+        unknown = catalog.groups_without_dead_letter_author()
+        if unknown:
+            log.warning(
+                "event=dead_letter_topics_without_user groups=%d first=%r effect='their letters "
+                "count as the broker itself: no ACL and no quota applies' action='set "
+                "errors.deadletterqueue.topic.name of these groups again'",
+                len(unknown),
+                unknown[0],
+            )
+
+    def of(self, group_id: GroupId) -> DeadLetterAuthor | None:
+        """Return the user of a group's dead letters; None for the broker itself."""
+        author = self._catalog.dead_letter_author(group_id)
+        if author is None:
+            return None
+        peer = Peer(author.host, principal=author.principal)
+        return DeadLetterAuthor(peer, self._authorizer.rights_of(peer), self._quotas)
+
+    def report(self, group_id: GroupId, error: AuthorizationException, records: int) -> None:
+        """Log that records were archived without letters, with a rate for each user."""
+        author = self._catalog.dead_letter_author(group_id)
+        if author is not None:
+            self._audit.dead_letters_refused(author, group_id, str(error), records)
+
+
+def check_write(rights: Rights, group_id: GroupId, name: TopicName, *, creates: bool) -> None:
+    """Raise the error if a user may not have dead letters written to a topic.
+
+    ``creates`` says whether the broker would create the topic.
+    """
+    error: AuthorizationException | None = None
+    for check in (required.WRITE_TOPICS, required.CREATE_TOPICS)[: 1 + creates]:
+        if rights.may_see(check.operation, check.resource_type, name):
+            continue
+        if check is required.CREATE_TOPICS and is_allowed_on_cluster(
+            rights, required.CREATE_IN_CLUSTER, is_audited=False
+        ):
+            continue
+        error = denied(check.operation, check.resource_type, name)
+        break
+    if error is not None:
+        raise type(error)(
+            f"group {group_id!r}: dead letters are written with the rights of the user who sets "
+            f"errors.deadletterqueue.topic.name: {error}"
+        )
