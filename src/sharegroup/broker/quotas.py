@@ -138,16 +138,6 @@ class Quotas:
         """Count the bytes of a Produce request; return its throttle time in milliseconds."""
         return self._use(PRODUCE, client, size, THROTTLE_MS_MAX)
 
-    def write_throttle_ms(self, client: Client) -> int:
-        """Return how long what the broker writes for a user must wait; 0 if it need not."""
-        return self._use(PRODUCE, client, 0, THROTTLE_MS_MAX)
-
-    def wrote(self, client: Client, size: int) -> None:
-        """Count bytes that the broker wrote for a user, as bytes of a Produce request."""
-        limit = self._limit_of(PRODUCE, client)
-        if limit is not None:
-            self._rate(PRODUCE, limit, client).record(size, self._windows, self._clock.now_ms())
-
     def fetch_throttle_ms(self, client: Client) -> int:
         """Return the throttle time of a fetch that must return no records; 0 if it may."""
         return self._use(FETCH, client, 0, THROTTLE_MS_MAX)

@@ -49,7 +49,7 @@ class ShareParts(NamedTuple):
             reader.jobs, reader.owner_of = parts.record_jobs, self.groups.owner_of
         if parts.authorizer is not None:
             self.dead_letters.authors = DeadLetterAuthors(
-                parts.topics.catalog, parts.authorizer, parts.quotas, parts.audit
+                parts.topics.catalog, parts.authorizer, parts.quotas, parts.audit, parts.clock
             )
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.quotas import Quotas
 from sharegroup.broker.security import requirements as required
@@ -28,12 +29,11 @@ from sharegroup.broker.security.rights import Rights
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import AuthorizationException
 from sharegroup.ids import GroupId, TopicName
-from sharegroup.wire.batches import Buffer
 
 log = logging.getLogger(__name__)
 
-THROTTLE_MS_MAX = 10_000
-"""The longest wait until the quota is looked at again, which may have been raised meanwhile."""
+THROTTLE_MS_MAX = 600_000
+"""The longest wait after a batch; 1 MiB needs more only with a quota below 1,750 bytes a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +59,27 @@ class DeadLetterAuthor:
         """Count a topic for the user's quota; raise ThrottlingQuotaExceeded if it is used up."""
         self.quotas.mutations(self, is_strict=True).record(partitions)
 
-    def throttle_ms(self) -> int:
-        """Return the time for which letters must wait, because of the user's produce quota."""
-        if not self.quotas.is_on:
-            return 0
-        return min(self.quotas.write_throttle_ms(self), THROTTLE_MS_MAX)
-
-    def wrote(self, batch: Buffer) -> None:
-        """Count a batch of letters for the user's produce quota."""
-        if self.quotas.is_on:
-            self.quotas.wrote(self, len(batch))
-
 
 class DeadLetterAuthors:
     """Finds the users of the groups' dead letters, and reports what they may not write."""
 
-    __slots__ = ("_audit", "_authorizer", "_catalog", "_quotas")
+    __slots__ = ("_audit", "_authorizer", "_catalog", "_clock", "_quotas", "_until_ms")
 
     def __init__(
-        self, catalog: Catalog, authorizer: Authorizer, quotas: Quotas, audit: AuditLog
+        self,
+        catalog: Catalog,
+        authorizer: Authorizer,
+        quotas: Quotas,
+        audit: AuditLog,
+        clock: Clock,
     ) -> None:
         self._catalog = catalog
         self._authorizer = authorizer
         self._quotas = quotas
         self._audit = audit
+        self._clock = clock
+        self._until_ms: dict[Principal, int] = {}
+        """The users over their quota, and until when: at most those who set a group's topic."""
         unknown = catalog.groups_without_dead_letter_author()
         if unknown:
             log.warning(
@@ -100,6 +97,24 @@ class DeadLetterAuthors:
             return None
         peer = Peer(author.host, principal=author.principal)
         return DeadLetterAuthor(peer, self._authorizer.rights_of(peer), self._quotas)
+
+    def throttle_ms(self, author: DeadLetterAuthor) -> int:
+        """Return the time for which letters must wait, because of the user's produce quota."""
+        until_ms = self._until_ms.get(author.peer.principal)
+        if until_ms is None:
+            return 0
+        if (left_ms := until_ms - self._clock.now_ms()) <= 0 or not self._quotas.is_on:
+            del self._until_ms[author.peer.principal]
+            return 0
+        return left_ms
+
+    def wrote(self, author: DeadLetterAuthor, size: int) -> None:
+        """Count the bytes of a batch for the user's produce quota, as those of a request."""
+        if not self._quotas.is_on:
+            return
+        throttle_ms = min(self._quotas.produced(author, size), THROTTLE_MS_MAX)
+        if throttle_ms:
+            self._until_ms[author.peer.principal] = self._clock.now_ms() + throttle_ms
 
     def report(self, group_id: GroupId, error: AuthorizationException, records: int) -> None:
         """Log that records were archived without letters, with a rate for each user."""

@@ -281,9 +281,8 @@ class DeadLetters:
         """Write one batch of letters; return whether there may be more."""
         if self._persister.summary(key) == NO_SUMMARY:
             return False  # The group or the topic was deleted.
-        author = None if self.authors is None else self.authors.of(key.group_id)
-        if author is not None and (throttle_ms := author.throttle_ms()):
-            raise _Throttled(throttle_ms)
+        authors = self.authors
+        author = None if authors is None else authors.of(key.group_id)
         refusal: AuthorizationException | None = None
         try:
             target = await self._targets.of(key, author)
@@ -303,13 +302,15 @@ class DeadLetters:
         if target is None:
             self._give_up(live, letters, refusal)
             return True
+        if authors is not None and author is not None and (wait_ms := authors.throttle_ms(author)):
+            raise _Throttled(wait_ms)
         batch = await self._batch(live, letters, target, author)
         if live.fenced:
             return True
         counts = self._counts_of(key.group_id)
         counts.write_count += 1
-        if author is not None:
-            author.wrote(batch.batch)
+        if authors is not None and author is not None:
+            authors.wrote(author, len(batch.batch))
         await self._append(target, key.partition, batch)
         counts.record_count += batch.record_count
         counts.not_copied_count += batch.not_copied_count
