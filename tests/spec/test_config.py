@@ -243,6 +243,32 @@ def test_config_15_synonyms_name_the_brokers_setting(scene: Scene) -> None:
     assert synonyms[0].name == "group.share.assignment.interval.ms"
 
 
+def test_config_29_default_of_a_group_is_a_synonym(scene: Scene) -> None:
+    own = {
+        "share.auto.offset.reset": ("latest", "earliest"),
+        "share.isolation.level": ("read_uncommitted", "read_committed"),
+        "share.renew.acknowledge.enable": ("true", "false"),
+        "errors.deadletterqueue.topic.name": ("", "dead"),
+        "errors.deadletterqueue.copy.record.enable": ("false", "true"),
+    }
+    group = scene.new_name("group")
+    before = by_name(scene.described_configs(GROUP_RESOURCE, group))
+    values = {name: value for name, (_, value) in own.items()}
+    assert scene.alter_configs(GROUP_RESOURCE, group, values).error_code == 0
+    wait_for(
+        lambda: scene.configs(GROUP_RESOURCE, group)["share.isolation.level"] == "read_committed",
+        "the group's settings",
+    )
+    after = by_name(scene.described_configs(GROUP_RESOURCE, group))
+    for name, (default, value) in own.items():
+        assert synonyms_of(before[name]) == [(name, default, DEFAULT)]
+        assert synonyms_of(after[name]) == [(name, value, DYNAMIC_GROUP), (name, default, DEFAULT)]
+
+
+def synonyms_of(shown: Any) -> list[tuple[str, str, int]]:
+    return [(synonym.name, synonym.value, int(synonym.source)) for synonym in shown.synonyms]
+
+
 def test_config_16_changes_of_one_request_are_atomic(scene: Scene) -> None:
     group = scene.new_name("group")
     both = {"share.delivery.count.limit": "7", "share.record.lock.duration.ms": "1"}

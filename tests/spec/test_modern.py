@@ -657,3 +657,21 @@ def test_modern_33_impossible_topic_does_not_exist(scene: Scene, name: str) -> N
     )
     (described_member,) = scene.ask(wanted).groups[0].members
     assert set(described_member.subscribed_topic_names) == {name, topic.name}
+
+
+def test_modern_34_members_keep_the_first_partitions(scene: Scene) -> None:
+    topic, group = scene.topic(6), scene.new_name("group")
+    first = ConsumerMember(scene, group)
+    wait_for(lambda: first.heartbeat(names=(topic.name,)).error_code == 0, "a heartbeat")
+    wait_for(lambda: first.heartbeat().error_code == 0 and len(first.assigned) == 6, "all")
+    second = ConsumerMember(scene, group)
+    second.heartbeat(names=(topic.name,))
+
+    def divided() -> bool:
+        assert first.heartbeat(owned=first.assigned).error_code == 0
+        assert second.heartbeat(owned=second.assigned).error_code == 0
+        return len(first.assigned) == len(second.assigned) == 3
+
+    wait_for(divided, "three partitions for each")
+    assert first.assigned == {(topic.id, number) for number in (0, 1, 2)}
+    assert second.assigned == {(topic.id, number) for number in (3, 4, 5)}

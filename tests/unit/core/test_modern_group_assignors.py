@@ -162,3 +162,23 @@ def test_uniform_takes_a_partition_that_two_members_claim_from_the_second() -> N
     members = [member("m", "a", current=both), member("n", "a", current=both)]
     assigned = assign_uniform(members, {topic_id("a"): 2})
     assert assigned == {"m": both, "n": partitions("a", 1)}
+
+
+def test_uniform_keeps_the_first_partitions() -> None:
+    """What Kafka's assignor returns when a second and then a third member join."""
+    counts = {topic_id("a"): 6}
+    everything = partitions("a", *range(6))
+    two = assign_uniform([member("m0", "a", current=everything), member("m1", "a")], counts)
+    assert numbers(two) == {"m0": [0, 1, 2], "m1": [3, 4, 5]}
+    three = assign_uniform(
+        [*(member(name, "a", current=share) for name, share in two.items()), member("m2", "a")],
+        counts,
+    )
+    assert numbers(three) == {"m0": [0, 1], "m1": [3, 4], "m2": [2, 5]}
+
+
+def numbers(assigned: Mapping[MemberId, Assignment]) -> dict[str, list[int]]:
+    return {
+        str(member_id): sorted(partition.partition for partition in share)
+        for member_id, share in assigned.items()
+    }

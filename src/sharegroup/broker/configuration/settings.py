@@ -147,8 +147,11 @@ def _describe(
             inherited = broker[entry.metadata["synonym"]]
             value, below = _inherited(broker, *inherited, config)
             synonyms += below
-        else:  # As in Kafka, a key without a key of the broker has no synonym for its default.
+        else:
             value = value_text(entry.default)
+            # As in Kafka, the default is a synonym of a group's key alone.
+            if source is ConfigSource.GROUP:
+                synonyms += ((name, value, ConfigSource.DEFAULT),)
         yield Setting(
             name=name,
             value=synonyms[0][1] if name in own else value,

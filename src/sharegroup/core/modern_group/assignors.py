@@ -97,7 +97,8 @@ def assign_uniform(
             for number in range(partition_counts[topic_id])
         ]
         if targets:
-            is_divided = divide_unshared(targets, held)
+            # As in Kafka, whose members keep the partitions with the lowest numbers.
+            is_divided = divide_unshared(targets, held, keep_first=True)
             assert is_divided, "no partition has two members"
     else:
         _Balance(members, partition_counts, held).divide()
