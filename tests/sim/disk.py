@@ -91,6 +91,9 @@ class ProcessDisk:
     def exists(self, path: str) -> bool:
         return self._live().exists(path)
 
+    def modified_ms(self, path: str) -> int | None:
+        return self._live().modified_ms(path)
+
     def identity(self, file: int | str) -> Identity | None:
         return self._live().identity(file)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sharegroup.broker import jobs
 from sharegroup.broker.admission import Admission, parse_overrides
 from sharegroup.broker.client_telemetry import ClientTelemetry
-from sharegroup.broker.clock import Clock, SystemClock, sleep_ms
+from sharegroup.broker.clock import Clock, ExpiryClock, SystemClock, sleep_ms
 from sharegroup.broker.cluster.catalog import (
     CATALOG_FILE,
     CONSUMER_OFFSETS,
@@ -62,7 +62,7 @@ from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.broker.warm_up import prepare_for_share_groups
 from sharegroup.core.sessions.fetch_session import FetchSessions
 from sharegroup.errors import InvalidConfig
-from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.directory.log_directory import LogDirectory, last_write_ms
 from sharegroup.storage.disk.files import Files, RealFiles
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
@@ -157,11 +157,13 @@ async def start(
     admission = _admission(config.server, descriptors.connections_max)
     handshakes = Handshakes(clock, admission, config.server)
     tls = TlsListeners(listeners, config, handshakes)
+    files, path = files or RealFiles(), _data_directory(config)
+    expiry = ExpiryClock(clock, last_write_ms(files, path))
     directory = LogDirectory.open(
-        _data_directory(config),
+        path,
         durability=Durability(config.server.durability),
-        files=files or RealFiles(),
-        wall_ms=clock.wall_ms,
+        files=files,
+        wall_ms=expiry.wall_ms,
         syncer=syncer,
         set_aside_bytes_max=config.server.set_aside_bytes_max,
     )
@@ -170,7 +172,7 @@ async def start(
     server = Server(clock, admission, handshakes)
     try:
         nodes, bound = await listen(server, listeners, tls, config.server)
-        parts = await _build(config, clock, directory, nodes[0], listeners)
+        parts = await _build(config, clock, expiry, directory, nodes[0], listeners)
         tls.follow(parts.config)
         server.share(budgets_of(parts))
         host = metrics_host(config.server, listeners[0], insecure=insecure)
@@ -186,7 +188,7 @@ async def start(
         await server.stop()
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
-    background = asyncio.create_task(jobs.run(_jobs(parts, directory, tls), clock))
+    background = asyncio.create_task(jobs.run(_jobs(parts, expiry, directory, tls), clock))
     return Running(parts, server, directory, background, metrics, bound)
 
 
@@ -243,6 +245,7 @@ async def run_until(
 async def _build(
     started: Config,
     clock: Clock,
+    expiry: ExpiryClock,
     directory: LogDirectory,
     node: Node,
     listeners: Iterable[Listener],
@@ -255,17 +258,8 @@ async def _build(
     pruned = directory.checkpoint if directory.durability is Durability.OS else None
     topics.on_visible(waiting.wake)
     group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
-    share = ShareOnDemand(
-        group_log,
-        topics,
-        waiting,
-        clock,
-        config,
-        settings=settings,
-        features=features,
-        checkpoint=pruned,
-    )
-    groups = _build_groups(config, clock, topics, settings, features, group_log, share)
+    share = ShareOnDemand(group_log, topics, waiting, clock, config, settings, features, pruned)
+    groups = _build_groups(config, clock, expiry, topics, settings, features, group_log, share)
     audit = AuditLog(clock)
     parts = Parts(
         node=node,
@@ -313,6 +307,7 @@ def _authorizer(
 def _build_groups(
     config: LiveConfig,
     clock: Clock,
+    expiry: ExpiryClock,
     topics: Topics,
     settings: GroupSettings,
     features: FinalizedFeatures,
@@ -321,13 +316,13 @@ def _build_groups(
 ) -> _GroupParts:
     """Build the coordinators, and read the state of share partitions and groups."""
     share.load()
-    consumer_groups = ConsumerGroupsOnDemand(group_log, topics, clock, config, settings)
+    consumer_groups = ConsumerGroupsOnDemand(group_log, topics, expiry, config, settings)
     group_log.load()
     share.agree()
     consumer_groups.agree()
     transactions = TransactionsOnDemand(
         topics,
-        clock,
+        expiry,
         config,
         features=features,
         groups=group_log,
@@ -370,30 +365,32 @@ async def _serve_metrics(
     return endpoint
 
 
-def _jobs(parts: Parts, directory: LogDirectory, tls: TlsListeners) -> dict[str, jobs.Job]:
+def _jobs(
+    parts: Parts, expiry: ExpiryClock, directory: LogDirectory, tls: TlsListeners
+) -> dict[str, jobs.Job]:
     """Return the background jobs of a broker by name."""
     return {
         "checkpoints": directory.run,
         "directory_watch": directory.watch,
         "journal": parts.topics.keep_journal_short,
         "certificates": tls.watch,
-        "cleaning": Cleaning(parts.config, parts.clock, parts.topics).run,
+        "cleaning": Cleaning(parts.config, expiry, parts.topics).run,
         "dead_letters": parts.share.write_dead_letters,
         "state_pruning": parts.share.prune_state,
         "transactional_ids": parts.transactions.keep_forgetting,
         "token_keys": parts.logins.keep_keys,
-        "producer_expiry": lambda: _forget_producers(parts),
+        "producer_expiry": lambda: _forget_producers(parts, expiry),
         "audit": parts.audit.run,
         "log_limit": lambda: LOG_LIMIT.run(parts.clock),
         "preparing": lambda: prepare_for_share_groups(parts.clock, handler_of),
     }
 
 
-async def _forget_producers(parts: Parts) -> None:
+async def _forget_producers(parts: Parts, expiry: ExpiryClock) -> None:
     while True:
         await sleep_ms(parts.clock, PRODUCER_CHECK_MS)
         silent_ms = parts.config.server.producer_expiration_ms
-        await parts.slices.finish(parts.topics.expire_producers(parts.clock.wall_ms() - silent_ms))
+        await parts.slices.finish(parts.topics.expire_producers(expiry.wall_ms() - silent_ms))
 
 
 def _connection_closed(parts: Parts, connection_id: int) -> None:

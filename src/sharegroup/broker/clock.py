@@ -1,16 +1,22 @@
 """The broker's clock: the source of all times, except for mere measurements (`distribution`).
 
 ``now_ms`` is monotonic.  Locks, sessions and long polls use it, so a jump of the wall clock
-neither ends nor extends a lock.  ``wall_ms`` is for the timestamps of records.  Tests pass a
-clock that they move themselves (`sharegroup.testing.ManualClock`).
+neither ends nor extends a lock.  ``wall_ms`` is for the timestamps of records.  What expires by the
+wall clock asks `ExpiryClock`, so that a jump of it deletes nothing at once.  Tests pass a clock
+that they move themselves (`sharegroup.testing.ManualClock`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+from sharegroup.core.clock_jumps import PAUSE_MS, ExpiryTime, Phase
+
+log = logging.getLogger(__name__)
 
 
 class TimerHandle(Protocol):
@@ -59,6 +65,49 @@ class SystemClock:
         # due and have to be set again.
         delay_ms = max(0, when_ms - self.now_ms()) + 1
         return self._loop.call_later(delay_ms / 1000, callback)
+
+
+class ExpiryClock:
+    """The clock of what expires by time: records, committed offsets, ids (`core.clock_jumps`).
+
+    Its ``wall_ms`` is the wall clock's, except for a while after that has jumped ahead.
+    """
+
+    __slots__ = ("_clock", "_time")
+
+    def __init__(self, clock: Clock, last_write_ms: int | None) -> None:
+        self._clock = clock
+        self._time = ExpiryTime(
+            now_ms=clock.now_ms(), wall_ms=clock.wall_ms(), last_write_ms=last_write_ms
+        )
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        return self._clock.call_at_ms(when_ms, callback)
+
+    def wall_ms(self) -> int:
+        wall_ms = self._clock.wall_ms()
+        expiry_ms, jump = self._time.read(now_ms=self._clock.now_ms(), wall_ms=wall_ms)
+        if jump is not None:
+            log.warning(
+                "event=clock_jump phase=%s wall_ms=%d ahead_ms=%d reason=%r",
+                jump.phase.value,
+                wall_ms,
+                jump.ahead_ms,
+                JUMP_REASONS[jump.phase],
+            )
+        return expiry_ms
+
+
+JUMP_REASONS = {
+    Phase.BEGAN: "the wall clock has jumped ahead, or the machine slept, or the broker was stopped "
+    f"for long: for {PAUSE_MS // 60_000} minutes records, committed offsets and ids expire as if "
+    "the clock had gone on; check the clock",
+    Phase.BELIEVED: "the wall clock has stayed ahead: what is too old by it is deleted now",
+    Phase.OVER: "the wall clock is back: nothing was deleted because of its jump",
+}
 
 
 class Alarm:

@@ -63,7 +63,6 @@ class ShareOnDemand:
         waiting: WaitingRoom,
         clock: Clock,
         config: LiveConfig,
-        *,
         settings: GroupSettings,
         features: FinalizedFeatures,
         checkpoint: Callable[[], Awaitable[None]] | None,
@@ -136,9 +135,9 @@ class ShareOnDemand:
             self._waiting,
             self._clock,
             self._config,
-            settings=self._settings,
-            features=self._features,
-            checkpoint=self._checkpoint,
+            self._settings,
+            self._features,
+            self._checkpoint,
         )
         if self._parts is not None:
             self.existing.connect(self._parts)

@@ -64,18 +64,15 @@ def make_share_parts(
     waiting: WaitingRoom,
     clock: Clock,
     config: LiveConfig,
-    *,
     settings: GroupSettings,
     features: FinalizedFeatures,
     checkpoint: Callable[[], Awaitable[None]] | None,
 ) -> ShareParts:
     """Make the parts, and read the state of share partitions; the groups are read afterwards."""
-    coordinator = ShareCoordinator(
-        CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
-    )
-    persister: Persister = coordinator
-    if config.share_group.persister != DEFAULT_PERSISTER:
-        persister = NoPersister()
+    state_log = CoordinatorLog(topics, clock, SHARE_GROUP_STATE)
+    coordinator = ShareCoordinator(state_log, topics, clock, config.coordinator)
+    is_durable = config.share_group.persister == DEFAULT_PERSISTER
+    persister: Persister = coordinator if is_durable else NoPersister()
     partitions = SharePartitions(clock, topics, waiting, coordinator=persister, settings=settings)
     sessions = ShareSessions(
         config.share_group.sessions_max,

@@ -260,6 +260,9 @@ class PowerLossDisk:
         with self._lock:
             return self._find(path) is not None
 
+    def modified_ms(self, path: str) -> int | None:  # noqa: ARG002  Its files have no times.
+        return None
+
     def space(self, path: str) -> DiskSpace | None:  # noqa: ARG002  It has one volume, in memory.
         return None
 

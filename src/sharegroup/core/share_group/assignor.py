@@ -119,7 +119,9 @@ def divide_unshared(
 ) -> bool:
     """Divide like `_divide` if no target has two members so far; return whether it did.
 
-    A member with too many loses its first targets, or its last ones with ``keep_first``. This is nearly always the case, and it divides a topic of 20,000 partitions in a third of the
+    A member with too many loses its first targets, or its last ones with ``keep_first``.
+
+    This is nearly always the case, and it divides a topic of 20,000 partitions in a third of the
     time.
     """
     everything = frozenset(targets)

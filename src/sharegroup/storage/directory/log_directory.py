@@ -60,6 +60,7 @@ from sharegroup.storage.log.partition_log import SEGMENT_LIMITS_DEFAULT, Partiti
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery.directory_offsets import (
     CLEANED_FILE,
+    RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,
     DirectoryOffsets,
 )
@@ -81,6 +82,17 @@ MEASURE_ROUNDS = 60
 
 LOCK_FILE = ".lock"
 NO_NAME = TopicName("")
+
+
+def last_write_ms(files: Files, path: str) -> int | None:
+    """Blocking: return when a broker last wrote a data directory; None if that is not known.
+
+    A broker writes one of these files when it stops, and every half minute in which records came.
+    """
+    found = (
+        files.modified_ms(f"{path}/{name}") for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE)
+    )
+    return max((time_ms for time_ms in found if time_ms is not None), default=None)
 
 
 class LogDirectory:

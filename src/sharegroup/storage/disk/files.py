@@ -115,6 +115,10 @@ class Files(Protocol):
         """Return the identity of the file at a descriptor or path, or None if there is none."""
         ...
 
+    def modified_ms(self, path: str) -> int | None:
+        """Return when a file was last written, in ms since 1970; None without it or a time."""
+        ...
+
     def space(self, path: str) -> DiskSpace | None:
         """Return the space of the volume that holds ``path``; None if there is no such number."""
         ...
@@ -254,6 +258,12 @@ class RealFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
+
+    def modified_ms(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def space(self, path: str) -> DiskSpace | None:
         status = os.statvfs(path)
