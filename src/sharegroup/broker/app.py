@@ -259,7 +259,7 @@ async def _build(
     topics.on_visible(waiting.wake)
     group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
     share = ShareOnDemand(group_log, topics, waiting, clock, config, settings, features, pruned)
-    groups = _build_groups(config, clock, expiry, topics, settings, features, group_log, share)
+    groups = _build_groups(config, expiry, topics, settings, features, group_log, share)
     audit = AuditLog(clock)
     parts = Parts(
         node=node,
@@ -306,7 +306,6 @@ def _authorizer(
 
 def _build_groups(
     config: LiveConfig,
-    clock: Clock,
     expiry: ExpiryClock,
     topics: Topics,
     settings: GroupSettings,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
     from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+    from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
     from sharegroup.broker.share.dead_letters import DeadLetters
     from sharegroup.broker.share.share_coordinator import ShareCoordinator
     from sharegroup.broker.share.share_partitions import SharePartitions
@@ -99,7 +100,18 @@ class Parts:
         self.produced_batches = ProducedBatches(
             self.record_jobs, self.config.server.user_limits_percent
         )
-        self.share.connect(self)
+        self.share.connect(self.record_jobs, self._dead_letter_authors)
+
+    def _dead_letter_authors(self) -> DeadLetterAuthors | None:
+        """Return the rights of those who set dead-letter topics; None without an authorizer."""
+        if self.authorizer is None:
+            return None
+        # Imported at first use, because a broker starts faster without it.
+        from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
+
+        return DeadLetterAuthors(
+            self.topics.catalog, self.authorizer, self.quotas, self.audit, self.clock
+        )
 
     def seen_by(self, listener: str, node: Node) -> Parts:
         """Return the same parts for the connections of a listener that advertises ``node``.

@@ -21,15 +21,15 @@ from sharegroup.broker.groups.group_log import (
     RegisteredCoordinator,
     reading_on_demand,
 )
+from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import GroupType
 
 if TYPE_CHECKING:
-    from sharegroup.broker.parts import Parts
-
-    # `_make` imports it at first use.
+    # `_make` imports them at first use.
+    from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
     from sharegroup.broker.share_parts import ShareParts
 
 RECORD_TYPES = frozenset({10, 11, 12, 13, 14, 15})
@@ -46,10 +46,10 @@ class ShareOnDemand:
         "_checkpoint",
         "_clock",
         "_config",
+        "_connections",
         "_features",
         "_group_log",
         "_made",
-        "_parts",
         "_settings",
         "_topics",
         "_waiting",
@@ -76,7 +76,7 @@ class ShareOnDemand:
         self._settings = settings
         self._features = features
         self._checkpoint = checkpoint
-        self._parts: Parts | None = None
+        self._connections: tuple[RecordJobs, Callable[[], DeadLetterAuthors | None]] | None = None
         """None while the broker starts."""
         self._made = asyncio.Event()
         self.existing: ShareParts | None = None
@@ -96,11 +96,13 @@ class ShareOnDemand:
         if self.existing is not None:
             self.existing.groups.agree()
 
-    def connect(self, parts: Parts) -> None:
-        """Connect these parts with all others, which are made after this object."""
-        self._parts = parts
+    def connect(
+        self, record_jobs: RecordJobs, make_authors: Callable[[], DeadLetterAuthors | None]
+    ) -> None:
+        """Give the parts what reads records for them, and the users of dead letters."""
+        self._connections = (record_jobs, make_authors)
         if self.existing is not None:
-            self.existing.connect(parts)
+            self.existing.connect(record_jobs, make_authors())
 
     def parts(self) -> ShareParts:
         """Return the parts, and make them if this is the first use."""
@@ -139,8 +141,9 @@ class ShareOnDemand:
             self._features,
             self._checkpoint,
         )
-        if self._parts is not None:
-            self.existing.connect(self._parts)
+        if self._connections is not None:
+            record_jobs, make_authors = self._connections
+            self.existing.connect(record_jobs, make_authors())
         self._made.set()
         return self.existing
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
@@ -17,6 +17,7 @@ from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
@@ -27,10 +28,6 @@ from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.broker.share.state_pruning import StatePruning
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.sessions.share_session import ShareSessions
-
-if TYPE_CHECKING:
-    # The parts hold these parts.
-    from sharegroup.broker.parts import Parts
 
 
 class ShareParts(NamedTuple):
@@ -43,14 +40,11 @@ class ShareParts(NamedTuple):
     dead_letters: DeadLetters
     groups: ShareGroupCoordinator
 
-    def connect(self, parts: Parts) -> None:
-        """Connect these parts with others, which were made before or after them."""
+    def connect(self, record_jobs: RecordJobs, authors: DeadLetterAuthors | None) -> None:
+        """Give these parts what reads records for them, and the users of dead letters."""
         for reader in (self.partitions.batch_checks, self.dead_letters):
-            reader.jobs, reader.owner_of = parts.record_jobs, self.groups.owner_of
-        if parts.authorizer is not None:
-            self.dead_letters.authors = DeadLetterAuthors(
-                parts.topics.catalog, parts.authorizer, parts.quotas, parts.audit, parts.clock
-            )
+            reader.jobs, reader.owner_of = record_jobs, self.groups.owner_of
+        self.dead_letters.authors = authors
 
     def stop(self) -> None:
         """Stop the timers."""
