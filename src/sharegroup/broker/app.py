@@ -42,15 +42,14 @@ from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.handler_contract import HandlerOf
-from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.listening import bracketed, listen
 from sharegroup.broker.log_limit import LOG_LIMIT
-from sharegroup.broker.logins.login_settings import logins_of
-from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.logins.logins import Logins
+from sharegroup.broker.logins.pending_logins import PendingLogins
+from sharegroup.broker.parts import Node, OnDemand, Parts
 from sharegroup.broker.quotas import Quotas
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
-from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.server import Server, budgets_of
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share_on_demand import ShareOnDemand
@@ -60,7 +59,6 @@ from sharegroup.broker.transactions.transactions_on_demand import TransactionsOn
 from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.broker.warm_up import prepare_for_share_groups
-from sharegroup.core.sessions.fetch_session import FetchSessions
 from sharegroup.errors import InvalidConfig
 from sharegroup.storage.directory.log_directory import LogDirectory, last_write_ms
 from sharegroup.storage.disk.files import Files, RealFiles
@@ -68,8 +66,10 @@ from sharegroup.storage.parts import Durability
 from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 
 if TYPE_CHECKING:
-    # `_serve_metrics` imports it when a metrics port is configured.
+    # Imported when a metrics port is configured, when there are ACLs, and with the first fetch.
     from sharegroup.broker.metrics.endpoint import MetricsEndpoint
+    from sharegroup.broker.security.authorizer import Authorizer
+    from sharegroup.core.sessions.fetch_session import FetchSessions
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ async def start(
     clock: Clock | None = None,
     files: Files | None = None,
     syncer: MakeSyncer = Syncer,
-    handler_of: HandlerOf = handler_of,
+    handler_of: HandlerOf | None = None,
 ) -> Running:
     """Start a broker on the running event loop; it accepts connections when this returns.
 
@@ -183,13 +183,21 @@ async def start(
             parts.seen_by(listener.name, node)
             for listener, node in zip(listeners, nodes, strict=True)
         ]
-        await server.serve(views, handler_of, lambda ended: _connection_closed(parts, ended))
+        handlers = OnDemand(lambda: handler_of or _handler_table())
+        await server.serve(views, handlers, lambda ended: _connection_closed(parts, ended))
     except BaseException:
         await server.stop()
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
     background = asyncio.create_task(jobs.run(_jobs(parts, expiry, directory, tls), clock))
     return Running(parts, server, directory, background, metrics, bound)
+
+
+def _handler_table() -> HandlerOf:
+    # Imported with the first connection.
+    from sharegroup.broker.handler_table import handler_of
+
+    return handler_of
 
 
 def _admission(config: ServerConfig, connections_max: int) -> Admission:
@@ -269,7 +277,7 @@ async def _build(
         topics=topics,
         waiting=waiting,
         producer_ids=groups.transactions.producer_ids,
-        fetch_sessions=_fetch_sessions(config),
+        fetch_sessions_on_demand=OnDemand(lambda: _fetch_sessions(config)),
         groups=group_log,
         share=share,
         consumer_groups=groups.consumer,
@@ -278,7 +286,7 @@ async def _build(
         unserved=UnservedFeatures(clock),
         transactions=groups.transactions,
         client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics.all),
-        logins=logins_of(started, listeners, topics.catalog.scram_credentials, clock),
+        logins=_logins(started, listeners, topics, clock),
         audit=audit,
         authorizer=_authorizer(started, topics, audit, listeners),
         quotas=_quotas(started, topics, clock),
@@ -294,12 +302,27 @@ def _quotas(started: Config, topics: Topics, clock: Clock) -> Quotas:
     return Quotas(topics.catalog.client_quotas, started.quotas, clock, user_percent=percent)
 
 
+def _logins(config: Config, listeners: Iterable[Listener], topics: Topics, clock: Clock) -> Logins:
+    sasl = config.sasl
+    pending = PendingLogins(sasl.unauthenticated_max, host_max=sasl.unauthenticated_per_ip_max)
+    with_sasl = [listener for listener in listeners if listener.uses_sasl]
+    if not with_sasl:
+        return Logins({}, pending)
+    # Imported here, because most brokers have no SASL.
+    from sharegroup.broker.logins.login_settings import logins_of
+
+    return logins_of(config, with_sasl, pending, topics.catalog.scram_credentials, clock)
+
+
 def _authorizer(
     started: Config, topics: Topics, audit: AuditLog, listeners: Iterable[Listener]
 ) -> Authorizer | None:
     settings = parse_authorizer(started.server)
     if settings is None:
         return None
+    # Imported here, because most brokers have no ACLs.
+    from sharegroup.broker.security.authorizer import Authorizer
+
     warn_if_everyone_is_allowed(settings, listeners)
     return Authorizer(settings, topics.catalog.acls, audit)
 
@@ -341,6 +364,9 @@ async def _start_topics(config: LiveConfig, started: Config, directory: LogDirec
 
 
 def _fetch_sessions(config: LiveConfig) -> FetchSessions:
+    # Imported with the first fetch, not at the start.
+    from sharegroup.core.sessions.fetch_session import FetchSessions
+
     server = config.server
     return FetchSessions(
         server.fetch_sessions_max,
@@ -381,7 +407,7 @@ def _jobs(
         "producer_expiry": lambda: _forget_producers(parts, expiry),
         "audit": parts.audit.run,
         "log_limit": lambda: LOG_LIMIT.run(parts.clock),
-        "preparing": lambda: prepare_for_share_groups(parts.clock, handler_of),
+        "preparing": lambda: prepare_for_share_groups(parts.clock, _handler_table()),
     }
 
 
@@ -399,7 +425,8 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.record_jobs.drop(connection_id)
     parts.client_telemetry.connection_closed(connection_id)
     parts.waiting.give_up(OfConnection(connection_id))
-    parts.fetch_sessions.release_connection(connection_id)
+    if parts.fetch_sessions_on_demand.existing is not None:
+        parts.fetch_sessions_on_demand.existing.release_connection(connection_id)
     parts.consumer_groups.connection_closed(connection_id)
     if parts.share.existing is None:
         return

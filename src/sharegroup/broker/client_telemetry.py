@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
 import crc32c
 
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.configuration.client_metrics_config import parse_client_metrics
 from sharegroup.broker.security.peer import Peer
-from sharegroup.core.client_telemetry.client_instances import ClientInstances, Push
-from sharegroup.core.client_telemetry.pushed_values import PushedValues
-from sharegroup.core.client_telemetry.subscriptions import (
-    ClientIdentity,
-    RequestedMetrics,
-    Subscription,
-    requested_metrics,
-)
 from sharegroup.errors import CorruptMessage, InvalidConfig, InvalidRecord, InvalidRequest
 from sharegroup.ids import uuid_text
 from sharegroup.steps import STEP_ELEMENTS, Steps
 from sharegroup.wire.compression import decompress
-from sharegroup.wire.otlp_metrics import read_metrics
+
+if TYPE_CHECKING:
+    # Imported at first use, because most brokers have no subscriptions.
+    from sharegroup.core.client_telemetry.client_instances import ClientInstances, Push
+    from sharegroup.core.client_telemetry.pushed_values import PushedValues
+    from sharegroup.core.client_telemetry.subscriptions import (
+        ClientIdentity,
+        RequestedMetrics,
+        Subscription,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +52,12 @@ class ClientTelemetry:
     __slots__ = (
         "_clock",
         "_instance_of",
+        "_instances",
         "_settings",
         "_software",
         "_subscriptions",
+        "_values",
         "_version",
-        "instances",
-        "values",
     )
 
     def __init__(
@@ -71,9 +71,29 @@ class ClientTelemetry:
         """Name and version of the client's software, by connection."""
         self._instance_of: dict[int, UUID] = {}
         """The instance that was first heard of on a connection."""
-        self.instances = ClientInstances()
-        self.values = PushedValues()
+        self._instances: ClientInstances | None = None
+        self._values: PushedValues | None = None
         self.settings_changed()
+
+    @property
+    def instances(self) -> ClientInstances:
+        """The clients that have asked for a subscription."""
+        if self._instances is None:
+            # Imported at first use, because most clients of most brokers push no metrics.
+            from sharegroup.core.client_telemetry.client_instances import ClientInstances
+
+            self._instances = ClientInstances()
+        return self._instances
+
+    @property
+    def values(self) -> PushedValues:
+        """The last values that clients have pushed."""
+        if self._values is None:
+            # Imported at first use, like the instances.
+            from sharegroup.core.client_telemetry.pushed_values import PushedValues
+
+            self._values = PushedValues()
+        return self._values
 
     @property
     def has_subscriptions(self) -> bool:
@@ -134,6 +154,9 @@ class ClientTelemetry:
         interval_ms: int,
     ) -> Steps[None]:
         """Read the metrics of an accepted push in steps, and store their values."""
+        # Imported at first use, like the instances.
+        from sharegroup.wire.otlp_metrics import read_metrics
+
         try:
             plain = bytes(decompress(codec, payload, bytes_max=bytes_max))
         except CorruptMessage as error:
@@ -156,6 +179,9 @@ class ClientTelemetry:
     def _remember(self, sender: Sender, instance_id: UUID) -> RequestedMetrics:
         """Make the instance known with its present subscription, and return that."""
         client = self._identity(sender, instance_id)
+        # Imported at first use, like the instances.
+        from sharegroup.core.client_telemetry.subscriptions import requested_metrics
+
         if not self.instances.knows(instance_id, self._version):
             requested = requested_metrics(self._subscriptions, client)
             self.instances.put(
@@ -165,6 +191,9 @@ class ClientTelemetry:
         return self.instances.requested(instance_id)
 
     def _identity(self, sender: Sender, instance_id: UUID) -> ClientIdentity:
+        # Imported at first use, like the instances.
+        from sharegroup.core.client_telemetry.subscriptions import ClientIdentity
+
         name, version = self._software.get(sender.connection_id, ("", ""))
         return ClientIdentity(
             client_instance_id=uuid_text(instance_id),
@@ -178,6 +207,11 @@ class ClientTelemetry:
 
 def _subscriptions(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Subscription]:
     """Parse the resources; leave out those that another version of sharegroup has allowed."""
+    if not resources:
+        return
+    # Imported at first use, because most brokers have no subscriptions.
+    from sharegroup.broker.configuration.client_metrics_config import parse_client_metrics
+
     for name, settings in resources.items():
         try:
             yield parse_client_metrics(name, settings)

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from sharegroup.broker.answer_budget import LARGE_WRITE_BYTES, AnswerAccount, AnswerBudget
 from sharegroup.broker.clock import Clock, TimerHandle
@@ -26,12 +26,15 @@ from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
 from sharegroup.broker.lines_by_address import LinesByAddress
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
-from sharegroup.broker.sasl_login import LoginEnded, SaslLogin
 from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.turns import Turns
 from sharegroup.core.security.principal import ANONYMOUS, Principal
 from sharegroup.wire.encoder import Chunk
 from sharegroup.wire.framing import FrameError, Frames
+
+if TYPE_CHECKING:
+    # Only brokers with SASL import it.
+    from sharegroup.broker.sasl_login import SaslLogin
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +143,9 @@ class Connection(asyncio.Protocol):
             if self._peer.principal is not ANONYMOUS:
                 self.logged_in()
         else:
+            # Imported by brokers with SASL only.
+            from sharegroup.broker.sasl_login import SaslLogin
+
             self._login = SaslLogin(self._parts, self._handler_of, accepted, self._peer, self)
 
     def logged_in(self) -> None:
@@ -460,11 +466,15 @@ class Connection(asyncio.Protocol):
 
     def _ended(self, error: CloseConnection) -> None:
         """End the connection, with a last reply if a login has failed or a session has expired."""
-        if isinstance(error, LoginEnded):
-            self._ready += error.reply
-            self._finish()
-        else:
-            self._refuse(str(error))
+        if self._login is not None:
+            # Imported already, with `SaslLogin`.
+            from sharegroup.broker.sasl_login import LoginEnded
+
+            if isinstance(error, LoginEnded):
+                self._ready += error.reply
+                self._finish()
+                return
+        self._refuse(str(error))
 
     def _refuse(self, reason: str) -> None:
         """End the connection because the peer broke the protocol; log its address.

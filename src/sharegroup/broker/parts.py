@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock
@@ -19,12 +19,10 @@ from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.logins.logins import Logins
-from sharegroup.broker.produced_batches import ProducedBatches
 from sharegroup.broker.quotas import Quotas
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.security.audit import AuditLog
-from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.security.rights import UNLIMITED, Rights
 from sharegroup.broker.share.group_settings import GroupSettings
@@ -33,21 +31,44 @@ from sharegroup.broker.slices import Slices
 from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import WaitingRoom
-from sharegroup.core.sessions.fetch_session import FetchSessions
 from sharegroup.core.shared_totals import SharedTotal
 
 if TYPE_CHECKING:
+    # Only brokers with ACLs import it.
     # `ConsumerGroupsOnDemand` and `ShareOnDemand` import them at first use, to keep the start of a
     # broker short.
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
     from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+    from sharegroup.broker.produced_batches import ProducedBatches
+    from sharegroup.broker.security.authorizer import Authorizer
     from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
     from sharegroup.broker.share.dead_letters import DeadLetters
     from sharegroup.broker.share.share_coordinator import ShareCoordinator
     from sharegroup.broker.share.share_partitions import SharePartitions
     from sharegroup.broker.share.state_pruning import StatePruning
+    from sharegroup.core.sessions.fetch_session import FetchSessions
     from sharegroup.core.sessions.share_session import ShareSessions
+
+
+T = TypeVar("T")
+
+
+class OnDemand(Generic[T]):
+    """A part that is made when it is first needed; all views of the parts share it."""
+
+    __slots__ = ("_make", "existing")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.existing: T | None = None
+        """None until it is first needed."""
+
+    def __call__(self) -> T:
+        """Return the part, and make it if this is the first use."""
+        if self.existing is None:
+            self.existing = self._make()
+        return self.existing
 
 
 class Node(NamedTuple):
@@ -73,7 +94,7 @@ class Parts:
     topics: Topics
     waiting: WaitingRoom
     producer_ids: ProducerIds
-    fetch_sessions: FetchSessions
+    fetch_sessions_on_demand: OnDemand[FetchSessions]
     groups: GroupLog
     share: ShareOnDemand
     consumer_groups: ConsumerGroupsOnDemand
@@ -91,15 +112,13 @@ class Parts:
     """The name of the listener by which the requests of this view come."""
     slices: Slices = field(init=False)
     record_jobs: RecordJobs = field(init=False)
-    produced_batches: ProducedBatches = field(init=False)
+    _produced_batches: OnDemand[ProducedBatches] = field(init=False)
     late_requests: LateRequests = field(default_factory=LateRequests)
 
     def __post_init__(self) -> None:
         self.slices = Slices(self.clock, self.requests.total_seconds)
         self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
-        self.produced_batches = ProducedBatches(
-            self.record_jobs, self.config.server.user_limits_percent
-        )
+        self._produced_batches = OnDemand(self._make_produced_batches)
         self.share.connect(self.record_jobs, self._dead_letter_authors)
 
     def _dead_letter_authors(self) -> DeadLetterAuthors | None:
@@ -144,9 +163,25 @@ class Parts:
         yield "quota_meters", self.quotas.user_refused_count
         yield "bytes_of_waiting_batches", self.produced_batches.user_refused_count
 
+    def _make_produced_batches(self) -> ProducedBatches:
+        # Imported with the first batch that is produced.
+        from sharegroup.broker.produced_batches import ProducedBatches
+
+        return ProducedBatches(self.record_jobs, self.config.server.user_limits_percent)
+
+    @cached_property
+    def produced_batches(self) -> ProducedBatches:
+        """The batches that wait for their preparation; made on first use, like all below."""
+        return self._produced_batches()
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessions:
+        """The fetch sessions of all connections."""
+        return self.fetch_sessions_on_demand()
+
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:
-        """The durable state of share partitions; made on first use, like the next five."""
+        """The durable state of share partitions."""
         return self.share.parts().coordinator
 
     @cached_property

@@ -19,7 +19,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Hashable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sharegroup.broker.slices import Slices
 from sharegroup.broker.user_turns import UserTurns
@@ -27,7 +27,10 @@ from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaStorageError
 from sharegroup.steps import ATTEMPT_STEPS
 from sharegroup.wire.batches import Buffer
-from sharegroup.wire.record_walk import Walk, WalkStep, Work
+
+if TYPE_CHECKING:
+    # Imported by the first walk.
+    from sharegroup.wire.record_walk import Walk, WalkStep, Work
 
 T = TypeVar("T")
 
@@ -69,6 +72,9 @@ class RecordJobs:
         `drop` cancels the walks of their ``owner``.  Users without limits, None here, have their
         turns together.
         """
+        # Imported by the first walk, to keep the start of a broker short.
+        from sharegroup.wire.record_walk import WalkStep
+
         step: WalkStep | Work = WalkStep.PAUSE
         for _ in range(ATTEMPT_STEPS):
             try:
@@ -85,6 +91,9 @@ class RecordJobs:
 
     async def complete(self, walk: Walk[T], user: Principal | None) -> T:
         """Run a walk to its end, for tasks that are not dropped; return its answer."""
+        # Imported by the first walk, like above.
+        from sharegroup.wire.record_walk import WalkStep
+
         return await self._go_on(walk, WalkStep.PAUSE, user)
 
     def drop(self, owner: Hashable) -> None:
@@ -104,6 +113,9 @@ class RecordJobs:
             del self._tasks[owner]
 
     async def _go_on(self, walk: Walk[T], step: WalkStep | Work, user: Principal | None) -> T:
+        # Imported by the first walk, like above.
+        from sharegroup.wire.record_walk import WalkStep
+
         holds_turn = False
         try:
             while True:

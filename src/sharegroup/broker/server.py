@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from sharegroup.broker.admission import Admission
 from sharegroup.broker.answer_budget import AnswerBudget
@@ -21,10 +22,13 @@ from sharegroup.broker.lines_by_address import LinesByAddress
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_budget import RequestBudget
 from sharegroup.broker.tls.handshakes import Handshakes
-from sharegroup.broker.tls.listener import TlsListener
-from sharegroup.broker.tls.transport import Buffers, TlsLayer
 from sharegroup.broker.turns import Turns
 from sharegroup.core.security.principal import Principal
+
+if TYPE_CHECKING:
+    # Only brokers with TLS import them.
+    from sharegroup.broker.tls.listener import TlsListener
+    from sharegroup.broker.tls.transport import Buffers
 
 log = logging.getLogger(__name__)
 
@@ -84,16 +88,20 @@ class Server:
         return port_taken
 
     async def serve(
-        self, parts: list[Parts], handler_of: HandlerOf, on_closed: Callable[[int], None]
+        self,
+        parts: list[Parts],
+        handlers: Callable[[], HandlerOf],
+        on_closed: Callable[[int], None],
     ) -> None:
         """Accept connections from now on; ``on_closed`` is called with the id of each that ends.
 
         ``parts`` has the parts of the broker as the connections of each listener see them, in the
-        order of `listen`.
+        order of `listen`.  ``handlers`` is called with each connection, so the table of handlers
+        need not be imported before the first.
         """
         assert len(parts) == len(self._listeners), "every listener has its view of the parts"
         self._parts = parts
-        self._handler_of = handler_of
+        self._handlers = handlers
         self._on_closed = on_closed
         for listener in self._listeners:
             await _begin(listener)
@@ -161,6 +169,9 @@ class Server:
         connection_id = next(self._ids)
         if tls is None:
             return self._connection(listener, connection_id)
+        # Imported by brokers with TLS only, and no longer than the first time.
+        from sharegroup.broker.tls.transport import Buffers, TlsLayer
+
         if self._buffers is None:
             self._buffers = Buffers()
         return TlsLayer(
@@ -173,7 +184,7 @@ class Server:
 
     def _connection(self, listener: int, connection_id: int) -> Connection:
         parts = self._parts[listener]
-        return Connection(self, parts, self._handler_of, self.budgets, connection_id)
+        return Connection(self, parts, self._handlers(), self.budgets, connection_id)
 
     def _check_progress(self) -> None:
         """Check the progress of all connections, and schedule the next check."""

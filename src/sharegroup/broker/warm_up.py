@@ -12,7 +12,6 @@ from sharegroup.broker.clock import Clock, sleep_ms
 from sharegroup.broker.dispatch import prepare
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.wire import encoder
-from sharegroup.wire.share_state_records import ShareSnapshotKey, ShareSnapshotValue
 
 AFTER_START_MS = 200
 """Pause after the start, in which clients that waited for the broker are served first."""
@@ -31,6 +30,7 @@ async def prepare_for_share_groups(clock: Clock, handler_of: HandlerOf) -> None:
     # Imported here, because Kafka's record classes would add 15 ms to the start.
     import sharegroup.broker.groups.share_group_records  # noqa: F401  The first heartbeat needs it.
     from sharegroup.wire.share_group_records import SHARE_GROUP_RECORDS
+    from sharegroup.wire.share_state_records import ShareSnapshotKey, ShareSnapshotValue
 
     for api_key, version in REQUESTS:
         await sleep_ms(clock, PAUSE_MS)

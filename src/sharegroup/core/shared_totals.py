@@ -201,3 +201,8 @@ class SharedTotal(Generic[Item]):
         self._hold(holding, -holding.amount)
         if self._held[holding.user] <= 0:
             del self._held[holding.user]
+
+
+def text_bytes(text: str | None) -> int:
+    """Return the memory of a text's characters, estimated upwards."""
+    return 0 if text is None else len(text) * (1 if text.isascii() else 4)

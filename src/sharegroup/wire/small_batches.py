@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.wire.batches import (
     CODEC_MASK,
@@ -22,8 +22,10 @@ from sharegroup.wire.batches import (
     TRANSACTIONAL,
     parse_header,
 )
-from sharegroup.wire.markers import TransactionMarker, decode_marker
-from sharegroup.wire.records import batch_records
+
+if TYPE_CHECKING:
+    # Imported with the first marker.
+    from sharegroup.wire.markers import TransactionMarker
 
 KeyedRecord = tuple[int, bytes, bytes | None]
 """Offset, key and value."""
@@ -73,6 +75,9 @@ def keyed_records(
         if lone is not None:
             yield base_offset, *lone
         elif not attributes & CONTROL:
+            # Imported at first use: the codec takes 15 ms, and coordinators write lone records.
+            from sharegroup.wire.records import batch_records
+
             for record in batch_records(data, position, parse_header(data, position)):
                 if record.key is not None:
                     yield record.offset, bytes(record.key), record.value
@@ -80,6 +85,10 @@ def keyed_records(
 
 
 def _transactional(data: bytes, position: int) -> TransactionalBatch:
+    # Imported at first use, like the codec above.
+    from sharegroup.wire.markers import decode_marker
+    from sharegroup.wire.records import batch_records
+
     header = parse_header(data, position)
     if header.is_control:
         batch = data[position : position + header.size]

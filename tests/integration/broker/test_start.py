@@ -56,10 +56,10 @@ def test_port_that_another_one_takes_while_the_broker_starts_is_a_failure(
         await first.listen("127.0.0.1", port)
         await second.listen("127.0.0.1", port)
         parts = SimpleNamespace(config=SimpleNamespace(server=SimpleNamespace(connections_max=9)))
-        await first.serve([parts], handler_of, lambda _: None)  # type: ignore[list-item]  # What `serve` looks at.
+        await first.serve([parts], lambda: handler_of, lambda _: None)  # type: ignore[list-item]  # What `serve` looks at.
         try:
             with pytest.raises(OSError, match=r"in use"):
-                await second.serve([parts], handler_of, lambda _: None)  # type: ignore[list-item]
+                await second.serve([parts], lambda: handler_of, lambda _: None)  # type: ignore[list-item]
         finally:
             await first.stop()
             await second.stop()

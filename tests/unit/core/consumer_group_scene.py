@@ -23,7 +23,6 @@ from sharegroup.core.consumer_group.member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.consumer_group.offsets import ALL_BYTES_MAX
 from sharegroup.core.consumer_group.records import (
     ConsumerGroupRecord,
     GroupMetadata,
@@ -31,7 +30,11 @@ from sharegroup.core.consumer_group.records import (
     OffsetCommit,
     Records,
 )
-from sharegroup.core.consumer_group.sizes import DEFAULT_SIZE_LIMITS, ConsumerGroupSizeLimits
+from sharegroup.core.consumer_group.sizes import (
+    ALL_OFFSETS_BYTES_MAX,
+    DEFAULT_SIZE_LIMITS,
+    ConsumerGroupSizeLimits,
+)
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 
 GROUP = GroupId("orders")
@@ -56,7 +59,7 @@ class Scene:
         self.groups = ConsumerGroups(read_topics, sizes=sizes)
         self.limits = ConsumerGroupLimits(**limits)
         self.log: list[ConsumerGroupRecord] = []
-        self.offsets_bytes_max = ALL_BYTES_MAX
+        self.offsets_bytes_max = ALL_OFFSETS_BYTES_MAX
         self.now_ms = 0
         self.answers: dict[int, Reply] = {}
         self._calls = count()

@@ -22,8 +22,7 @@ from sharegroup.broker.configuration.topic_config import check_topic_config
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.core.quotas.entities import ClientQuotas
 from sharegroup.core.security.principal import Author, parse_principal
-from sharegroup.core.share_group.share_group import text_bytes
-from sharegroup.core.shared_totals import SharedTotal
+from sharegroup.core.shared_totals import SharedTotal, text_bytes
 from sharegroup.errors import (
     InvalidTopic,
     KafkaStorageError,

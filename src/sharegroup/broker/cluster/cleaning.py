@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING, TypeAlias
 
 from sharegroup.broker.clock import Clock, sleep_ms
 from sharegroup.broker.cluster.catalog import Topic
@@ -23,8 +24,11 @@ from sharegroup.broker.cluster.topics import CompactionSettings, LogSettings, To
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import TopicIdPartition
-from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits, dirty_bytes
 from sharegroup.storage.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    # Imported at first use, to keep the start of a broker short.
+    from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ MOVED_LOGS_MAX = 500
 """Logs whose start offsets are saved together, because each write saves those of all logs."""
 
 
-Dirty = tuple[Topic, PartitionLog, Compactable, CompactionLimits]
+Dirty: TypeAlias = "tuple[Topic, PartitionLog, Compactable, CompactionLimits]"
 """A log that needs compaction, its compactable segments and the limits of the pass."""
 
 
@@ -150,6 +154,9 @@ class Cleaning:
 
     def _limits(self, settings: LogSettings) -> CompactionLimits:
         assert settings.compaction is not None
+        # Imported at first use, like the next.
+        from sharegroup.storage.log.compaction import CompactionLimits
+
         return CompactionLimits(
             memory_bytes=self._config.log.cleaner_dedupe_bytes,
             delete_retention_ms=settings.compaction.delete_retention_ms,
@@ -178,6 +185,9 @@ def _report(topic: Topic, key: TopicIdPartition, before: int, start: int) -> Non
 
 def _dirty_ratio(found: Compactable, settings: CompactionSettings, now_ms: int) -> float:
     """Return the ratio of new bytes in a log, or 0 if the log needs no compaction."""
+    # Imported at first use, because only old logs are compacted.
+    from sharegroup.storage.log.compaction import dirty_bytes
+
     dirty, total = dirty_bytes(found)
     if not dirty:
         return 0.0

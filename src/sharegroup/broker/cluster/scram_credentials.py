@@ -13,11 +13,14 @@ import base64
 import hmac
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker.cluster.catalog_part import Event
-from sharegroup.core.security.scram import ITERATIONS_MIN, ScramCredential
 from sharegroup.protocol_enums import ScramMechanism
+
+if TYPE_CHECKING:
+    # Imported with the first credential.
+    from sharegroup.core.security.scram import ScramCredential
 
 DECOY_SALT_BYTES = 24
 DECOY_KEY_BYTES = 32
@@ -131,6 +134,9 @@ class ScramCredentials:
 
     def _decoy(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
         """Return a credential that nobody has, shaped like one of the real ones."""
+        # Imported with the first login.
+        from sharegroup.core.security.scram import ITERATIONS_MIN, ScramCredential
+
         text = f"{mechanism.sasl_name},{user}".encode()
         random = hmac.digest(self._decoy_key, b"shape" + text, _DIGEST)
         shapes = sorted(self._shapes[mechanism]) or [(DECOY_SALT_BYTES, ITERATIONS_MIN)]
@@ -157,6 +163,9 @@ def _written(user: str, mechanism: ScramMechanism, credential: ScramCredential) 
 
 
 def _read(entry: Event) -> Upsertion:
+    # Imported with the first credential.
+    from sharegroup.core.security.scram import ScramCredential
+
     credential = ScramCredential(
         salt=base64.b64decode(entry["salt"]),
         stored_key=base64.b64decode(entry["stored_key"]),

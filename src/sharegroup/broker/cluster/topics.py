@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from sharegroup.broker.cluster.catalog import Catalog, Topic, encode_event
@@ -43,13 +43,16 @@ from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.storage.directory.journal import Journal
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.disk.files import DiskSpace
-from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.log.retention import Retention
 from sharegroup.storage.segment.read_ahead import ReadAhead
 from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from sharegroup.wire.recompression import TargetCompression
+
+if TYPE_CHECKING:
+    # The start of a broker does without them.
+    from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits
+    from sharegroup.wire.recompression import TargetCompression
 
 log = logging.getLogger(__name__)
 
@@ -556,9 +559,12 @@ def _retention(own: TopicConfig, broker: LogConfig) -> Retention:
 def _target(own: TopicConfig, broker: LogConfig) -> TargetCompression | None:
     """Return the codec and the level of ``compression.type``; None for ``producer``."""
     name = _own_or(own.compression_type, broker.compression_type)
+    if name == "producer":
+        return None
+    # Imported here, because most topics keep the codec of their producers.
+    from sharegroup.wire.recompression import TargetCompression
+
     match name:
-        case "producer":
-            return None
         case "gzip":
             level = _own_or(own.gzip_level, broker.gzip_level)
             return TargetCompression(GZIP, None if level < 0 else level)

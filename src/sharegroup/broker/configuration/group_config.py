@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import ConfigType, entries, key
-from sharegroup.core.consumer_group import offsets as consumer_group_offsets
-from sharegroup.core.sessions import share_session
+from sharegroup.core.consumer_group import sizes as consumer_group_sizes
+from sharegroup.core.sessions import sizes as session_sizes
 from sharegroup.core.share_group import sizes as share_group_sizes
 from sharegroup.errors import InvalidConfig
 
@@ -197,7 +197,7 @@ class ShareGroupConfig:
     )
     session_partitions_max: int = key(
         "sharegroup.share.session.partitions.max",
-        share_session.ALL_PARTITIONS_MAX,
+        session_sizes.ALL_PARTITIONS_MAX,
         "Maximum number of partitions in all share sessions, counted once per session.",
         low=1,
         fixed=True,
@@ -318,7 +318,7 @@ class ConsumerGroupConfig:
     )
     offsets_bytes_max: int = key(
         "sharegroup.committed.offsets.bytes.max",
-        consumer_group_offsets.ALL_BYTES_MAX,
+        consumer_group_sizes.ALL_OFFSETS_BYTES_MAX,
         "Maximum memory for the committed offsets of all consumer groups; one group may use half "
         "of it.",
         kind=ConfigType.LONG,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import INT_MAX, ConfigType, key
 from sharegroup.core.log import producer_room
-from sharegroup.core.sessions import fetch_session
+from sharegroup.core.sessions import sizes as session_sizes
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 """Kafka's default is 55 MiB, but one read of that size holds the event loop for 30 ms."""
@@ -247,7 +247,7 @@ class ServerConfig:
     )
     fetch_session_partitions_max: int = key(
         "sharegroup.fetch.session.partitions.max",
-        fetch_session.ALL_PARTITIONS_MAX,
+        session_sizes.ALL_PARTITIONS_MAX,
         "Maximum number of partitions in all fetch sessions; a fetch that exceeds it is answered "
         "without a session.",
         low=0,

@@ -6,7 +6,7 @@ from sharegroup.broker.configuration.limit import Limit
 from sharegroup.core.client_telemetry import client_instances
 from sharegroup.core.log import producer_room
 from sharegroup.core.quotas import entities, meters
-from sharegroup.core.sessions import fetch_session, share_session
+from sharegroup.core.sessions import sizes as session_sizes
 
 SESSIONS: tuple[Limit, ...] = (
     Limit(
@@ -24,10 +24,10 @@ SESSIONS: tuple[Limit, ...] = (
         answer="a response without a session (session id 0); for a session that grows: "
         "FETCH_SESSION_ID_NOT_FOUND",
         metric="kafka_server_fetch_session_partitions",
-        memory_each=fetch_session.PARTITION_BYTES,
+        memory_each=session_sizes.PARTITION_BYTES,
     ),
     Limit(
-        setting="core.sessions.fetch_session:PARTITIONS_MAX",
+        setting="core.sessions.sizes:PARTITIONS_MAX",
         unit="partitions",
         bounds="partitions of one fetch session",
         answer="INVALID_REQUEST",
@@ -46,10 +46,10 @@ SESSIONS: tuple[Limit, ...] = (
         bounds="partitions of all share sessions",
         answer="SHARE_SESSION_LIMIT_REACHED",
         metric="kafka_server_share_session_partitions",
-        memory_each=share_session.PARTITION_BYTES,
+        memory_each=session_sizes.PARTITION_BYTES,
     ),
     Limit(
-        setting="core.sessions.share_session:PARTITIONS_MAX",
+        setting="core.sessions.sizes:PARTITIONS_MAX",
         unit="partitions",
         bounds="partitions of one share session",
         answer="INVALID_REQUEST",

@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 def logins_of(
-    config: Config, listeners: Iterable[Listener], credentials: ScramCredentials, clock: Clock
+    config: Config,
+    listeners: Iterable[Listener],
+    pending: PendingLogins,
+    credentials: ScramCredentials,
+    clock: Clock,
 ) -> Logins:
-    """Return the logins of all listeners; raise InvalidConfig for settings that cannot work."""
+    """Return the logins of listeners with SASL; raise InvalidConfig for settings without sense."""
     keys: dict[tuple[str, int, int, int], TokenKeys] = {}
     accepted = {
         listener.name: _accepted(config, listener.name, credentials, clock, keys)
         for listener in listeners
-        if listener.uses_sasl
     }
-    pending = PendingLogins(
-        config.sasl.unauthenticated_max, host_max=config.sasl.unauthenticated_per_ip_max
-    )
     return Logins(accepted, pending, tuple(keys.values()))
 
 

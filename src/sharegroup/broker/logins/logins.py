@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.lines_by_address import LinesByAddress
-from sharegroup.broker.logins.mechanisms import Exchange
 from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.broker.security.peer import Peer
 
 if TYPE_CHECKING:
+    # Only brokers with SASL import it.
+    from sharegroup.broker.logins.mechanisms import Exchange
+
     # Its library is imported only by brokers that accept tokens.
     from sharegroup.broker.logins.token_keys import TokenKeys
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.cluster.features import DEAD_LETTERS_LEVEL, SHARE_VERSION, FinalizedFeatures
 from sharegroup.broker.configuration.config import GroupConfig
 from sharegroup.broker.configuration.group_config import DEFAULT_DEAD_LETTERS
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.configuration.setting_changes import capped
-from sharegroup.core.share_group.heartbeat import ShareGroupLimits
 from sharegroup.core.share_group.sizes import GROUP_ID_CHARACTERS_MAX, SizeLimits
-from sharegroup.core.share_partition.delivery import SharePartitionLimits
 from sharegroup.ids import GroupId, TopicName
+
+if TYPE_CHECKING:
+    # Imported at first use, because a start of the broker does not need them.
+    from sharegroup.core.share_group.heartbeat import ShareGroupLimits
+    from sharegroup.core.share_partition.delivery import SharePartitionLimits
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,9 @@ class GroupSettings:
         if settings is None:
             if len(self._own) >= GROUPS_KEPT_MAX:
                 self.all_changed()
+            # Imported at first use, because a start of the broker does not need it.
+            from sharegroup.broker.configuration.setting_changes import capped
+
             stored = self._catalog.group_config(group_id)
             settings, warnings = capped(stored, self._config.share_group, self._config.modern_group)
             if _is_kept(group_id):
@@ -62,6 +68,9 @@ class GroupSettings:
         limits = self._limits.get(group_id)
         if limits is None:
             group, broker = self.own(group_id), self._config.share_group
+            # Imported at first use, like `capped`.
+            from sharegroup.core.share_partition.delivery import SharePartitionLimits
+
             limits = SharePartitionLimits(
                 lock_ms=group.lock_ms or broker.lock_ms,
                 delivery_count_max=group.delivery_count_max or broker.delivery_count_max,
@@ -80,6 +89,9 @@ class GroupSettings:
         if limits is None:
             group, broker = self.own(group_id), self._config.share_group
             interval_ms = group.assignment_interval_ms
+            # Imported at first use, like `capped`.
+            from sharegroup.core.share_group.heartbeat import ShareGroupLimits
+
             limits = ShareGroupLimits(
                 session_timeout_ms=group.session_timeout_ms or broker.session_timeout_ms,
                 heartbeat_interval_ms=group.heartbeat_interval_ms or broker.heartbeat_interval_ms,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.listeners import Listener
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.tls.handshakes import Handshakes
-from sharegroup.broker.tls.listener import TlsListener
+
+if TYPE_CHECKING:
+    # Only brokers with TLS import it.
+    from sharegroup.broker.tls.listener import TlsListener
 
 FILES_CHECKED_EVERY_SECONDS = 3.0
 
@@ -24,14 +28,7 @@ class TlsListeners:
     ) -> None:
         """Load keys and certificates; raise InvalidConfig if they cannot be used."""
         self._by_name = {
-            listener.name: TlsListener(
-                listener.name,
-                uses_client_names=not listener.uses_sasl,
-                needs_certificates=listener.needs_certificates,
-                tls=config.tls,
-                texts=config.given,
-                handshakes=handshakes,
-            )
+            listener.name: _tls_listener(listener, config, handshakes)
             for listener in listeners
             if listener.uses_tls
         }
@@ -68,3 +65,17 @@ class TlsListeners:
             texts = self._config.texts
             for listener in self._by_name.values():
                 listener.try_use(texts)
+
+
+def _tls_listener(listener: Listener, config: Config, handshakes: Handshakes) -> TlsListener:
+    # Imported here, because most brokers have no TLS, and they start faster without it.
+    from sharegroup.broker.tls.listener import TlsListener
+
+    return TlsListener(
+        listener.name,
+        uses_client_names=not listener.uses_sasl,
+        needs_certificates=listener.needs_certificates,
+        tls=config.tls,
+        texts=config.given,
+        handshakes=handshakes,
+    )

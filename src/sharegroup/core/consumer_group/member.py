@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sharegroup.core.consumer_group.records import Records, StoredMember
 from sharegroup.core.deadlines import Deadlines
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.share_group.share_group import text_bytes
+from sharegroup.core.shared_totals import text_bytes
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId
 

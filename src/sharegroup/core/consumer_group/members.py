@@ -22,8 +22,7 @@ from sharegroup.core.consumer_group.member import (
 from sharegroup.core.consumer_group.records import GroupMetadata, StoredMember
 from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.share_group.share_group import text_bytes
-from sharegroup.core.shared_totals import SharedTotal
+from sharegroup.core.shared_totals import SharedTotal, text_bytes
 from sharegroup.errors import (
     FencedInstanceId,
     InconsistentGroupProtocol,

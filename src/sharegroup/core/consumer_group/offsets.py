@@ -25,9 +25,6 @@ from sharegroup.ids import GroupId, TopicName
 
 OffsetsOfGroup = Mapping[TopicName, Mapping[int, OffsetAndMetadata]]
 
-ALL_BYTES_MAX = 16 * 1024 * 1024
-"""Memory of the offsets of all groups, by default: about 50,000 offsets without metadata."""
-
 GROUP_PART = 2
 """Divisor of the limit of all groups that gives the limit of one group: half of it."""
 

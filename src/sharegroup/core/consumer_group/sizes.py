@@ -24,6 +24,9 @@ GROUP_BYTES_MAX = 8 * 1024 * 1024
 ALL_BYTES_MAX = 16 * 1024 * 1024
 """Memory of the members of all groups."""
 
+ALL_OFFSETS_BYTES_MAX = 16 * 1024 * 1024
+"""Memory of the offsets of all groups, by default: about 50,000 offsets without metadata."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSizeLimits:

@@ -36,7 +36,8 @@ from sharegroup.core.modern_group.records import (
     member_tombstones,
 )
 from sharegroup.core.share_group.assignor import NOTHING, Assignment
-from sharegroup.core.share_group.share_group import FIRST_EPOCH, NAME_BYTES, Topics, text_bytes
+from sharegroup.core.share_group.share_group import FIRST_EPOCH, NAME_BYTES, Topics
+from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
 GROUP_BYTES = 2_500

@@ -14,7 +14,7 @@ from sharegroup.core.modern_group.records import (
     ModernGroupMemberMetadata,
 )
 from sharegroup.core.share_group.assignor import Assignment
-from sharegroup.core.share_group.share_group import text_bytes
+from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 
 JOIN_EPOCH = 0

@@ -79,9 +79,8 @@ from sharegroup.core.modern_group.records import (
 from sharegroup.core.modern_group.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.share_group.assignor import NOTHING, Assignment
-from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.core.share_group.sizes import SizeLimits, check_names, check_new_group
-from sharegroup.core.shared_totals import SharedTotal
+from sharegroup.core.shared_totals import SharedTotal, text_bytes
 from sharegroup.errors import (
     GroupIdNotFound,
     InvalidRequest,

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sharegroup.core.security.principal import Principal
+from sharegroup.core.sessions.sizes import ALL_PARTITIONS_MAX, PARTITIONS_MAX
 from sharegroup.core.sessions.user_part import UserPart
 from sharegroup.errors import (
     FetchSessionIdNotFound,
@@ -43,18 +44,6 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 """The last epoch and the last session id; after it comes 1."""
-
-PARTITIONS_MAX = 30_000
-"""Number of partitions of one session.
-
-A series of requests must not name more than a single request could.
-"""
-
-ALL_PARTITIONS_MAX = 64_000
-"""Number of partitions of all sessions, by default; each takes up to `PARTITION_BYTES`."""
-
-PARTITION_BYTES = 520
-"""Memory of one partition in a session, measured with a topic of its own for each partition."""
 
 EVICTION_MS = 120_000
 """Time without a request after which a session may be closed to make room (Kafka's default)."""

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.sessions.session_partitions import Owner, SessionPartitions, Watches
+from sharegroup.core.sessions.sizes import ALL_PARTITIONS_MAX, PARTITIONS_MAX
 from sharegroup.core.sessions.user_part import UserPart
 from sharegroup.errors import (
     InvalidRequest,
@@ -46,18 +47,6 @@ from sharegroup.ids import GroupId, MemberId, TopicIdPartition
 OPEN_EPOCH = 0
 CLOSE_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
-
-PARTITIONS_MAX = 30_000
-"""Number of partitions of one session.
-
-A series of requests must not name more than a single request could.
-"""
-
-ALL_PARTITIONS_MAX = 64_000
-"""Number of partitions of all sessions, by default; each takes up to `PARTITION_BYTES`."""
-
-PARTITION_BYTES = 520
-"""Memory of one partition in a session, measured with a topic of its own for each partition."""
 
 
 class SessionKey(NamedTuple):

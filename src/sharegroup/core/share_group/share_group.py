@@ -33,6 +33,7 @@ from sharegroup.core.share_group.records import (
     ShareGroupTargetAssignmentMetadata,
     Tombstone,
 )
+from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
 FIRST_EPOCH = 1
@@ -240,11 +241,6 @@ class _Subscription:
 
     names: tuple[TopicName, ...]
     member_count: int = 0
-
-
-def text_bytes(text: str | None) -> int:
-    """Return the memory of a text's characters, estimated upwards."""
-    return 0 if text is None else len(text) * (1 if text.isascii() else 4)
 
 
 def _member_bytes(member: ShareGroupMember) -> int:

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sharegroup.core.share_group.share_group import ShareGroup, ShareGroupMember
 from sharegroup.errors import GroupMaxSizeReached, InvalidGroupId, InvalidRequest
 from sharegroup.ids import GroupId, TopicName
+
+if TYPE_CHECKING:
+    # The start of a broker needs the limits alone.
+    from sharegroup.core.share_group.share_group import ShareGroup, ShareGroupMember
 
 GROUP_ID_CHARACTERS_MAX = 249
 """Number of characters in the id of a new group: that of a topic name."""

@@ -21,6 +21,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from sharegroup.core.log.producer_room import ProducerRoom
 from sharegroup.errors import KafkaStorageError
@@ -50,12 +51,6 @@ from sharegroup.storage.disk.folders import (
 from sharegroup.storage.disk.metadata_files import PartitionMetadata, kept_metadata
 from sharegroup.storage.disk.set_aside import SET_ASIDE_BYTES_MAX, SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles
-from sharegroup.storage.log.compaction import (
-    Compactable,
-    Compacted,
-    CompactionLimits,
-    CompactionPass,
-)
 from sharegroup.storage.log.partition_log import SEGMENT_LIMITS_DEFAULT, PartitionLog
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery.directory_offsets import (
@@ -64,10 +59,17 @@ from sharegroup.storage.recovery.directory_offsets import (
     START_OFFSETS_FILE,
     DirectoryOffsets,
 )
-from sharegroup.storage.recovery.recovery import load_log
 from sharegroup.storage.segment.read_ahead import ReadAhead
 from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
+
+if TYPE_CHECKING:
+    # Imported at first use, to keep the start of a broker short.
+    from sharegroup.storage.log.compaction import (
+        Compactable,
+        Compacted,
+        CompactionLimits,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -311,6 +313,9 @@ class LogDirectory:
         The topic's name and partition count are stored in the folder, so that a lost catalog can be
         restored from the folders.
         """
+        # Imported with the first log, because a new data directory has none.
+        from sharegroup.storage.recovery.recovery import load_log
+
         key = TopicIdPartition(topic_id, partition)
         assert key not in self._logs, f"{key} is open already"
         self._check_there()
@@ -485,6 +490,9 @@ class LogDirectory:
     ) -> Compacted:
         """Do one pass of compaction over the segments that `PartitionLog.compactable` found."""
         self._check_there()
+        # Imported at first use, like the type of its argument.
+        from sharegroup.storage.log.compaction import CompactionPass
+
         done = await CompactionPass(self._parts, found, limits, now_ms=self._wall_ms()).run()
         if self._logs.get(of.key) is not of:
             return done  # The topic was deleted in the meantime.

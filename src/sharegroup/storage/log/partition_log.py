@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from sharegroup.core.log.producer_state import ProducedBatch, ProducerStates
 from sharegroup.errors import (
@@ -37,7 +38,6 @@ from sharegroup.ids import TopicIdPartition, topic_id_text
 from sharegroup.storage.disk.files import NO_DESCRIPTORS
 from sharegroup.storage.disk.folders import folder_name, remove_old_files
 from sharegroup.storage.disk.metadata_files import Metadata
-from sharegroup.storage.log.compaction import Compactable
 from sharegroup.storage.log.fence import Fence
 from sharegroup.storage.log.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.log.retention import Retention, newest_ms, retained_from
@@ -51,18 +51,22 @@ from sharegroup.storage.recovery.producers import (
     last_of_producers,
     marker_of,
 )
-from sharegroup.storage.recovery.recovery import LoadedLog
 from sharegroup.storage.segment.batch_scan import PlacedBatch, header_of, stamp
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.storage.segment.segment import NO_TIMESTAMP, Segment, SegmentLimits
-from sharegroup.storage.segment.swap import is_unsettled
-from sharegroup.storage.segment.timestamps import LogTimes
 from sharegroup.storage.segment.transaction_index import overlapping
 from sharegroup.storage.segment.whole_read import PIECE_BYTES
 from sharegroup.storage.sync.syncer import SyncWork
 from sharegroup.storage.sync.tickets import Ticket, TicketQueue
 from sharegroup.wire.batches import WITHOUT_PRODUCER, Writable
-from sharegroup.wire.markers import TransactionMarker
+
+if TYPE_CHECKING:
+    # Imported by the first look-up of a timestamp.
+    # Imported at first use, to keep the start of a broker short.
+    from sharegroup.storage.log.compaction import Compactable
+    from sharegroup.storage.recovery.recovery import LoadedLog
+    from sharegroup.storage.segment.timestamps import LogTimes
+    from sharegroup.wire.markers import TransactionMarker
 
 SEGMENT_LIMITS_DEFAULT = SegmentLimits(bytes=1_073_741_824, ms=604_800_000)
 
@@ -426,6 +430,9 @@ class PartitionLog:
     def times(self) -> LogTimes:
         """Lookups by timestamp in the records that can be read now."""
         durable = self._durable.segment_end
+        # Imported by the first look-up of a timestamp.
+        from sharegroup.storage.segment.timestamps import LogTimes
+
         return LogTimes(
             self,
             tuple(self._segments.all),
@@ -512,6 +519,10 @@ class PartitionLog:
         Their records are durable, below the last stable offset and at least ``lag_ms`` old.
         ``after_checkpoint`` returns what a checkpoint now would make compactable.
         """
+        # Imported by the first pass of compaction, not at the start of a broker.
+        from sharegroup.storage.log.compaction import Compactable
+        from sharegroup.storage.segment.swap import is_unsettled
+
         # An open transaction may still be aborted, and above the recovery point a crash may cut the
         # log.
         point = self.high_watermark if after_checkpoint else self.recovery_point

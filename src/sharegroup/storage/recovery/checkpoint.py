@@ -15,7 +15,7 @@ from sharegroup.storage.disk.metadata_files import sync_partition_metadata
 from sharegroup.storage.disk.stored_file import StoredFile
 from sharegroup.storage.parts import StorageParts
 from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE
-from sharegroup.storage.recovery.recovery import SNAPSHOT_SUFFIX
+from sharegroup.storage.recovery.producer_snapshot import SNAPSHOT_SUFFIX
 from sharegroup.storage.segment.segment import Segment, segment_name
 from sharegroup.storage.sync.syncer import FILES_EACH_MAX
 

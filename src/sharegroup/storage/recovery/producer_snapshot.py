@@ -22,6 +22,7 @@ from sharegroup.core.log.producer_state import SEQUENCE_COUNT, ProducedBatch, Pr
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicIdPartition
 
+SNAPSHOT_SUFFIX = ".snapshot"
 _SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")

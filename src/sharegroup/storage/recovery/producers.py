@@ -7,12 +7,17 @@ the segment's index of aborted transactions.
 
 from __future__ import annotations
 
-from sharegroup.core.log.compaction import LastOfProducer
+from typing import TYPE_CHECKING
+
 from sharegroup.core.log.producer_state import ProducedBatch, ProducerStates
 from sharegroup.storage.disk.files import Buffer
 from sharegroup.storage.segment.batch_scan import PlacedBatch
 from sharegroup.storage.segment.segment import Segment
-from sharegroup.wire.markers import TransactionMarker, decode_marker
+
+if TYPE_CHECKING:
+    # Imported at first use, because few batches are markers, and few logs are compacted.
+    from sharegroup.core.log.compaction import LastOfProducer
+    from sharegroup.wire.markers import TransactionMarker
 
 
 def marker_of(header: PlacedBatch, batch: Buffer) -> TransactionMarker | None:
@@ -20,7 +25,12 @@ def marker_of(header: PlacedBatch, batch: Buffer) -> TransactionMarker | None:
 
     None for a batch of records and for a control batch that does not end a transaction.
     """
-    return decode_marker(batch) if header.is_control else None
+    if not header.is_control:
+        return None
+    # Imported with the first marker, because most brokers have no transactions.
+    from sharegroup.wire.markers import decode_marker
+
+    return decode_marker(batch)
 
 
 def check_batch(
@@ -99,6 +109,9 @@ def last_of_producers(states: ProducerStates) -> dict[int, LastOfProducer]:
 
     Compaction must keep this batch, possibly without records.
     """
+    # Imported by the first pass of compaction.
+    from sharegroup.core.log.compaction import LastOfProducer
+
     return {
         producer_id: LastOfProducer(
             entry.epoch, entry.batches[-1].end_offset if entry.batches else None

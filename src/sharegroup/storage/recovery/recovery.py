@@ -34,7 +34,7 @@ from sharegroup.storage.disk.folders import partition_of
 from sharegroup.storage.disk.set_aside import SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles
 from sharegroup.storage.recovery.damage import cut_segment, cut_tail
-from sharegroup.storage.recovery.producer_snapshot import decode_producers
+from sharegroup.storage.recovery.producer_snapshot import SNAPSHOT_SUFFIX, decode_producers
 from sharegroup.storage.recovery.producers import count_in, marker_of
 from sharegroup.storage.segment.batch_scan import PlacedBatch, headers, is_whole, placed_in
 from sharegroup.storage.segment.boundaries import load_window
@@ -51,7 +51,6 @@ from sharegroup.wire.markers import TransactionMarker
 log = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
-SNAPSHOT_SUFFIX = ".snapshot"
 
 SCAN_BYTES = 1 << 20
 """Recovery reads the log in pieces of this size."""
