@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -132,6 +132,8 @@ class Running(NamedTuple):
 class _GroupParts(NamedTuple):
     """The coordinators of groups and of transactions."""
 
+    log: GroupLog
+    share: ShareOnDemand
     consumer: ConsumerGroupsOnDemand
     transactions: TransactionsOnDemand
 
@@ -265,9 +267,7 @@ async def _build(
     settings = GroupSettings(config, topics.catalog, features)
     pruned = directory.checkpoint if directory.durability is Durability.OS else None
     topics.on_visible(waiting.wake)
-    group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
-    share = ShareOnDemand(group_log, topics, waiting, clock, config, settings, features, pruned)
-    groups = _build_groups(config, expiry, topics, settings, features, group_log, share)
+    groups = _build_groups(config, clock, expiry, topics, waiting, settings, features, pruned)
     audit = AuditLog(clock)
     parts = Parts(
         node=node,
@@ -278,8 +278,8 @@ async def _build(
         waiting=waiting,
         producer_ids=groups.transactions.producer_ids,
         fetch_sessions_on_demand=OnDemand(lambda: _fetch_sessions(config)),
-        groups=group_log,
-        share=share,
+        groups=groups.log,
+        share=groups.share,
         consumer_groups=groups.consumer,
         group_settings=settings,
         requests=RequestCounters(),
@@ -329,14 +329,17 @@ def _authorizer(
 
 def _build_groups(
     config: LiveConfig,
+    clock: Clock,
     expiry: ExpiryClock,
     topics: Topics,
+    waiting: WaitingRoom,
     settings: GroupSettings,
     features: FinalizedFeatures,
-    group_log: GroupLog,
-    share: ShareOnDemand,
+    pruned: Callable[[], Awaitable[None]] | None,
 ) -> _GroupParts:
     """Build the coordinators, and read the state of share partitions and groups."""
+    group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
+    share = ShareOnDemand(group_log, topics, waiting, clock, config, settings, features, pruned)
     share.load()
     consumer_groups = ConsumerGroupsOnDemand(group_log, topics, expiry, config, settings)
     group_log.load()
@@ -351,7 +354,7 @@ def _build_groups(
         consumer_groups=consumer_groups,
         producer_ids=ProducerIds(topics),
     )
-    return _GroupParts(consumer_groups, transactions)
+    return _GroupParts(group_log, share, consumer_groups, transactions)
 
 
 async def _start_topics(config: LiveConfig, started: Config, directory: LogDirectory) -> Topics:

@@ -68,10 +68,9 @@ def make_share_parts(
     is_durable = config.share_group.persister == DEFAULT_PERSISTER
     persister: Persister = coordinator if is_durable else NoPersister()
     partitions = SharePartitions(clock, topics, waiting, coordinator=persister, settings=settings)
+    sizes, user_percent = config.share_group, config.server.user_limits_percent
     sessions = ShareSessions(
-        config.share_group.sessions_max,
-        partitions_max=config.share_group.session_partitions_max,
-        user_percent=config.server.user_limits_percent,
+        sizes.sessions_max, partitions_max=sizes.session_partitions_max, user_percent=user_percent
     )
     dead_letters = DeadLetters(
         clock,
@@ -97,7 +96,7 @@ def make_share_parts(
         settings=settings,
         share_coordinator=persister,
         share_partitions=partitions,
-        user_percent=config.server.user_limits_percent,
+        user_percent=user_percent,
     )
     waiting.on_wake(sessions.happened)
     coordinator.load()

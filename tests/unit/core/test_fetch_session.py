@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from sharegroup.core.sessions.fetch_session import (
-    PARTITION_BYTES,
     FetchKey,
     FetchSessions,
     ReportedOffsets,
     RequestedPartition,
 )
+from sharegroup.core.sessions.sizes import PARTITION_BYTES
 from sharegroup.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,

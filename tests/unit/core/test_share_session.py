@@ -9,12 +9,12 @@ import pytest
 
 from sharegroup.core.sessions.session_partitions import SessionPartitions
 from sharegroup.core.sessions.share_session import (
-    PARTITION_BYTES,
     Closed,
     Fetching,
     SessionKey,
     ShareSessions,
 )
+from sharegroup.core.sessions.sizes import PARTITION_BYTES
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,

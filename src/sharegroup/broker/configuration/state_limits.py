@@ -29,7 +29,7 @@ SESSIONS: tuple[Limit, ...] = (
     Limit(
         setting="core.sessions.sizes:PARTITIONS_MAX",
         unit="partitions",
-        bounds="partitions of one fetch session",
+        bounds="partitions of one fetch or share session",
         answer="INVALID_REQUEST",
     ),
     Limit(
@@ -47,13 +47,6 @@ SESSIONS: tuple[Limit, ...] = (
         answer="SHARE_SESSION_LIMIT_REACHED",
         metric="kafka_server_share_session_partitions",
         memory_each=session_sizes.PARTITION_BYTES,
-    ),
-    Limit(
-        setting="core.sessions.sizes:PARTITIONS_MAX",
-        unit="partitions",
-        bounds="partitions of one share session",
-        answer="INVALID_REQUEST",
-        metric="kafka_server_share_session_partitions",
     ),
 )
 
