@@ -60,22 +60,35 @@ def _run(plan: Plan, trace: Callable[[str], None] | None) -> tuple[Ended, Except
     return ended, failure
 
 
+CLOCKS = (
+    *("monotonic", "perf_counter", "process_time", "thread_time"),
+    *("perf_counter_ns", "time", "time_ns"),
+)
+"""The functions of `time` that a run replaces; the first four count seconds from any beginning."""
+
+
 @contextmanager
 def its_own_world(seed: int, loop: SimLoop) -> Iterator[None]:
     """What code asks of the system comes from the seed and the loop: ids, chance and time.
 
-    The broker is handed its clock; only the clients look at the system's.
+    The broker is handed its clock.  The clients look at the system's, and both measure their own
+    work, which takes no time here: on a busy machine it would differ from run to run.
     """
     ids, state = random.Random(f"system {seed}"), random.getstate()
-    originals = os.urandom, time.monotonic, time.time_ns
+    originals = os.urandom, {name: getattr(time, name) for name in CLOCKS}
     os.urandom = ids.randbytes
     random.seed(seed)
-    time.monotonic = lambda: BOOT_MS / 1000 + loop.time()
+    for name in CLOCKS[:4]:
+        setattr(time, name, lambda: BOOT_MS / 1000 + loop.time())
+    time.perf_counter_ns = lambda: BOOT_MS * 1_000_000 + loop.now_us * 1_000
     time.time_ns = lambda: WALL_START_MS * 1_000_000 + loop.now_us * 1_000
+    time.time = lambda: WALL_START_MS / 1_000 + loop.time()
     try:
         yield
     finally:
-        os.urandom, time.monotonic, time.time_ns = originals
+        os.urandom, clocks = originals
+        for name, clock in clocks.items():
+            setattr(time, name, clock)
         random.setstate(state)
 
 

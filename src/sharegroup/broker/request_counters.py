@@ -82,11 +82,12 @@ class RequestCounters:
 
     def __init__(
         self,
-        clock: Callable[[], float] = time.perf_counter,
-        processor_clock: Callable[[], float] = time.thread_time,
+        clock: Callable[[], float] | None = None,
+        processor_clock: Callable[[], float] | None = None,
     ) -> None:
-        self.clock = clock
-        self._processor_clock = processor_clock
+        # Looked up now, not when the module is imported: simulations replace them.
+        self.clock = clock or time.perf_counter
+        self._processor_clock = processor_clock or time.thread_time
         self._processor_sample = 0.0
         self.sample_due = float("-inf")
         """The time from which on a beginning request calls `sample`."""

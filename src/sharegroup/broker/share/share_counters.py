@@ -63,10 +63,10 @@ class ShareCounters:
     )
 
     def __init__(
-        self, exists: Callable[[TopicId], bool], clock: Callable[[], float] = time.perf_counter
+        self, exists: Callable[[TopicId], bool], clock: Callable[[], float] | None = None
     ) -> None:
         self._exists = exists
-        self.clock = clock
+        self.clock = clock or time.perf_counter
         self.acknowledged: dict[int, int] = dict.fromkeys(AcknowledgeType, 0)
         """Durably acknowledged offsets by acknowledgement type, including gaps and repetitions."""
         self.sessions_lost = 0

@@ -163,9 +163,9 @@ class Metrics:
 
     __slots__ = ("_clock", "_groups", "client_id")
 
-    def __init__(self, client_id: str, clock: Clock = time.monotonic) -> None:
+    def __init__(self, client_id: str, clock: Clock | None = None) -> None:
         self.client_id = client_id
-        self._clock = clock
+        self._clock = clock or time.monotonic
         self._groups: dict[str, list[Instrument]] = {}
 
     def counter(self, group: str, stem: str, *, per_hour: bool = False) -> Counter:

@@ -141,11 +141,12 @@ class Cluster:
         config: ClientConfig,
         *,
         connect: Connect = open_connection,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
         self.config = config
         self._connect_to = connect
-        self._monotonic = monotonic
+        # Looked up now, not when the module is imported: simulations replace it.
+        self._monotonic = monotonic or time.monotonic
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.metrics = Metrics(config.client_id)

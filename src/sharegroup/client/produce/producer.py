@@ -133,7 +133,7 @@ class Producer:
         self,
         *,
         cluster: Cluster | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         self._config = config_from(ProducerConfig, options)
@@ -141,14 +141,14 @@ class Producer:
         self._cluster = cluster or Cluster(self._config)
         self._telemetry = Telemetry(self._cluster, self._labels)
         self._pushes_metrics = cluster is None
-        self._monotonic = monotonic
+        self._monotonic = monotonic or time.monotonic
         name = self._config.transactional_id
         state = None if name is None else TransactionState(name)
         self._sender = Sender(
             self._cluster,
             self._config,
             finished=self._finished,
-            monotonic=monotonic,
+            monotonic=self._monotonic,
             transaction=state,
         )
         self._transactions = None if state is None else self._made_transactions(state)

@@ -157,13 +157,13 @@ class Syncer:
         files: Files,
         root: str,
         *,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] | None = None,
         thread: Executor | None = None,
         probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         self._files = files
         self._root = root
-        self.clock = clock
+        self.clock = clock or time.perf_counter
         self.probe_seconds = probe_seconds
         self._policy = SyncPolicy(can_sync_tree=files.can_sync_tree)
         self._queue: SyncQueue | None = None
