@@ -20,7 +20,7 @@ COMPILED_ONCE = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/by
 FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka frameworks kafka-tools \
+.PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
 	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock dist check-release pythons dependency-range \
 	clean
 
@@ -87,6 +87,9 @@ spec-kafka: setup ## Run the tests of docs/spec.md against a real Apache Kafka 4
 
 interop: setup ## Run all clients and tools of others against our broker and Kafka (needs a JDK and Maven).
 	@$(BIN)/python -m tests.interop
+
+odd-batches: setup ## Compare what we read from BATCHES=10000 odd record batches with Java, from SEED (needs a JDK and Maven).
+	@$(BIN)/python -m tests.interop.odd_readers $(or $(SEED),1) $(or $(BATCHES),10000)
 
 interop-kafka: setup ## Run our client, Spark source and CLI against a real Apache Kafka; VERSION=4.3.1 (needs a JDK and Maven).
 	@KAFKA_VERSION=$(VERSION) $(BIN)/python -m tests.interop --kafka

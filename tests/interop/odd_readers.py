@@ -7,7 +7,9 @@ does not agree.  Readers are told apart by their functions' names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from sharegroup.errors import CorruptMessage, KafkaError
@@ -18,8 +20,8 @@ from sharegroup.wire.header_names import Header, UndecodedName, name_bytes
 from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
 from sharegroup.wire.record_walk import check_batch, finish
 from sharegroup.wire.records import DecodedRecord, encode_batch
-from tests.support.java_batches import JavaReading, digest_of, line_of
-from tests.support.odd_batches import OddBatch
+from tests.support.java_batches import JavaReading, digest_of, line_of, read_by_java
+from tests.support.odd_batches import OddBatch, odd_batches
 
 BYTES_MAX = 64 * 1024 * 1024
 LITTLE_BYTES = 4_000
@@ -177,3 +179,50 @@ def _of_copy(batch: OddBatch) -> Iterator[str]:
 def _text_names(headers: list[Header]) -> list[Header]:
     assert all(type(name) in (str, UndecodedName) for name, _ in headers)
     return headers
+
+
+GOLDEN = Path(__file__).with_name("odd_batches.golden.txt")
+GOLDEN_SEED = 4
+GOLDEN_COUNT = 150
+ROUND_COUNT = 500
+
+
+def golden(text: str) -> list[JavaReading]:
+    """Java's answers in a golden file."""
+    return [JavaReading(int(count), digest, error) for count, digest, error in _words(text)]
+
+
+def _words(text: str) -> Iterator[list[str]]:
+    return (line.split() for line in text.splitlines() if not line.startswith("#"))
+
+
+def write_golden() -> None:
+    """Write what Java reads from the first batches of the seed."""
+    batches = odd_batches(GOLDEN_SEED, count=GOLDEN_COUNT)
+    lines = [f"# What Java reads from odd_batches({GOLDEN_SEED}): {__name__} --golden writes this."]
+    for reading in read_by_java(batch.data for batch in batches):
+        # The records before an error depend on how much a codec gives at a time.
+        known = reading if reading.error == "-" else JavaReading(0, "-", reading.error)
+        lines.append(" ".join(map(str, known)))
+    GOLDEN.write_text("\n".join(lines) + "\n")
+
+
+def main(words: Sequence[str]) -> int:
+    """Compare batches in rounds; return the number of differences, or write the golden file."""
+    if list(words) == ["--golden"]:
+        write_golden()
+        return 0
+    seed, count = (int(word) for word in words)
+    found = done = 0
+    while done < count:
+        batches = list(odd_batches(seed, count=min(ROUND_COUNT, count - done)))
+        for line in differences(batches, read_by_java(batch.data for batch in batches)):
+            found += 1
+            print(f"seed {seed}, {line}")
+        done, seed = done + len(batches), seed + 1
+        print(f"{done} of {count} batches, {found} differences", flush=True)
+    return min(found, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -24,7 +24,8 @@ LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 FAULT_SHARE = 0.2
 MANY_HEADERS = 100_000
 MANY_RECORDS = 3_000
-TIMES = (-1, 0, 1, -2, -(2**63), 2**63 - 1, 1_700_000_000_000, -62_135_596_800_000, 2**42)
+PRODUCED_TIMES = (-1, 0, 1, -2, 1_700_000_000_000, -62_135_596_800_000, 2**42)
+TIMES = (*PRODUCED_TIMES, -(2**63), 2**63 - 1)
 NAMES = (
     b"h", b"", b"trace", "grün".encode(), b"\xff", b"a\xffb", b"\xed\xa0\x80", b"\xed\xb0\x80x",
     b"\xed\xa0", b"\xc0\x80", b"\xe2\x82", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80",
@@ -54,29 +55,34 @@ class OddRecord(NamedTuple):
     headers: list[tuple[bytes, bytes | None]]
 
 
-def odd_batches(seed: int, *, count: int, base_offset: int = 0) -> Iterator[OddBatch]:
-    """Yield ``count`` batches with ascending offsets; each is the same for the same seed."""
+def odd_batches(
+    seed: int, *, count: int, base_offset: int = 0, by_producer: bool = False
+) -> Iterator[OddBatch]:
+    """Yield ``count`` batches with ascending offsets; each is the same for the same seed.
+
+    Batches ``by_producer`` have headers that a broker takes from a producer.
+    """
     for number in range(count):
-        batch = odd_batch(random.Random(f"{seed}/{number}"), base_offset)
+        dice = random.Random(f"{seed}/{number}")
+        batch = _Odd(dice, base_offset, by_producer=by_producer).batch()
         yield batch
         base_offset = batch.end_offset
 
 
-def odd_batch(dice: random.Random, base_offset: int) -> OddBatch:
-    """Return one batch."""
-    return _Odd(dice, base_offset).batch()
-
-
 class _Odd:
-    def __init__(self, dice: random.Random, base_offset: int) -> None:
+    def __init__(self, dice: random.Random, base_offset: int, *, by_producer: bool) -> None:
         self._dice = dice
         self._base_offset = base_offset
+        self._by_producer = by_producer
+        self._times = PRODUCED_TIMES if by_producer else TIMES
         # Odd numbers make a batch that only our slower decoder reads, so most have none.
         self._is_strange = dice.random() < 0.5
 
     def batch(self) -> OddBatch:
         dice = self._dice
         fault = dice.choice(FAULTS) if dice.random() < FAULT_SHARE else None
+        if self._by_producer and fault in HEADER_FAULTS:
+            fault = None
         records = self._records()
         if fault is not None and not records:
             records = [OddRecord(0, 0, b"k", b"v", [])]
@@ -97,7 +103,8 @@ class _Odd:
         if fault == "negative count":
             count = -1
         last_delta = max((record.offset_delta for record in records), default=-1)
-        last_delta += dice.choice((0, 0, 0, 1, 5, 1000)) + (not records)
+        if not self._by_producer:
+            last_delta += dice.choice((0, 0, 0, 1, 5, 1000)) + (not records)
         return self._sealed(body, count=count, last_delta=last_delta, fault=fault)
 
     def _sealed(self, body: bytes, *, count: int, last_delta: int, fault: str | None) -> OddBatch:
@@ -115,12 +122,11 @@ class _Odd:
             attributes |= bit if dice.random() < 0.2 else 0
         if fault is None and dice.random() < 0.05:
             attributes |= CONTROL
-        checked = struct.pack(
-            ">hiqqqhii",
-            *(attributes, last_delta, dice.choice(TIMES), dice.choice(TIMES)),
-            *(dice.choice((-1, 0, 7, 2**62)), dice.choice((-1, 0, 9)), dice.choice((-1, 0, 3))),
-            count,
-        )
+        producer = dice.choice((-1, 0, 7, 2**62)), dice.choice((-1, 0, 9)), dice.choice((-1, 0, 3))
+        if self._by_producer:
+            attributes, producer = codec, (-1, -1, -1)
+        times = dice.choice(self._times), dice.choice(self._times)
+        checked = struct.pack(">hiqqqhii", attributes, last_delta, *times, *producer, count)
         checked += body
         crc = crc32c(checked) ^ (fault == "checksum")
         epoch = dice.choice((-1, 0, 5))
@@ -135,15 +141,15 @@ class _Odd:
 
     def _records(self) -> list[OddRecord]:
         dice = self._dice
-        count = dice.choice((0, 1, 1, 1, 2, 3, 5, 20))
+        count = dice.choice((int(self._by_producer), 1, 1, 1, 2, 3, 5, 20))
         if dice.random() < 0.005:
             count = MANY_RECORDS
         records, delta = [], -1
         for _ in range(count):
-            delta += dice.choice((1, 1, 1, 1, 2, 100))
+            delta += 1 if self._by_producer else dice.choice((1, 1, 1, 1, 2, 100))
             headers = self._headers() if count < MANY_RECORDS else []
             records.append(
-                OddRecord(dice.choice((0, 1, delta, -5, *TIMES)), delta, self._content(),
+                OddRecord(dice.choice((0, 1, delta, -5, *self._times)), delta, self._content(),
                           self._content(large=count < 5), headers)
             )  # fmt: skip
         return records
@@ -160,7 +166,7 @@ class _Odd:
         dice = self._dice
         size = dice.choice((-1, 0, 0, 1, 5, 63, 64, 200))
         if large and dice.random() < 0.05:
-            size = dice.choice((8191, 8192, 70_000, 300_000, 1_100_000))
+            size = dice.choice((8191, 8192, 70_000, 300_000, 900_000))
         if size < 0:
             return None
         return dice.randbytes(size) if dice.random() < 0.3 else dice.randbytes(1) * size
@@ -237,10 +243,10 @@ RECORD_FAULTS = (
     "record too long", "record too short", "length zero", "header count below zero",
     "too many headers", "header without a name", "key too long", "endless number",
 )  # fmt: skip
-FAULTS = (
-    *RECORD_FAULTS, "checksum", "cut compression", "unknown codec", "trailing bytes",
-    "one record more", "one record less", "negative count",
+HEADER_FAULTS = (
+    "checksum", "unknown codec", "one record more", "one record less", "negative count",
 )  # fmt: skip
+FAULTS = (*RECORD_FAULTS, *HEADER_FAULTS, "cut compression", "trailing bytes")
 
 
 def zigzag(number: int, bits: int) -> bytes:

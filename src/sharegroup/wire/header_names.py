@@ -6,7 +6,7 @@ that writes records takes the bytes of a name from `name_bytes`, so that a copy 
 original.  ADR 0033 has the alternatives.
 
 Formats whose names are plain text, such as Arrow columns, have the original bytes in a header of
-their own, `NAMES`: the bytes of every such name in base64, in order, separated by commas.
+their own, `NAMES`: the bytes of every name with U+FFFD in base64, in order, separated by commas.
 `with_names` adds it and `without_names` takes it away again.  It can only give a header a name that
 is shown as the same text, so it is worth nothing to a producer who forges it.
 """
@@ -16,11 +16,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 Header = tuple[str, bytes | None]
 
 NAMES = "__sharegroup.header.names"
+
+REPLACEMENT = "\ufffd"
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 """A surrogate in UTF-8: one character to replace for Java, but two or three for Python."""
@@ -35,7 +37,7 @@ class UndecodedName(str):
 
     def __new__(cls, raw: bytes) -> UndecodedName:
         """Create the name of these bytes."""
-        text = _SURROGATE.sub("\ufffd".encode(), raw).decode(errors="replace")
+        text = _SURROGATE.sub(REPLACEMENT.encode(), raw).decode(errors="replace")
         name = super().__new__(cls, text)
         name.raw = raw
         return name
@@ -59,24 +61,22 @@ def name_bytes(name: str) -> bytes:
 
 def with_names(headers: Sequence[Header]) -> Sequence[Header]:
     """Return the headers with plain text as names, and `NAMES` if a name is not UTF-8."""
-    raw = [name.raw for name, _ in headers if isinstance(name, UndecodedName)]
-    if not raw:
+    if not any(isinstance(name, UndecodedName) for name, _ in headers):
         return headers
-    return [(str(name), content) for name, content in headers] + [names_header(raw)]
-
-
-def names_header(raw: Iterable[bytes]) -> Header:
-    """Return the header that has these names."""
-    return NAMES, b",".join(map(base64.b64encode, raw))
+    # A name may be U+FFFD itself, which is shown like another that is not UTF-8.
+    raw = [name_bytes(name) for name, _ in headers if REPLACEMENT in name]
+    shown = [(str(name), content) for name, content in headers]
+    return [*shown, (NAMES, b",".join(map(base64.b64encode, raw)))]
 
 
 def without_names(headers: Sequence[Header]) -> Sequence[Header]:
     """Return the headers with their original names and without `NAMES`."""
-    originals = [content for name, content in headers if name == NAMES]
-    if not originals:
+    places = [place for place, (name, _) in enumerate(headers) if name == NAMES]
+    if not places:
         return headers
+    place = places[-1]
     names: dict[str, list[str]] = {}
-    for encoded in reversed((originals[-1] or b"").split(b",")):
+    for encoded in reversed((headers[place][1] or b"").split(b",")):
         try:
             name = header_name(base64.b64decode(encoded, validate=True))
         except binascii.Error:
@@ -84,6 +84,5 @@ def without_names(headers: Sequence[Header]) -> Sequence[Header]:
         names.setdefault(name, []).append(name)
     return [
         (names[name].pop() if names.get(name) else name, content)
-        for name, content in headers
-        if name != NAMES
+        for name, content in (*headers[:place], *headers[place + 1 :])
     ]

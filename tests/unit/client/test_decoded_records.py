@@ -307,3 +307,42 @@ def test_inbox_drops_the_records_of_a_lost_session() -> None:
     inbox.add([Parcel(lost, batch(20, b"b", b"c"), locks(lost, (20, 22)))])
     assert inbox.drop([lost]) == 2
     assert [record.offset for record in inbox.take(5, now=0.0)] == [10]
+
+
+def large(*sizes: int) -> bytes:
+    """A batch of records of these sizes, in far fewer bytes."""
+    return bytes(encode_batch([(None, bytes(size), 1_000, ()) for size in sizes], codec=4))
+
+
+SMALL = ShareConsumerConfig(group_id="g", decompressed_bytes_max=1 << 20)
+
+
+def test_large_batch_is_handed_out_in_pieces_and_has_no_gaps() -> None:
+    held = table()
+    parts = read(held, large(*[600_000] * 12) + batch(12, b"x"), (0, 5), (7, 14), config=SMALL)
+    offsets = [record.offset for part in parts for record in part.records]
+    assert offsets == [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12]
+    assert len(parts) > 5
+    assert all(part.failure is None for part in parts)
+    assert [record._lock is part.lock for part in parts for record in part.records] == [True] * 11
+    assert settled(held) == (AckRun(13, 14, 2),)
+
+
+def test_record_that_is_too_large_is_reported_alone() -> None:
+    held = table()
+    parts = read(held, large(5, 3 << 20, 6), (0, 3), config=SMALL)
+    assert [record.offset for part in parts for record in part.records] == [0, 2]
+    (failure,) = [part.failure for part in parts if part.failure is not None]
+    assert isinstance(failure, UnreadableBatch)
+    assert "topic 't' partition 0: the record at offset 1 has 3145737 bytes" in str(failure)
+
+
+def test_pieces_are_decoded_when_they_are_taken() -> None:
+    held = table()
+    acquired = locks(held, (0, 12))
+    parcel = Parcel(held, large(*[600_000] * 12), acquired)
+    decoded = parcel.as_records(SMALL)
+    assert decoded
+    assert len(decoded) == 1
+    assert len(decoded[0].records) < 4
+    assert sum(len(part.records) for part in decoded.drain()) == 12

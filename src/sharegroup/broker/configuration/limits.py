@@ -321,7 +321,7 @@ RECORDS: tuple[Limit, ...] = (
         unit="bytes",
         bounds="records that are decompressed at a time, and records that one ListOffsets request "
         "decodes",
-        answer="the batch counts as unreadable; ListOffsets: REQUEST_TIMED_OUT for the rest",
+        answer="the batch is checked in pieces; ListOffsets skips it, or REQUEST_TIMED_OUT",
         metric="sharegroup_record_jobs_total",
         memory_each=1,
     ),
@@ -358,6 +358,18 @@ RECORDS: tuple[Limit, ...] = (
         answer="the dead letter has no copy of its record",
     ),
     Limit(
+        setting="broker.share.dead_letter_records:ORIGINAL_STREAM_BYTES_MAX",
+        unit="bytes",
+        bounds="decompressed size of a batch from which one record is copied",
+        answer="the dead letter has no copy of its record",
+    ),
+    Limit(
+        setting="wire.record_walk:STREAM_BYTES_MAX",
+        unit="bytes",
+        bounds="decompressed size of a large batch that is checked before members get it",
+        answer="the rest is delivered unchecked",
+    ),
+    Limit(
         setting="broker.produced_batches:WAITING_BYTES_MAX",
         unit="bytes",
         bounds="batches that wait until their records are checked or compressed (large batches for "
@@ -383,6 +395,18 @@ RECORDS: tuple[Limit, ...] = (
         unit="members",
         bounds="members of the gzip stream of one batch",
         answer="the batch counts as damaged",
+    ),
+    Limit(
+        setting="wire.compression_streams:PIECE_BYTES",
+        unit="bytes",
+        bounds="a piece of a batch that is decompressed as a stream; with lz4 up to 4 MiB",
+        answer="the batch has more pieces",
+    ),
+    Limit(
+        setting="wire.compression_streams:SNAPPY_WINDOW_BYTES",
+        unit="bytes",
+        bounds="how far back a copy in a large block of snappy may reach",
+        answer="the rest of the batch is unreadable",
     ),
     Limit(
         setting="wire.compression:ZSTD_WINDOW_BYTES_MAX",

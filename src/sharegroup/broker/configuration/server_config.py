@@ -227,8 +227,9 @@ class ServerConfig:
         "sharegroup.decompressed.max.bytes",
         67_108_864,
         "Maximum number of bytes that the broker decompresses at a time, for all requests "
-        "together. A batch that decompresses to more counts as unreadable. All lookups of one "
-        "ListOffsets request together decode no more than this.",
+        "together. A batch that decompresses to more is checked in pieces for share groups, and "
+        "skipped by lookups. All lookups of one ListOffsets request together decode no more "
+        "than this.",
         low=1_048_576,
         high=1_073_741_824,
         fixed=True,

@@ -137,7 +137,10 @@ class ConsumerConfig(ReadingConfig):
     It does so when the consumer subscribes to the topic or is assigned a partition of it.
     """
     decompressed_bytes_max: int = 128 * 1024 * 1024
-    """Maximum decompressed size of a record batch; a larger batch is treated as corrupt."""
+    """Maximum decompressed size of a batch that is read as a whole, and of a record.
+
+    A larger batch is read in pieces; a larger record is unreadable, without its neighbours.
+    """
     key_deserializer: Deserializer | None = None
     """Function that makes the key from bytes; None: keys stay bytes."""
     value_deserializer: Deserializer | None = None

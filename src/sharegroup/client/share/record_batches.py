@@ -141,9 +141,7 @@ def _piece(held: HeldRecords, group: RecordColumns, locks: Sequence[AcquisitionL
 def from_records(held: HeldRecords, lock: AcquisitionLock, records: Sequence[Record]) -> Piece:
     """Make a piece from single records, all under one lock."""
     offsets = np.array([record.offset for record in records], dtype=np.int64)
-    timestamps = [
-        fetched.timestamp_ms if fetched.timestamp_ms >= 0 else None for fetched in records
-    ]
+    timestamps = [record.timestamp_ms for record in records]
     columns = [
         *_where(held, len(records)),
         pa.array(offsets),

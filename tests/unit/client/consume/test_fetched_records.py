@@ -9,6 +9,7 @@ from sharegroup.client.consume.fetched_records import FetchedRecords
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import parse_header, stamp
+from sharegroup.wire.compression import CODECS
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import SimpleRecord, encode_batch
 
@@ -146,3 +147,63 @@ def test_columns_and_records_may_alternate() -> None:
     assert columns.column("value").to_pylist() == [b"b"]
     assert [record.value for record in records.take(1)] == [b"c"]
     assert records.next_offset == 3
+
+
+def large(first: int, *sizes: int) -> bytes:
+    """A batch of records of these sizes, in far fewer bytes."""
+    made = encode_batch(
+        [SimpleRecord(None, bytes(size), 1_000) for size in sizes], codec=CODECS["zstd"]
+    )
+    stamp(made, 0, base_offset=first, leader_epoch=4)
+    return bytes(made)
+
+
+LIMIT = 1 << 20
+
+
+def test_a_large_batch_is_taken_in_pieces_and_the_position_follows() -> None:
+    records = fetched(large(0, *[LIMIT // 2] * 10) + batch(10, b"behind"))
+    found, positions = [], []
+    while taken := records.take(10):
+        found += [record.offset for record in taken]
+        positions.append(records.next_offset)
+    assert found == list(range(11))
+    assert len(positions) > 4
+    assert positions == sorted(positions)
+    assert records.next_offset == 11
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_record_that_is_too_large_costs_no_other(columns: bool) -> None:
+    data = batch(0, b"before") + large(1, 5, 2 * LIMIT, 6) + batch(4, b"behind")
+    records, found, refused = fetched(data), [], []
+    while True:
+        try:
+            if columns:
+                table = records.take_columns(10)
+                if table is None:
+                    break
+                found += table.column("offset").to_pylist()
+            else:
+                taken = records.take(10)
+                if not taken:
+                    break
+                found += [record.offset for record in taken]
+        except CorruptMessage as error:
+            refused.append(str(error))
+            records = fetched(data, records.next_offset + 1)
+    assert found == [0, 1, 3, 4]
+    (text,) = refused
+    assert text.startswith("topic 'orders' partition 3 offset 2: the record at offset 2 has ")
+    assert text.endswith("; seek to 3 to go on behind it")
+
+
+def test_columns_before_a_corrupt_batch_are_taken_first() -> None:
+    damaged = bytearray(batch(2, b"c"))
+    damaged[-1] ^= 1
+    records = fetched(batch(0, b"a", b"b") + bytes(damaged) + batch(3, b"d"))
+    first = records.take_columns(10)
+    assert first is not None
+    assert (first.column("value").to_pylist(), records.next_offset) == ([b"a", b"b"], 2)
+    with pytest.raises(CorruptMessage, match=r"partition 3 offset 2: .*; seek to 3"):
+        records.take_columns(10)
