@@ -16,6 +16,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, is_typeddict
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.payloads.read_back import with_read_back
 
 if TYPE_CHECKING:
     from sharegroup.worker.payloads.functions import Decode, Encode
@@ -24,7 +25,15 @@ UNTYPED = (Any, dict)
 
 
 def json_functions(annotation: Any) -> tuple[Decode, Encode]:
-    """The functions that decode and encode this annotation as JSON."""
+    """The functions that decode and encode this annotation as JSON.
+
+    The second raises TypeError or ValueError for a payload that the first would read differently.
+    """
+    read, write = _functions(annotation)
+    return read, with_read_back(read, write)
+
+
+def _functions(annotation: Any) -> tuple[Decode, Encode]:
     try:
         import msgspec  # Of the extra `worker`; without it, JSON has no types.
     except ModuleNotFoundError:
@@ -102,7 +111,9 @@ def _untyped(annotation: Any) -> tuple[Decode, Encode]:
         return payload
 
     def write(payload: Any, _topic: str) -> bytes:
-        return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(
+            payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        ).encode()
 
     return read, write
 

@@ -102,6 +102,8 @@ class Registry:
 
         def write(payload: Any, topic: str) -> bytes:
             plain, writer = to_plain(payload), connection.serializers().writer
+            if self.format is SchemaFormat.JSON:
+                json.dumps(plain, allow_nan=False)  # The serializer writes NaN, which is not JSON.
             encoded = _asked(library, lambda: writer(plain, library.context(topic)))
             assert isinstance(encoded, bytes), type(encoded)
             return encoded
