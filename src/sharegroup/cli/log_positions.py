@@ -20,12 +20,16 @@ def parse_offsets(text: str | None) -> tuple[int, int]:
     if text is None:
         return 0, OFFSET_MAX
     first, colon, end = text.partition(":")
-    if not all(part.isdecimal() or not part for part in (first, end)) or not (first or colon):
+    if not all(_is_offset(part) or not part for part in (first, end)) or not (first or colon):
         raise click.BadParameter(f"{text!r}: expected FIRST:END", param_hint="--offsets")
     start = int(first or 0)
     if not colon:
         return start, start + 1
     return start, int(end) if end else OFFSET_MAX
+
+
+def _is_offset(text: str) -> bool:
+    return text.isdecimal() and len(text) <= len(str(OFFSET_MAX)) and int(text) <= OFFSET_MAX
 
 
 def moment_ms(text: str | None, option: str) -> int | None:

@@ -16,14 +16,14 @@ from sharegroup.cli.cluster_access import line_of
 from sharegroup.cli.formats.reading import NewRecord
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.client.records import Header
-from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge
+from sharegroup.errors import InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
 
 OUTSTANDING_MAX = 100_000
 """Maximum number of records without an outcome; at the limit, reading waits for the oldest."""
 
 FAILURES_SHOWN_MAX = 10
 
-ABOUT_ONE_RECORD = (MessageTooLarge, InvalidRecord)
+ABOUT_ONE_RECORD = (MessageTooLarge, InvalidRecord, InvalidTimestamp)
 
 
 class Defaults(NamedTuple):

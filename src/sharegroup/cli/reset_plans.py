@@ -12,6 +12,9 @@ from pathlib import Path
 import click
 
 from sharegroup.client.records import TopicPartition
+from sharegroup.ids import OFFSET_MAX
+
+PARTITION_MAX = 2**31 - 1
 
 DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?"
@@ -43,13 +46,20 @@ TopicPartition(topic='refunds', partition=2)]
 def parse_moment(text: str) -> datetime:
     """Parse a point in time in ISO 8601 format; a time without a zone is UTC."""
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(_not_a_number(text))
     except ValueError as error:
         raise click.BadParameter(
             f"{text!r}: expected YYYY-MM-DDThh:mm:ss[.sss][Z] ({error})",
             param_hint="--to-datetime",
         ) from error
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _not_a_number(text: str) -> str:
+    """Return the text of a date; some numbers of milliseconds would be read as other dates."""
+    if text.isdecimal() and len(text) != len("YYYYMMDD"):
+        raise ValueError("a number of seconds or milliseconds since 1970 is not a date")
+    return text
 
 
 def parse_duration(text: str) -> timedelta:
@@ -80,7 +90,8 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
     for number, cells in enumerate(lines, 1):
         if not cells:
             continue
-        if len(cells) != 3 or not all(cell.strip().isdecimal() for cell in cells[1:]):
+        limits = (PARTITION_MAX, OFFSET_MAX)
+        if len(cells) != 3 or not all(map(_is_number, cells[1:], limits)):
             raise click.BadParameter(
                 f"{path} line {number}: expected topic,partition,offset, got {','.join(cells)!r}",
                 param_hint="--from-file",
@@ -94,6 +105,11 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
             )
         plan[partition] = int(cells[2])
     return plan
+
+
+def _is_number(cell: str, most: int) -> bool:
+    digits = cell.strip()
+    return digits.isdecimal() and len(digits) <= len(str(most)) and int(digits) <= most
 
 
 def csv_text(offsets: Mapping[TopicPartition, int]) -> str:

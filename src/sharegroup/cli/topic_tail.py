@@ -67,7 +67,8 @@ class TopicTail:
         if self.wanted.newest is not None:
             yield await self._newest(ranges, self.wanted.newest)
             return
-        if self.wanted.since_ms is not None:
+        # Kafka looks up no time before 1970, so those records are among all that there are.
+        if self.wanted.since_ms is not None and self.wanted.since_ms >= 0:
             places = [log_range.where for log_range in ranges]
             since = await offsets_of(self.cluster, places, self.wanted.since_ms)
             ranges = [_later(log_range, since[log_range.where]) for log_range in ranges]

@@ -164,9 +164,9 @@ class DeadLetterQueue:
                 for log_range in self.ranges
                 if (offsets := _offsets_in(selection.places, log_range.where.partition))
             ]
-        if selection.since_ms is None:
+        at_ms = -1 if selection.since_ms is None else selection.since_ms - CLOCKS_APART_MS
+        if at_ms < 0:  # Kafka looks up no time before 1970.
             return self.ranges
-        at_ms = max(0, selection.since_ms - CLOCKS_APART_MS)
         firsts = await offsets_of(self.cluster, (whole.where for whole in self.ranges), at_ms)
         return [_later(log_range, firsts[log_range.where]) for log_range in self.ranges]
 

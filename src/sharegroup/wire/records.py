@@ -14,7 +14,7 @@ It therefore always gets a view into a larger buffer, with readable bytes behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -31,8 +31,10 @@ from sharegroup.wire.batches import (
     HEADER_BYTES,
     LENGTH_END,
     MAGIC,
+    MAX_TIMESTAMP_AT,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     BatchHeader,
     Buffer,
     checksum_holds,
@@ -50,12 +52,16 @@ A length close to 2**63 makes it request that much memory: MemoryError.
 """
 
 Headers = Sequence[tuple[str, bytes | None]]
+Encodable = tuple[bytes | None, bytes | None, int, Headers]
 Made = TypeVar("Made")
 
 _attributes = Struct(">h")
 RECORD_COUNT_AT = HEADER_BYTES - 4
 _length = Struct(">i")
 _crc = Struct(">I")
+_times = Struct(">qq")
+FIRST_TIMESTAMP_AT = MAX_TIMESTAMP_AT - 8
+TIMESTAMP_MAX = 2**63 - 1
 
 
 class SimpleRecord(NamedTuple):
@@ -176,7 +182,7 @@ def made_of(
 
 
 def encode_batch(
-    records: Sequence[tuple[bytes | None, bytes | None, int, Headers]],
+    records: Sequence[Encodable],
     *,
     codec: int = NONE,
     producer_id: int = NO_PRODUCER_ID,
@@ -189,6 +195,7 @@ def encode_batch(
     There must be one record or more. The caller owns the buffer and may stamp and send it.
     """
     assert records, "a batch needs a record"
+    has_time = records[0][2] != NO_TIMESTAMP
 
     def builder() -> DefaultRecordBatchBuilder:
         return DefaultRecordBatchBuilder(
@@ -202,7 +209,7 @@ def encode_batch(
         )
 
     try:
-        batch = _built(builder(), records)
+        batch = _built(builder(), records if has_time else _one_later(records))
     except TypeError:  # The compiled codec refuses names of a subclass of str.
         plain = [
             (key, value, timestamp, [(str(name), content) for name, content in headers])
@@ -210,17 +217,42 @@ def encode_batch(
         ]
         batch = _built(builder(), plain)
         batch = _with_body(batch, odd_records.encode(records, records[0][2]), codec=NONE)
+    if not has_time:
+        _set_times(batch, NO_TIMESTAMP, max(record[2] for record in records))
     return batch if codec == NONE else _compressed(batch, codec)
 
 
 def _built(
     builder: DefaultRecordBatchBuilder,
-    records: Iterable[tuple[bytes | None, bytes | None, int, Headers]],
+    records: Iterable[Encodable],
 ) -> bytearray:
     for count, (key, value, timestamp, headers) in enumerate(records):
         builder.append(count, timestamp, key, value, list(headers))
     batch: bytearray = builder.build()
     return batch
+
+
+def _one_later(records: Sequence[Encodable]) -> Iterator[Encodable]:
+    """Return the records one millisecond later; the largest timestamp becomes the smallest.
+
+    The codec takes a first timestamp of -1 for a missing one, and would count the times of the
+    batch from the second record. `_set_times` moves them back.
+    """
+    for key, value, timestamp, headers in records:
+        yield (
+            key,
+            value,
+            timestamp + 1 if timestamp < TIMESTAMP_MAX else -TIMESTAMP_MAX - 1,
+            headers,
+        )
+
+
+def _set_times(batch: bytearray, first: int, latest: int) -> None:
+    """Set the first and the largest timestamp of an uncompressed batch, and its checksum."""
+    _times.pack_into(batch, FIRST_TIMESTAMP_AT, first, latest)
+    with memoryview(batch) as view:
+        crc = crc32c(view[CHECKED_AT:])
+    _crc.pack_into(batch, CRC_AT, crc)
 
 
 def _compressed(batch: bytearray, codec: int) -> bytearray:

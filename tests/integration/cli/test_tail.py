@@ -171,6 +171,50 @@ def test_reader_that_has_seen_enough_ends_the_command_without_an_error(bootstrap
     assert child.returncode == 0
 
 
+OLD_TIMES = (-9_000_000_000_000_000_000, -3, -2, -1, 1_000)
+BEFORE_1970 = {value: time for time, value in zip(OLD_TIMES, "abcde", strict=True)}
+
+
+@pytest.fixture(scope="module")
+def old(bootstrap: str) -> str:
+    """A topic with records of timestamps before 1970."""
+    records = [(0, time, value) for value, time in BEFORE_1970.items()]
+    asyncio.run(fill(bootstrap, "old", 1, *records))
+    return "old"
+
+
+@pytest.mark.parametrize("since", ["1960-01-01", "1969-12-31T23:59:59.999Z", "9999w", "99w"])
+def test_records_since_a_time_before_1970_are_all_records(
+    bootstrap: str, old: str, since: str
+) -> None:
+    """Kafka takes a negative number for a named offset or for a later version."""
+    values = "abcde" if since != "99w" else ""
+    assert tail(bootstrap, f"{old} --since {since}").out.decode().split() == list(values)
+
+
+def test_records_of_any_timestamps_are_piped_to_another_topic_unchanged(
+    bootstrap: str, old: str
+) -> None:
+    asyncio.run(fill(bootstrap, "copied", 1))
+    piped = tail(
+        bootstrap,
+        f"{old} --json -n 100",
+        *(),
+    )
+    sent = sharegroup(*at(bootstrap, "produce copied --json"), stdin=piped.out)
+    assert (sent.code, sent.err) == (0, "")
+    copies = tail(bootstrap, "copied --json -n 100").documents
+    assert {row["value"]: row["timestamp"] for row in copies} == BEFORE_1970
+
+
+@pytest.mark.parametrize("since", ["1700000000", "1700000000000", "2011011112345"])
+def test_number_of_seconds_or_milliseconds_is_no_date(bootstrap: str, since: str) -> None:
+    """The last one is 2011-01-11 23:45 for Python."""
+    refused = tail(bootstrap, f"letters --since {since}")
+    assert refused.code == 2
+    assert "expected YYYY-MM-DDThh:mm:ss" in refused.err
+
+
 def test_follow_prints_new_records_of_all_partitions_until_a_signal(bootstrap: str) -> None:
     asyncio.run(fill(bootstrap, "followed", 2, (0, 1_000, "old"), (1, 2_000, "last")))
     with tailing(bootstrap, "followed -f -n 1") as child:

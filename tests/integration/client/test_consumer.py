@@ -404,6 +404,11 @@ def test_assigned_by_hand_without_a_group(broker: RunningBroker) -> None:
             assert first is not None
             assert first.offset == 0
             assert await member.offsets_for_times({at: 4_000_000_000_000}) == {at: None}
+            for time_ms in (-1, -2, -3, -4, -(2**63), 2**63):  # Named offsets in the protocol.
+                with pytest.raises(ValueError, match=f"since 1970, found {time_ms}; beginning_"):
+                    await member.offsets_for_times({at: time_ms})
+                with pytest.raises(ValueError, match=f"since 1970, found {time_ms}; beginning_"):
+                    member.seek_to_time(time_ms)
             member.seek_to_time(4_000_000_000_000)
             assert await member.position(at) == 5
 

@@ -153,6 +153,8 @@ def test_json_without_a_value_is_a_tombstone() -> None:
         (b'{"partition":true}', "partition: expected a number"),
         (b'{"timestamp":"now"}', "timestamp: expected a number"),
         (b'{"timestamp":1e30}', "timestamp: expected a number"),
+        (b'{"timestamp":9223372036854775808}', "timestamp: expected a number"),
+        (b'{"timestamp":-9223372036854775809}', "timestamp: expected a number"),
     ],
 )
 def test_json_that_is_no_record_is_refused_with_its_line(line: bytes, problem: str) -> None:
@@ -198,12 +200,13 @@ def test_template_modifiers_decode_their_encoding(form: str, text: bytes, value:
         (r"%v{string}\n", b"5\n", "expected a JSON string, found a int"),
         (r"%v{json}\n", b"{\n", "not a JSON document"),
         (r"%p %v\n", b"0 a\nx b\n", "record 2: %p: expected a number, found ''"),
-        ("%V{big32}%v", b"\xff\xff\xff\xfe", "a length of -2 bytes"),
+        ("%V{big32}%v", b"\xff\xff\xff\xfe", "a length of 4294967294 bytes"),
         ("%V{big32}%v", b"\x7f\xff\xff\xff", "a length of 2147483647 bytes"),
         ("<%v>", b"<a><b>c", "record 3: expected b'<', found b'c'"),
         ("<%v>", b"<a><b", "record 2: the input ends before the end of the record"),
         ("%V{big32}%v", b"\x00", "record 1: the input ends before the end of the record"),
-        ("%d{big64}%V{big8}%v", b"\xff" * 8 + b"\x00", "d: expected a number from 0"),
+        ("%p{big8}%v\n", b"\xff\n", "p: expected a number from 0"),
+        ("%p{big32}%v\n", b"\xff\xff\xff\xfe\n", "p: expected a number from 0"),
     ],
 )
 def test_input_that_is_no_record_is_refused_with_its_number(
@@ -238,8 +241,8 @@ records = st.builds(
     st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), parts), max_size=3).map(
         tuple
     ),
-    st.integers(0, 9),
-    st.integers(0, 2**40),
+    st.integers(0, 9) | st.just(2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1),
 )
 
 
@@ -263,3 +266,23 @@ def test_json_records_survive_a_round_trip(found: list[NewRecord]) -> None:
         write(Row("t", row.partition or 0, 0, row.timestamp_ms or 0, *row[:3])) for row in found
     )
     assert read(LineReader(json_record), data) == found
+
+
+@pytest.mark.parametrize("size", [127, 128, 200, 254])
+def test_length_in_one_byte_is_read_as_it_was_written(size: int) -> None:
+    form = parse_template("%K{big8}%k%V{little8}%v")
+    row = Row("t", 0, 0, 0, b"k" * size, None)
+    assert read(TemplateReader(form), template_writer(form)(row)) == [NewRecord(b"k" * size, None)]
+
+
+def test_length_whose_bytes_mean_null_is_not_written() -> None:
+    with pytest.raises(RecordFormatError, match="255 does not fit into big8"):
+        template_writer(parse_template("%V{big8}%v"))(Row("t", 0, 0, 0, None, b"v" * 255))
+
+
+@pytest.mark.parametrize("form", ["%d %v\n", "%d{hex} %v\n", "%d{big64}%v\n", "%d{little64}%v\n"])
+@given(timestamp_ms=st.integers(-(2**63), 2**63 - 1))
+def test_any_timestamp_is_read_as_it_was_written(form: str, timestamp_ms: int) -> None:
+    template = parse_template(form)
+    line = template_writer(template)(Row("t", 0, 0, timestamp_ms, None, b"v"))
+    assert read(TemplateReader(template), line)[0].timestamp_ms == timestamp_ms

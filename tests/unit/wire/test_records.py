@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 from sharegroup.wire.batches import CONTROL, parse_header, scan, stamp, validate
-from sharegroup.wire.compression import CODECS
+from sharegroup.wire.compression import CODECS, GZIP, NONE
 from sharegroup.wire.records import SimpleRecord, batch_records, decode_records, encode_batch
 
 RECORDS = [
@@ -154,3 +154,19 @@ def test_damaged_batches_are_decoded_or_refused(codec):
             decode_records(batch, decompressed_bytes_max=100_000)
         except (CorruptMessage, UnsupportedCompressionType):
             continue
+
+
+EXTREME_TIMES = (-(2**63), -(2**63) + 1, -5, -2, -1, 0, 1, 100, 2**63 - 2, 2**63 - 1)
+
+
+@given(
+    times=st.lists(st.sampled_from(EXTREME_TIMES) | st.integers(-(2**63), 2**63 - 1), min_size=1),
+    codec=st.sampled_from([NONE, GZIP]),
+)
+@example(times=[-1, 100], codec=NONE)
+def test_any_timestamps_can_be_beside_each_other_in_a_batch(times: list[int], codec: int) -> None:
+    """The codec alone counts a batch that begins with -1 from its second record."""
+    batch = encode_batch([(None, b"x", time, ()) for time in times], codec=codec)
+    assert [record.timestamp for record in decode_records(batch, check_crc=True)] == times
+    ((_, header),) = scan(batch)
+    assert (header.first_timestamp, header.max_timestamp) == (times[0], max(times))

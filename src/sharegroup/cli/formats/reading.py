@@ -23,7 +23,13 @@ from sharegroup.cli.formats.template import (
     Template,
     Verb,
 )
-from sharegroup.cli.formats.writing import NULL_LENGTH, compact_json, json_bytes, refuse_constant
+from sharegroup.cli.formats.writing import (
+    NULL_LENGTH,
+    SIGNED,
+    compact_json,
+    json_bytes,
+    refuse_constant,
+)
 from sharegroup.client.records import Header
 from sharegroup.wire.header_names import header_name
 
@@ -31,6 +37,7 @@ RECORD_BYTES_MAX = 128 * 1024 * 1024
 """A longer record is an error, because no broker accepts such a record."""
 
 PARTITION_MAX = 2**31 - 1
+TIMESTAMP_MIN = -(2**63)
 TIMESTAMP_MAX = 2**63 - 1
 
 
@@ -112,8 +119,8 @@ def json_record(line: bytes) -> NewRecord:
         _taken(document, "key"),
         _taken(document, "value"),
         tuple(_json_header(header) for header in headers),
-        _number_up_to(PARTITION_MAX, document, "partition"),
-        _number_up_to(TIMESTAMP_MAX, document, "timestamp"),
+        _number(document, "partition", 0, PARTITION_MAX),
+        _number(document, "timestamp", TIMESTAMP_MIN, TIMESTAMP_MAX),
     )
 
 
@@ -143,12 +150,14 @@ def _taken(document: dict[str, Any], name: str) -> bytes | None:
         raise RecordFormatError(f"{name}: {error}") from error
 
 
-def _number_up_to(limit: int, found: Mapping[str, Any], name: str) -> int | None:
+def _number(found: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
     number = found.get(name)
     if number is None:
         return None
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= limit:
-        raise RecordFormatError(f"{name}: expected a number from 0 to {limit}, found {number!r}")
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise RecordFormatError(
+            f"{name}: expected a number from {least} to {most}, found {number!r}"
+        )
     return number
 
 
@@ -273,8 +282,8 @@ class _Attempt:
             parts.get("k"),
             parts.get("v"),
             tuple(parts.get("h", ())),
-            _number_up_to(PARTITION_MAX, parts, "p"),
-            _number_up_to(TIMESTAMP_MAX, parts, "d"),
+            _number(parts, "p", 0, PARTITION_MAX),
+            _number(parts, "d", TIMESTAMP_MIN, TIMESTAMP_MAX),
         )
 
     def _parts(self, template: Template) -> dict[str, Any]:
@@ -341,9 +350,9 @@ class _Attempt:
     def _number(self, verb: Verb) -> int:
         if verb.modifier in SIZES:
             size, order = SIZES[verb.modifier]
-            return int.from_bytes(
-                self._take(size), "big" if order == "big" else "little", signed=True
-            )
+            raw = self._take(size)
+            signed = verb.name in SIGNED or raw == b"\xff" * size
+            return int.from_bytes(raw, "big" if order == "big" else "little", signed=signed)
         end = self.position
         digits = b"0123456789abcdefABCDEF-" if verb.modifier == "hex" else b"0123456789-"
         while end < len(self._input) and self._input[end] in digits:

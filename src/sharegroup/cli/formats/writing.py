@@ -34,6 +34,8 @@ Part = Callable[[Any], bytes]
 """A function that returns one piece of a record or of a header as bytes."""
 
 NULL_LENGTH = -1
+SIGNED = "dlL"
+"""Verbs of numbers that can be negative.  The others are unsigned; all bits set mean -1."""
 
 
 class Row(NamedTuple):
@@ -141,7 +143,7 @@ def _part(piece: bytes | Verb, null: bytes) -> Part:
     if name in TIMES and (modifier == "rfc3339" or modifier.startswith("%")):
         return partial(_time, _NUMBER_OF[name], modifier)
     if name in NUMBERS or name in TIMES:
-        return partial(_number, _NUMBER_OF[name], modifier)
+        return partial(_number, _NUMBER_OF[name], modifier, name in SIGNED)
     if name == HEADERS:
         return partial(_headers, template_writer(piece.inner, null=null))
     assert name == TEXT
@@ -184,7 +186,7 @@ def refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not allowed in JSON")
 
 
-def _number(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
+def _number(get: Callable[[Any], int], modifier: str, signed: bool, row: Any) -> bytes:
     number = get(row)
     if modifier == "":
         return b"%d" % number
@@ -192,7 +194,11 @@ def _number(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
         return b"%x" % number
     size, order = SIZES[modifier]
     try:
-        return number.to_bytes(size, "big" if order == "big" else "little", signed=number < 0)
+        if not signed and number == 2 ** (8 * size) - 1:
+            raise OverflowError  # noqa: TRY301  These bytes mean -1.
+        return number.to_bytes(
+            size, "big" if order == "big" else "little", signed=signed or number == NULL_LENGTH
+        )
     except OverflowError as error:
         raise RecordFormatError(f"{number} does not fit into {modifier}") from error
 

@@ -309,11 +309,13 @@ def _target(
 def _milliseconds(to: ToDatetime | ByDuration) -> int:
     """Return the scenario's time as a timestamp for ListOffsets, in milliseconds.
 
-    It is never negative, because negative values are named offsets there (latest, earliest).
+    Negative values are named offsets there.  For a time before 1970 it is the first record.
     """
     if isinstance(to, ToDatetime):
-        return max(0, int(to.moment.timestamp() * 1000))
-    return max(0, time.time_ns() // 1_000_000 - int(to.duration / timedelta(milliseconds=1)))
+        milliseconds = int(to.moment.timestamp() * 1000)
+    else:
+        milliseconds = time.time_ns() // 1_000_000 - int(to.duration / timedelta(milliseconds=1))
+    return milliseconds if milliseconds >= 0 else OffsetSpec.EARLIEST
 
 
 async def _listed(

@@ -570,6 +570,7 @@ def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> 
 def _checked_timestamp(timestamp_ms: int) -> int:
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"timestamp_ms: expected int, got {type(timestamp_ms).__name__}")
-    if not 0 <= timestamp_ms < 2**63:
-        raise ValueError(f"timestamp_ms={timestamp_ms}; expected 0 to 2**63 - 1")
+    # Brokers accept negative ones, so what a consumer reads can be sent on; -1 means no timestamp.
+    if not -(2**63) <= timestamp_ms < 2**63:
+        raise ValueError(f"timestamp_ms={timestamp_ms}; expected -(2**63) to 2**63 - 1")
     return timestamp_ms
