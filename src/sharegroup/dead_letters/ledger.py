@@ -140,13 +140,7 @@ class Ledger:
     ) -> None:
         """Record durably that the letters at these ascending offsets were redriven."""
         ranges = tuple(runs_of(offsets))
-        document = {
-            **facts,
-            "topic_id": self._topic_id,
-            "partition": partition,
-            "ranges": ranges,
-        }
-        value = json.dumps(document, separators=(",", ":")).encode()
+        value = encoded(self._topic_id, partition, ranges, facts)
         await producer.send_and_wait(self.topic, value, partition=0)
         self._done[partition] = self._done.get(partition, EMPTY) | OffsetSet.of(ranges)
 
@@ -171,6 +165,14 @@ def runs_of(offsets: Iterable[int]) -> Iterable[Range]:
             yield first, offset + 1
             first = next_offset
     yield first, ascending[-1] + 1
+
+
+def encoded(
+    topic_id: str, partition: int, ranges: tuple[Range, ...], facts: Mapping[str, Any]
+) -> bytes:
+    """The value of a ledger record, as `parsed` reads it."""
+    document = {**facts, "topic_id": topic_id, "partition": partition, "ranges": ranges}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def parsed(value: bytes | None) -> Entry:

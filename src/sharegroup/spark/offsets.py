@@ -211,7 +211,7 @@ def _checked_ranges(deltas: Sequence[Any]) -> Iterator[tuple[int, int]]:
         _number("gap before a run", gap)
         _number("length of a run", length, 1, RUN_OFFSETS_MAX)
     for first, end in ranges_of(deltas):
-        yield first, _number("end of a run", end)
+        yield first, _number("end of a run", end, 0, NUMBER_MAX + 1)
 
 
 def deltas_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
@@ -240,10 +240,11 @@ def _pairs(flat: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _counts(runs: Iterable[AcquiredRecords]) -> list[int]:
     counts: list[int] = []
     for run in runs:
-        if counts and counts[-2] == run.delivery_count:
+        delivery_count = max(1, run.delivery_count)  # A broker may send any number.
+        if counts and counts[-2] == delivery_count:
             counts[-1] += 1
         else:
-            counts += (run.delivery_count, 1)
+            counts += (delivery_count, 1)
     return counts
 
 

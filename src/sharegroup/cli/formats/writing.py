@@ -95,7 +95,9 @@ def json_line(document: object) -> bytes:
 
 def json_bytes(document: object) -> bytes:
     """Return a document as compact JSON in UTF-8, without a newline."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    # UTF-8 has no lone surrogates; with a backslash they are escape sequences of JSON.
+    return text.encode(errors="backslashreplace")
 
 
 def as_json(row: Row) -> dict[str, Any]:

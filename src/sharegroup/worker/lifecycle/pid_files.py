@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-FILE_BYTES_MAX = 64 * 1024
+FILE_BYTES_MAX = 16 * 1024 * 1024
+"""Limit of reading; a worker of tens of thousands of groups writes less."""
 LOCK_ATTEMPTS = 20
 LOCK_ATTEMPT_SECONDS = 0.01
 _UNSAFE = re.compile(r"[^a-zA-Z0-9._-]")
