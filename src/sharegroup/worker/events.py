@@ -100,7 +100,11 @@ class Events:
         for listener in self._listeners.get(event.name, ()):
             try:
                 listener(event)
-            except Exception:  # A faulty listener must not fail the record.
+            except (
+                Exception,
+                SystemExit,
+                GeneratorExit,
+            ):  # A faulty listener must not fail the record.
                 log.exception("event=listener_failed of=%s listener=%r", event.name, listener)
 
 

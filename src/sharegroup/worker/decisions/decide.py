@@ -11,12 +11,11 @@ each release; its limit is the group's ``share.delivery.count.limit``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, Story
-from sharegroup.worker.decisions.messages import class_name, message_of
+from sharegroup.worker.decisions.messages import class_name, leaves_of, message_of
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import OnUnreadable, Route
@@ -94,19 +93,12 @@ def decisive(error: BaseException, retry: Retry | None) -> BaseException:
     """Return the exception that decides; of a group, as a TaskGroup raises, the gravest.
 
     The order of precedence is: a Reject, a failure that is not retried, a failure that is retried,
-    the RetryAfter with the longest delay, a Release.  Among equals the first one decides.
+    the RetryAfter with the longest delay, a Release.  Among equals the first one decides.  Of a
+    group with very many exceptions, only the first ones are looked at.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    return min(_leaves(error), key=lambda leaf: _gravity(leaf, retry))
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+    return min(leaves_of(error), key=lambda leaf: _gravity(leaf, retry))
 
 
 def _gravity(error: BaseException, retry: Retry | None) -> tuple[int, float]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import random
 
+from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.worker.decisions.decide import before_run, decide
 from sharegroup.worker.decisions.messages import class_name
-from sharegroup.worker.decisions.steps import Redeliver
+from sharegroup.worker.decisions.steps import Bury, Redeliver, Step
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release
@@ -142,10 +143,10 @@ class HandlerRuns:
         settlement, parts = self._settlement, self._parts
         decision = record.handler_record.decision
         record.story = record.handler_record.story  # Tracing has stored the run's span there.
-        if isinstance(error, LockLost):
+        if type(error) is LockLost:
             settlement.lost(record, error)
             return
-        if isinstance(error, Stopped):
+        if type(error) is Stopped:
             if record.delivery.delivery_count >= parts.release_below:
                 settlement.put_aside(record)
             else:
@@ -159,6 +160,19 @@ class HandlerRuns:
             self._counts.succeeded += 1
             settlement.accept(record, seconds)
             return
+        holding_seconds = settlement.may_hold_seconds(record, now) if may_hold else 0
+        try:
+            step = self._judge(record, error, holding_seconds)
+        except BaseException as broken:  # noqa: BLE001  An application's exception may raise anything.
+            text = f"error={class_name(error)} reason={class_name(broken)!r}"
+            parts.events.say(logging.ERROR, "record.unjudged", record, text)
+            parts.events.tell("record.failed", record, error, {"step": Bury.__name__})
+            step = Bury(record.story, DeadLetterReason.NOT_RETRIED, error)
+        settlement.carry_out(record, step)
+
+    def _judge(self, record: TakenRecord, error: BaseException, holding_seconds: float) -> Step:
+        """Count and report a failure, and decide what becomes of its record."""
+        parts = self._parts
         self._count_failure(record, error)
         step = decide(
             self._route,
@@ -166,12 +180,12 @@ class HandlerRuns:
             record.story,
             now_ms=parts.clock.wall_ms(),
             chance=random.random(),  # noqa: S311  Jitter.
-            holding_allowed_seconds=settlement.may_hold_seconds(record, now) if may_hold else 0,
+            holding_allowed_seconds=holding_seconds,
             member=parts.members.id,
         )
         if not isinstance(error, NO_FAILURES):
             parts.events.tell("record.failed", record, error, {"step": type(step).__name__})
-        settlement.carry_out(record, step)
+        return step
 
     def _count_failure(self, record: TakenRecord, error: BaseException) -> None:
         counts, events = self._counts, self._parts.events

@@ -155,12 +155,18 @@ class HandlerSlot:
 
     def _outcome(self, error: BaseException | None) -> BaseException | None:
         """Return the verdict if the handler was interrupted, otherwise its error."""
-        if isinstance(error, KeyboardInterrupt):
+        # Of the type, because `isinstance` asks an error of the application for its class.
+        kind = type(error)
+        if error is not None and issubclass(kind, KeyboardInterrupt):
             raise error  # The process is to end; leaving the group releases the records.
         verdict, self.verdict = self.verdict, None
         assert self.task is not None
         if verdict is None:
-            if isinstance(error, asyncio.CancelledError) and self.task.cancelling():
+            if (
+                error is not None
+                and issubclass(kind, asyncio.CancelledError)
+                and self.task.cancelling()
+            ):
                 raise error  # The slot was cancelled, not the handler.
             return error
         while self.task.cancelling():

@@ -20,7 +20,7 @@ def find_key(record: TakenRecord) -> None:
         record.payload = route.codec.decode(record.delivery.value)
         key = order_by(record.payload)
         hash(key)
-    except Exception as error:  # noqa: BLE001  The application's function may raise anything.
+    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001  The application's function may raise anything.
         record.payload = OrderByFailure(error)
     else:
         record.key = key

@@ -10,7 +10,6 @@ import pickle
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -18,17 +17,18 @@ from operator import attrgetter
 from typing import Any
 
 from sharegroup.dead_letters.story import Story
-from sharegroup.worker.decisions.messages import class_name, message_of
+from sharegroup.worker.decisions.batches import ends_of_returned
+from sharegroup.worker.decisions.messages import trace_of
 from sharegroup.worker.declarations.handler import HandlerShape, shape_of
 from sharegroup.worker.ports import DeliveredRecord, Header
-from sharegroup.worker.records.outcomes import SomeFailed
 from sharegroup.worker.records.record import Record
+from sharegroup.worker.redaction import TEXT_CHARACTERS_MAX
+from sharegroup.worker.running.error_copies import Portable, copied, portable
 from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.telemetry import logs
 from sharegroup.worker.telemetry.current import CURRENT
 
 PR_SET_PDEATHSIG = 1
-MESSAGE_CHARACTERS_MAX = 4_000
 PARENTS_SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
     *(signal.SIGUSR1, signal.SIGUSR2),
@@ -45,10 +45,6 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.text}"
-
-
-class RemoteError(Exception):
-    """The class and text of a handler's exception that cannot be pickled."""
 
 
 @dataclass(slots=True)
@@ -138,7 +134,7 @@ class HandlerResult:
     """The result of a call, as the child sends it to the parent."""
 
     result: Any = None
-    error: BaseException | None = None
+    error: Portable | None = None
     traceback: str = ""
     decisions: tuple[Any, ...] = ()
     """The explicit decision of the handler about each record that it took."""
@@ -172,16 +168,12 @@ def serve(connection: Connection, lock: SharedLock, module: str, qualified_name:
             shape = _find(module, qualified_name)
             _run(runner, shape.opening)
         except Exception as error:  # noqa: BLE001  The error is sent to the parent.
-            text = "".join(traceback.format_exception(error))
-            connection.send_bytes(_pickled(HandlerResult(error=error, traceback=text)))
+            connection.send_bytes(_pickled(HandlerResult(error=error, traceback=_trace(error))))
             return
         try:
             connection.send_bytes(_pickled(HandlerResult()))
             while True:
-                call = connection.recv()
-                for copy, _ in call.records:
-                    copy.lock = lock
-                answer = _answer(runner, shape, call, clock)
+                answer = _answer(runner, shape, connection.recv_bytes(), clock, lock)
                 connection.send_bytes(_pickled(answer))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # The worker has closed the pipe, or was killed.
@@ -190,9 +182,19 @@ def serve(connection: Connection, lock: SharedLock, module: str, qualified_name:
 
 
 def _answer(
-    runner: asyncio.Runner, shape: HandlerShape, call: HandlerCall, clock: ChildClock
+    runner: asyncio.Runner,
+    shape: HandlerShape,
+    pickled: bytes,
+    clock: ChildClock,
+    lock: SharedLock,
 ) -> HandlerResult:
+    try:
+        call: HandlerCall = pickle.loads(pickled)  # noqa: S301  The parent has pickled it.
+    except Exception as error:  # noqa: BLE001  A class of the payload may raise anything.
+        return HandlerResult(error=error, traceback=_trace(error))
     CURRENT.set(call.place)
+    for copy, _ in call.records:
+        copy.lock = lock
     records = [Record(delivery, story, clock) for delivery, story in call.records]
     arguments = [call.payload]
     if records:
@@ -200,9 +202,14 @@ def _answer(
     try:
         result = _run(runner, lambda: shape.call(*arguments))
     except BaseException as error:  # noqa: BLE001  The parent decides what to do with it.
-        text = "".join(traceback.format_exception(error))
-        return HandlerResult(error=error, traceback=text, decisions=_decisions(records))
+        return HandlerResult(error=error, traceback=_trace(error), decisions=_decisions(records))
+    if shape.is_batch and copied(result) is None:
+        result = ends_of_returned(result, len(call.payload))
     return HandlerResult(result=result, decisions=_decisions(records))
+
+
+def _trace(error: BaseException) -> str:
+    return trace_of(error)[-TEXT_CHARACTERS_MAX:]
 
 
 def _decisions(records: Sequence[Record]) -> tuple[Any, ...]:
@@ -229,43 +236,19 @@ async def _placed(work: Coroutine[Any, Any, Any], place: Any) -> Any:
 
 def _pickled(answer: HandlerResult) -> bytes:
     """Return the pickled answer; objects that cannot be pickled are replaced by a description."""
-    data, failure = _copied(answer)
-    if failure is not None:
-        error, result = answer.error, answer.result
-        answer = replace(
-            answer,
-            # Only the failures in a result matter: they say which records of a batch failed.
-            result=[_portable(item) for item in result]
-            if isinstance(result, list | tuple)
-            else None,
-            error=_portable(error),
-        )
-        data = pickle.dumps(answer)
-    return data
-
-
-def _copied(thing: object) -> tuple[bytes, Exception | None]:
-    """Return the pickled object and, if it cannot be pickled and unpickled, the error."""
-    try:
-        data = pickle.dumps(thing)
-        pickle.loads(data)  # noqa: S301  Pickled a line above.  Many exceptions fail only here.
-    except Exception as error:  # noqa: BLE001  Application classes may raise anything.
-        return b"", error
-    return data, None
-
-
-def _portable(thing: object) -> BaseException | None:
-    """Return an exception that can be pickled; None if the object is not an exception."""
-    if not isinstance(thing, BaseException):
-        return None
-    _, failure = _copied(thing)
-    if failure is None:
-        return thing
-    if isinstance(thing, SomeFailed):
-        failed = {index: _portable(error) for index, error in thing.errors.items()}
-        return SomeFailed({index: error for index, error in failed.items() if error is not None})
-    message = message_of(thing, MESSAGE_CHARACTERS_MAX)
-    return RemoteError(f"{class_name(thing)}: {message} (not picklable: {type(failure).__name__})")
+    pickled = copied(answer)
+    errors = [form for form in (answer.error, *answer.decisions) if isinstance(form, BaseException)]
+    if pickled is not None and all(portable(error) is error for error in errors):
+        return pickled
+    ends = answer.result if isinstance(answer.result, list | tuple) else ()
+    answer = replace(
+        answer,
+        # Only the failures in a result matter: they say which records of a batch failed.
+        result=[portable(end) for end in ends] or None,
+        error=portable(answer.error),
+        decisions=tuple(portable(form) or form for form in answer.decisions),
+    )
+    return pickle.dumps(answer)
 
 
 def _find(module: str, qualified_name: str) -> HandlerShape:

@@ -17,13 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.records.record import Record
+from sharegroup.worker.running.error_copies import ErrorCopy, RemoteError, restored
 from sharegroup.worker.running.process_main import (
     HandlerCall,
     HandlerResult,
@@ -32,7 +35,7 @@ from sharegroup.worker.running.process_main import (
     serve,
 )
 from sharegroup.worker.running.shared_lock import SharedLock
-from sharegroup.worker.running.threads import HandlerThreads
+from sharegroup.worker.running.threads import HandlerThreads, as_error
 
 log = logging.getLogger(__name__)
 
@@ -87,29 +90,31 @@ class _Child:
         if not self._is_ready:
             answer = self._exchange(None, None)
             if answer.error is not None:
-                answer.error.__cause__ = RemoteTraceback(answer.traceback)
+                error = restored(answer.error)
+                error.__cause__ = RemoteTraceback(answer.traceback)
                 self.end()
-                raise answer.error
+                raise error
             self._is_ready = True
 
-    def ask(self, call: HandlerCall, locks: _Locks | None) -> HandlerResult:
+    def ask(self, call: bytes, locks: _Locks | None) -> HandlerResult:
         """Call the handler in the child; raises HandlerCrashed if it ends before it answers."""
         return self._exchange(call, locks)
 
-    def _exchange(self, call: HandlerCall | None, locks: _Locks | None) -> HandlerResult:
+    def _exchange(self, call: bytes | None, locks: _Locks | None) -> HandlerResult:
         try:
             if call is not None:
                 self._lock.begin()
-                self.connection.send(call)
+                self.connection.send_bytes(call)
             while locks is not None and not self.connection.poll(LOOK_SECONDS):
                 locks.look(self._lock)
-            answer = self.connection.recv()
+            pickled = self.connection.recv_bytes()
         except (EOFError, OSError) as error:
             self.process.join()
             raise HandlerCrashed(self._shape.name, self.process.exitcode) from error
-        assert isinstance(answer, HandlerResult), (
-            f"expected a HandlerResult, got {type(answer).__name__}"
-        )
+        try:
+            answer: HandlerResult = pickle.loads(pickled)  # noqa: S301  The child has pickled it.
+        except Exception as error:  # noqa: BLE001  Application classes may raise anything.
+            answer = HandlerResult(error=RemoteError(f"unreadable here: {message_of(error, 500)}"))
         return answer
 
     def end(self) -> None:
@@ -194,12 +199,14 @@ class HandlerProcesses:
             await _ended(asking)
             raise
         assert isinstance(answer, HandlerResult), "a call that was not cancelled has an answer"
-        for taken, decision in zip(records, answer.decisions, strict=True):
-            taken.decision = decision
+        for taken, decision in zip(records, answer.decisions, strict=False):
+            taken.decision = _restored(decision)
         if answer.error is not None:
-            answer.error.__cause__ = RemoteTraceback(answer.traceback)
-            raise answer.error
-        return answer.result
+            error = restored(answer.error)
+            error.__cause__ = RemoteTraceback(answer.traceback)
+            raise as_error(error)
+        result = answer.result
+        return [_restored(end) for end in result] if type(result) is list else result
 
     def _begin_one(self) -> None:
         """Start one process; runs in a thread."""
@@ -220,13 +227,14 @@ class HandlerProcesses:
 
         Returns None if the call was cancelled before it began.
         """
+        pickled = pickle.dumps(call)
         with self._lock:
             if run.is_over:
                 return None
             child = run.child = self._idle.pop() if self._idle else _Child(self._shape)
         try:
             child.wait_ready()
-            answer = child.ask(call, locks)
+            answer = child.ask(pickled, locks)
         except HandlerCrashed:
             child.connection.close()
             self._let_idle(_Child(self._shape))  # Started now, so that the next call need not wait.
@@ -241,6 +249,10 @@ class HandlerProcesses:
                 run.child = None  # A cancellation of this call must not kill it any more.
         self._let_idle(child)
         return answer
+
+
+def _restored(thing: Any) -> Any:
+    return restored(thing) if isinstance(thing, ErrorCopy) else thing
 
 
 async def _ended(asking: asyncio.Future[Any]) -> None:

@@ -155,7 +155,11 @@ class RecordQueue:
     # Keys.
 
     def _admit(self, record: TakenRecord, keys: KeyOrder) -> None:
-        if keys.admit(record):
+        try:
+            may_run = keys.admit(record)
+        except Exception as error:  # noqa: BLE001  A key of the application may compare as it likes.
+            record.key, record.payload, may_run = None, OrderByFailure(error), True
+        if may_run:
             self.ready.append(record)
 
     def _read_later(self, record: TakenRecord) -> None:

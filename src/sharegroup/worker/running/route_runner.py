@@ -249,7 +249,7 @@ class RouteRunner:
             record.handler_record = Record(record.delivery, record.story, clock)
             try:
                 payloads.append(await self._handler.read(record.delivery.value))
-            except Exception as error:  # noqa: BLE001  It concerns this record alone.
+            except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001  It concerns this record alone.
                 runs.ended(record, error, 0.0, begun_at)
             else:
                 begun.append(record)

@@ -107,7 +107,7 @@ class _Call:
 
     def _tell(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
-            self.future.set_exception(_as_error(error))
+            self.future.set_exception(as_error(error))
         elif inspect.iscoroutine(result):
             result.close()
             self.future.set_exception(
@@ -188,9 +188,10 @@ class HandlerThreads:
                 self._idle -= 1
 
 
-def _as_error(error: BaseException) -> BaseException:
+def as_error(error: BaseException) -> BaseException:
     """Return the error in a form that a future accepts; a future refuses StopIteration."""
-    if isinstance(error, StopIteration):
+    # Of the type, because `isinstance` asks an error of the application for its class.
+    if issubclass(type(error), StopIteration):
         wrapped = RuntimeError("the handler raised StopIteration")
         wrapped.__cause__ = error
         return wrapped

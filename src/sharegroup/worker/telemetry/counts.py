@@ -16,6 +16,11 @@ SECONDS_BOUNDS = (
 """Upper bounds of the histograms, from the time of an empty handler to half an hour."""
 
 
+CLASSES_MAX = 100
+"""The number of classes of errors that are counted separately for each handler."""
+OTHER_CLASSES = "other"
+
+
 class Histogram:
     """The number of values up to each bound; ``counts`` has one more element, for the rest.
 
@@ -71,4 +76,6 @@ class HandlerCounts:
 
     def failed_with(self, error: str) -> None:
         """Count a failed run with an error of this class."""
+        if error not in self.failed and len(self.failed) >= CLASSES_MAX:
+            error = OTHER_CLASSES  # An application may make a class for each error.
         self.failed[error] = self.failed.get(error, 0) + 1

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, Literal
 
 from sharegroup.escaping import escaped
-from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
+from sharegroup.worker.decisions.messages import class_name, is_small, message_of, trace_of
 from sharegroup.worker.events import EVENTS, Event, Events
 from sharegroup.worker.telemetry.current import CURRENT, CURRENT_GROUP
 
@@ -82,7 +82,7 @@ class EventLog:
         facts = dict(_facts(event))
         # The dead letter has the traceback; the log has it only at level DEBUG.
         trace = event.error if log.isEnabledFor(logging.DEBUG) else None
-        if trace is not None and event.redaction is not None:
+        if trace is not None and (event.redaction is not None or not is_small(trace)):
             facts["traceback"] = trace_of(trace, event.redaction)
             trace = None
         # The text is for an application's own format; the facts are for `JsonFormatter`.

@@ -130,10 +130,6 @@ def _failed(span: Span, error: BaseException, redaction: Redaction | None) -> No
         span.set_attribute("sharegroup.outcome", name)
         return
     span.set_attribute("error.type", class_name(error))
-    if redaction is None:
-        span.record_exception(error)
-        span.set_status(Status(StatusCode.ERROR, f"{name}: {error}"))
-        return
     message = message_of(error, TEXT_CHARACTERS_MAX, redaction)
     attributes = {
         "exception.type": class_name(error),
