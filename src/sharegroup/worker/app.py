@@ -427,13 +427,15 @@ class App:
         lock: Duration = "30s",
         delivery_limit: int = 10,
         renewal: bool = True,
+        processes: bool = False,
         patience_seconds: float = 1.0,
     ) -> AppTest:
         """Run the application in the process of a test, without a broker and in virtual time.
 
         ``lock``, ``delivery_limit`` and ``renewal`` are settings of its share groups: the lock
-        duration, the delivery count limit, and whether locks may be renewed.  See
-        `sharegroup.worker.testing`.
+        duration, the delivery count limit, and whether locks may be renewed.  With ``processes``,
+        handlers that are declared with ``processes=N`` run in processes; otherwise they run in this
+        process, N at a time, so that the test sees their effects.  See `sharegroup.worker.testing`.
         """
         # Imported here, because only tests need it; it imports the broker's core.
         from sharegroup.worker.testing.app_test import AppTest
@@ -443,6 +445,7 @@ class App:
             lock=lock,
             delivery_limit=delivery_limit,
             renewal=renewal,
+            processes=processes,
             patience_seconds=patience_seconds,
         )
 

@@ -103,6 +103,11 @@ class Worker:
         """The number of records whose key is being determined in a thread."""
         return sum(len(runner.queue.unread) for group in self._groups for runner in group.runners)
 
+    @property
+    def starting(self) -> int:
+        """The number of handlers that are not started, such as while their processes start."""
+        return sum(not runner.slots for group in self._groups for runner in group.runners)
+
     async def wait_failed(self) -> BaseException:
         """Wait for the error that makes the worker fail; never returns without one."""
         assert self._failed is not None, "it was started"

@@ -15,6 +15,11 @@ use the core of the broker (`transport.memory_group`).  So outcomes, orders and 
 production.  Network behaviour is not simulated; `sharegroup.testing` has a fixture with a real
 broker for that.
 
+With ``app.test(processes=True)``, handlers with ``processes=N`` run in processes, as in production.
+Without it they run in this process, which differs in four ways.  They share its memory.  They are
+opened once, not once in each process.  What they get and return is not copied.  A crash ends the
+test, and is no `HandlerCrashed`.
+
 A handler may await something other than the worker's clock, such as a socket or ``asyncio.sleep``.
 It gets real time for that, up to ``patience_seconds`` without any progress.  After that it counts
 as hanging, until time moves far enough to end it.
@@ -87,9 +92,11 @@ class AppTest:
         lock: Duration = "30s",
         delivery_limit: int = 10,
         renewal: bool = True,
+        processes: bool = False,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._app = app
+        self._has_processes = processes
         self._world = MemoryWorld(
             SharePartitionLimits(
                 lock_ms=round(seconds(lock) * 1000),
@@ -112,9 +119,9 @@ class AppTest:
     async def __aenter__(self) -> Self:
         self._routes = {routed: routed.route for routed in self._app.handlers}
         for routed, route in self._routes.items():
-            if route.processes:
-                # Runs in a thread of this process, so that the test can see its side effects.
-                routed.route = replace(route, processes=0)
+            if route.processes and not self._has_processes:
+                # In this process, so that the test sees its side effects; as many at a time.
+                routed.route = replace(route, processes=0, concurrency=route.processes)
         self._history.listen()
         for route in self._app.route_list:
             self._world.group(route.group)
@@ -278,9 +285,12 @@ class AppTest:
         return self._world.log.append(topic, value, key=name, headers=headers_of(headers))
 
     def _busy(self) -> frozenset[Hashable]:
-        """Runs and key lookups that may wait for something outside of this event loop."""
-        reading = 0 if self._worker is None else self._worker.reading
-        return self._history.running() | ({reading} if reading else frozenset())
+        """Starts, runs and key lookups that may wait for something outside of this event loop."""
+        worker = self._worker
+        counts = (
+            () if worker is None else (("reading", worker.reading), ("starting", worker.starting))
+        )
+        return self._history.running() | {entry for entry in counts if entry[1]}
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:

@@ -449,6 +449,7 @@ def crunch(order: Order) -> None:
 async def test_handler_with_processes_runs_in_the_process_of_the_test() -> None:
     app = shop(crunch, processes=2)
     async with app.test() as t:
+        assert app.route_list[0].concurrency == 2  # As many at a time as there are processes.
         await t.send("orders", Order(7))
         await t.settle()
     assert crunched_in == [os.getpid()]

@@ -141,7 +141,7 @@ def test_record_with_a_hostile_exception_has_one_letter_and_the_worker_lives(
     app.share_group("billing", handler=handlers[kind], **options)
 
     async def test() -> None:
-        async with app.test() as t:
+        async with app.test(patience_seconds=60) as t:
             bad = await t.send("orders", b"bad")
             await t.advance("10s")
             good = await t.send("orders", b"good")
@@ -186,7 +186,7 @@ def test_batch_handler_that_returns_something_else_fails_as_a_whole(
     )
 
     async def test() -> None:
-        async with app.test() as t:
+        async with app.test(patience_seconds=60) as t:
             records = [await t.send("orders", b"%d" % number) for number in range(3)]
             await t.advance("1m")
             assert [record.outcome for record in records] == ["dead_lettered"] * 3
