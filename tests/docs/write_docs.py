@@ -178,7 +178,7 @@ JSON_KEYS = {
     "dlq show": (
         "topic partition offset timestamp key value headers reason error_class error_message group "
         "handler member delivery_count failures attempts redrives redriven redrive_id origin "
-        "by_broker record_missing traceback"
+        "by_broker claimed record_missing traceback"
     ),
     "dlq redrive": (
         "sent (an object: records by topic) left (an object: letters by why) refused "

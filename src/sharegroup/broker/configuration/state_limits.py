@@ -320,7 +320,7 @@ TOPICS: tuple[Limit, ...] = (
         answer="POLICY_VIOLATION",
     ),
     Limit(
-        setting="broker.handlers.metadata:AUTO_CREATE_PART",
+        setting="broker.cluster.topics:AUTO_CREATE_PART",
         unit="parts",
         bounds="partitions of all topics for automatic creation: `sharegroup.partitions.max` "
         "divided by this number",

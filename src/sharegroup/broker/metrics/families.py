@@ -151,7 +151,7 @@ SHARE_GROUPS: tuple[Family, ...] = (
     DEAD_LETTER_PARTITIONS := Family(
         "sharegroup_dead_letter_share_partitions", MetricType.GAUGE, "share partitions",
         "Share partitions with dead letters to write (pending), and the number of these whose "
-        "dead letters cannot be written at present and are retried (stalled).", ("state",),
+        "dead letters cannot be written at present or wait for a quota (stalled).", ("state",),
     ),
     SHARE_PARTITIONS_LOADED := Family(
         "sharegroup_share_partitions", MetricType.GAUGE, "share partitions",
