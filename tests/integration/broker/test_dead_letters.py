@@ -462,3 +462,40 @@ def damage_batch(path: Path, *, number: int) -> None:
     position, header = list(scan(data))[number]
     data[position + header.size - 1] ^= 1
     path.write_bytes(data)
+
+
+MARKED_TOPICS = (
+    {},
+    {"compression_type": "zstd"},
+    {"message_timestamp_type": "LogAppendTime"},
+)
+
+
+@pytest.mark.parametrize("topic", MARKED_TOPICS, ids=lambda topic: "-".join(topic) or "plain")
+def test_letters_keep_their_mark_and_are_no_producers_batches(
+    tmp_path: Path, topic: dict[str, str]
+) -> None:
+    """ADR 0036: in each kind of topic, after a restart, and after compaction was turned on."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.make_queue(**topic)
+        await scene.produce((b"k", b"v" * 500, ()), (b"k", b"w" * 500, ()))
+        await scene.take()
+        for offset in (0, 1):
+            await scene.reject(offset)
+            await scene.settles_up_to(offset + 1)
+        assert [header.is_letter for header in scene.batch_headers()] == [True, True]
+        await scene.broker.stop()
+        scene.broker = (await Scene.start(None, str(tmp_path))).broker
+        assert [header.is_letter for header in scene.batch_headers()] == [True, True]
+        assert scene.origins() == [0, 1]
+        topics = scene.broker.running.parts.topics
+        _, log = topics.named(TopicName("dlq.g"), 0)
+        assert list(log.producers.items()) == []
+        assert (topics.producer_ids_seen, log.last_stable_offset) == (0, 2)
+        batch = encode_batch([SimpleRecord(b"k", b"v", 1)])
+        assert await scene.broker.produce("dlq.g", 0, batch) == (0, 2)
+        assert [header.is_letter for header in scene.batch_headers()] == [True, True, False]
+
+    played(scenario, tmp_path)
