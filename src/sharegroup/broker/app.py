@@ -489,4 +489,4 @@ def _data_directory(config: Config) -> str:
     paths = [path.strip() for path in config.server.log_dirs.split(",") if path.strip()]
     if len(paths) != 1:
         raise InvalidConfig(f"log.dirs must name one directory, not {config.server.log_dirs!r}")
-    return os.path.abspath(paths[0])
+    return os.path.realpath(paths[0])  # A link may stand before the directory, not in it.

@@ -52,7 +52,7 @@ def check(*, directory: str, skip_records: bool, as_json: bool) -> int:
 
     Exit code 1: there is a problem.
     """
-    files, root = RealFiles(), os.path.abspath(directory)
+    files, root = RealFiles(), os.path.realpath(directory)
     with _locked(files, root):
         state = read_state(files, root)
         problems = list(findings(state))
@@ -91,7 +91,7 @@ def repair(
     """
     if dry_run == execute:
         raise click.UsageError("give one of --dry-run and --execute")
-    files, root = RealFiles(), os.path.abspath(directory)
+    files, root = RealFiles(), os.path.realpath(directory)
     with _locked(files, root):
         steps: list[RepairStep] = []
         if path is not None:

@@ -263,7 +263,7 @@ def _change(directory: str, upserted: list[Upsertion], removed: list[Removal]) -
         return catalog.scram_credentials.changed(upserted, removed, decoy_key=decoy_key)
 
     try:
-        asyncio.run(change_catalog(os.path.abspath(directory), event_of))
+        asyncio.run(change_catalog(os.path.realpath(directory), event_of))
     except BlockingIOError as error:
         raise click.ClickException(
             f"{error}; stop the broker, or leave out --data to ask it"

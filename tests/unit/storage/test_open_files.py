@@ -190,3 +190,16 @@ def test_other_errors_of_opening_are_not_hidden(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         StoredFile(folder.opened, f"{tmp_path}/missing").fd()
     assert folder.opened.shortage_count == 0
+
+
+def test_files_with_keys_are_for_the_owner_alone(tmp_path: Path) -> None:
+    files = RealFiles()
+    old = tmp_path / "catalog.journal"
+    old.touch(0o640)
+    paths = [old, *(tmp_path / name for name in ("catalog.journal.tmp", "catalog.journal@17"))]
+    for path in paths:
+        files.close(files.open(str(path), create=True))
+        assert path.stat().st_mode & 0o777 == 0o600
+    files.close(files.open(str(tmp_path / "0.log"), create=True))
+    assert (tmp_path / "0.log").stat().st_mode & 0o007 == 0
+    files.release()

@@ -87,7 +87,12 @@ def check_folders(catalog: Catalog, directory: LogDirectory) -> None:
     for key in directory.partitions():
         if key.topic_id in deleted or _is_known(catalog, key):
             continue
-        if directory.files.names(f"{directory.path}/{folder_name(key)}"):
+        try:
+            has_files = bool(directory.files.names(f"{directory.path}/{folder_name(key)}"))
+        except NotADirectoryError as error:  # A file or a link, so it has no records here.
+            log.warning("event=no_folder folder=%s error=%r", folder_name(key), str(error))
+            continue
+        if has_files:
             unknown.append(folder_name(key))
         else:
             log.warning("event=unknown_folder folder=%s files=0", folder_name(key))

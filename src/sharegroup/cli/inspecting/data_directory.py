@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog
+from sharegroup.cli.inspecting.regular_files import read_small
 from sharegroup.errors import KafkaError
 from sharegroup.ids import topic_id_text
 from sharegroup.storage.directory.journal import whole_payloads
@@ -25,8 +26,9 @@ from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE, 
 
 LOG_SUFFIX = ".log"
 
-_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
-_SEGMENT = re.compile(r"\d{20}\.log")
+_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
+_SEGMENT = re.compile(r"[0-9]{20}\.log")
+_NUMBER = re.compile(r"[0-9]{1,19}")
 _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
 
 
@@ -46,8 +48,17 @@ class FoundLog:
 
     def segments(self) -> list[tuple[int, Path]]:
         """Return the base offset and the file of every segment, oldest first."""
-        names = sorted(path for path in self.folder.iterdir() if _SEGMENT.fullmatch(path.name))
+        names = sorted(
+            path
+            for path in self.folder.iterdir()
+            if _SEGMENT.fullmatch(path.name) and _is_regular(path)
+        )
         return [(int(path.stem), path) for path in names]
+
+    def no_segments(self) -> list[Path]:
+        """Return the links, pipes and folders with the name of a segment."""
+        paths = (path for path in self.folder.iterdir() if _SEGMENT.fullmatch(path.name))
+        return sorted(path for path in paths if not _is_regular(path))
 
 
 def find_logs(directory: Path, *, warn: Callable[[str], None]) -> list[FoundLog]:
@@ -58,7 +69,11 @@ def find_logs(directory: Path, *, warn: Callable[[str], None]) -> list[FoundLog]
     if _is_log(directory):
         folders, directory = [directory], directory.absolute().parent
     else:
-        folders = [path for path in directory.iterdir() if path.is_dir() and _is_log(path)]
+        folders = [
+            path
+            for path in directory.iterdir()
+            if path.is_dir() and not path.is_symlink() and _is_log(path)
+        ]
     names = topic_names(directory, warn=warn)
     starts = _checkpoint(directory / START_OFFSETS_FILE)
     points = _checkpoint(directory / RECOVERY_POINTS_FILE)
@@ -81,9 +96,13 @@ def topic_names(directory: Path, *, warn: Callable[[str], None]) -> Mapping[str,
     Warns of damage in the catalog.
     """
     path = directory / CATALOG_FILE
-    if not path.is_file():
+    try:
+        data = read_small(path)
+    except FileNotFoundError:
         return {}
-    data = path.read_bytes()
+    except OSError as error:
+        warn(f"{CATALOG_FILE}: {error}; the names of topics are not known")
+        return {}
     payloads, end = whole_payloads(data)
     if end < len(data):
         warn(
@@ -102,13 +121,18 @@ def _is_log(folder: Path) -> bool:
     return any(_SEGMENT.fullmatch(name) for name in os.listdir(folder))
 
 
+def _is_regular(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
 def _topic_id(folder: Path) -> str:
     partition = partition_of(folder.absolute().name)
     if partition is not None and not (folder / PARTITION_METADATA_FILE).is_file():
         return topic_id_text(partition.topic_id)
     try:
-        match = _TOPIC_ID.search((folder / PARTITION_METADATA_FILE).read_text())
-    except FileNotFoundError:
+        metadata = read_small(folder / PARTITION_METADATA_FILE)
+        match = _TOPIC_ID.search(metadata.decode("utf-8", "replace"))
+    except OSError:
         return ""
     return match[1] if match else ""
 
@@ -119,12 +143,12 @@ def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
     Damaged lines are skipped.
     """
     try:
-        lines = path.read_text("ascii", "replace").splitlines()[2:]
-    except FileNotFoundError:
+        lines = read_small(path).decode("ascii", "replace").splitlines()[2:]
+    except OSError:
         return {}
     offsets = {}
     for line in lines:
         topic, *numbers = line.rsplit(" ", 2)
-        if len(numbers) == 2 and all(number.isdigit() for number in numbers):
+        if len(numbers) == 2 and all(_NUMBER.fullmatch(number) for number in numbers):
             offsets[topic, int(numbers[0])] = int(numbers[1])
     return offsets

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from sharegroup.cli.inspecting.regular_files import open_regular, read_beginning
 from sharegroup.errors import CorruptMessage
 from sharegroup.storage.segment.index_file import OFFSET_ENTRY
 from sharegroup.wire.batches import (
@@ -29,6 +30,9 @@ from sharegroup.wire.batches import (
     parse_header,
 )
 from sharegroup.wire.records import DecodedRecord, batch_records
+
+INDEX_BYTES_MAX = 64 * 1024 * 1024
+"""Maximum number of bytes that are read of an index; a sparse file can have any size."""
 
 CHUNK_BYTES = 1024 * 1024
 """Checksums are computed in chunks of this size, because a damaged length may be gigabytes."""
@@ -61,7 +65,7 @@ class SegmentFile:
     def __init__(self, path: Path, base_offset: int) -> None:
         self._path = path
         self._base_offset = base_offset
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_regular(path)
         self.size = os.fstat(self._fd).st_size
 
     def close(self) -> None:
@@ -127,7 +131,7 @@ class SegmentFile:
                 yield position + header.size
         index = self._path.with_suffix(".index")
         if index.is_file():
-            data = index.read_bytes()
+            data = read_beginning(index, INDEX_BYTES_MAX)
             entries = data[: len(data) - len(data) % OFFSET_ENTRY.size]
             for _, indexed in OFFSET_ENTRY.iter_unpack(entries):
                 if position < indexed < self.size:

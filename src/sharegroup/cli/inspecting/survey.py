@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,8 +54,8 @@ class Segment(NamedTuple):
 def segments(log: FoundLog, selection: LogSelection) -> Iterator[Segment]:
     """Yield the segments with selected offsets, oldest first."""
     offsets_and_paths = log.segments()
-    ends = [following for _, (following, _) in pairwise(offsets_and_paths)]
-    for (base_offset, path), end in zip(offsets_and_paths, [*ends, OFFSET_MAX], strict=True):
+    ends = [*(following for following, _ in offsets_and_paths[1:]), OFFSET_MAX]
+    for (base_offset, path), end in zip(offsets_and_paths, ends, strict=False):
         if selection.overlaps(base_offset, end):
             yield Segment(log, base_offset, path, end == OFFSET_MAX)
 

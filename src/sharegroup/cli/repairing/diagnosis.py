@@ -12,7 +12,13 @@ from sharegroup.broker.cluster.catalog import CATALOG_FILE
 from sharegroup.cli.inspecting.data_directory import find_logs
 from sharegroup.cli.inspecting.segment_file import Damage
 from sharegroup.cli.inspecting.survey import LogSelection, Segment, open_segment, segments, state_of
-from sharegroup.cli.repairing.state import DirectoryState, FoundFolder, JournalState
+from sharegroup.cli.repairing.state import (
+    NO_FOLDER,
+    PARTITIONS_MAX,
+    DirectoryState,
+    FoundFolder,
+    JournalState,
+)
 from sharegroup.storage.disk.metadata_files import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from sharegroup.storage.disk.set_aside import SET_ASIDE_FOLDER
 
@@ -57,6 +63,9 @@ def findings(state: DirectoryState) -> Iterator[Finding]:
 def segment_findings(state: DirectoryState) -> Iterator[Finding]:
     """Yield the damage in the segments: reads every batch and verifies its checksum."""
     for log in find_logs(Path(state.root), warn=lambda _: None):
+        for path in log.no_segments():
+            name = f"{log.folder.name}/{path.name}"
+            yield Finding(name, "it is no regular file", "does not serve the partition", "")
         for segment in segments(log, LogSelection()):
             with closing(open_segment(segment)) as file:
                 for piece in file.walk():
@@ -108,6 +117,13 @@ def _of_properties(state: DirectoryState) -> Iterator[Finding]:
 
 def _of_folder(state: DirectoryState, folder: FoundFolder) -> Iterator[Finding]:
     metadata = folder.metadata
+    if folder.problem.startswith(NO_FOLDER):
+        yield Finding(folder.name, folder.problem, LEAVES, "")
+        return
+    if folder.key.partition >= PARTITIONS_MAX:
+        problem = f"its partition is not below {PARTITIONS_MAX}"
+        yield Finding(folder.name, problem, REFUSES, "moves the folder aside")
+        return
     if state.is_deleted(folder):
         yield Finding(folder.name, "its topic was deleted", "removes it", "")
         return

@@ -12,7 +12,12 @@ from sharegroup.broker.clock import wall_ms
 from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, encode_event
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.features import FIRST_LEVELS
-from sharegroup.cli.repairing.state import DirectoryState, FoundFolder, JournalState
+from sharegroup.cli.repairing.state import (
+    PARTITIONS_MAX,
+    DirectoryState,
+    FoundFolder,
+    JournalState,
+)
 from sharegroup.errors import InvalidRequest
 from sharegroup.ids import TopicId, TopicName, topic_id_text
 from sharegroup.storage.directory.clean_shutdown import CLEAN_SHUTDOWN_FILE
@@ -103,8 +108,8 @@ class Repair:
 
     def put_back(self, path: str) -> RepairStep:
         """Return the step that puts a partition folder back; InvalidRequest if impossible."""
-        folder = os.path.abspath(path)
-        name = os.path.basename(folder)
+        name = os.path.basename(os.path.abspath(path))
+        folder = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), name)
         inside = os.path.join(self._root, SET_ASIDE_FOLDER) + os.sep
         if not folder.startswith(inside) or partition_of(name) is None:
             raise InvalidRequest(
@@ -144,7 +149,7 @@ def _is_misplaced(state: DirectoryState, folder: FoundFolder) -> bool:
     """Return whether a folder must be moved: it belongs to another or to a deleted topic."""
     if state.is_deleted(folder):
         return False
-    if folder.is_doomed:
+    if folder.is_doomed or folder.key.partition >= PARTITIONS_MAX:
         return True
     return folder.metadata is not None and folder.metadata.topic_id != folder.key.topic_id
 
@@ -174,8 +179,16 @@ def _missing_events(state: DirectoryState, catalog: Catalog) -> Iterator[Event]:
         count = folder.key.partition + 1
         if metadata is not None:
             names[topic_id] = metadata.topic_name
-            count = max(count, metadata.partition_count)
+            if metadata.partition_count <= PARTITIONS_MAX:
+                count = max(count, metadata.partition_count)
         partitions[topic_id] = max(count, partitions.get(topic_id, 0))
+    if sum(partitions.values()) > PARTITIONS_MAX:
+        largest = max(partitions, key=lambda topic_id: partitions[topic_id])
+        raise InvalidRequest(
+            f"the folders name {sum(partitions.values())} partitions, expected up to "
+            f"{PARTITIONS_MAX}: the most of topic {topic_id_text(largest)}, "
+            f"{partitions[largest]}; move folders away that do not belong here"
+        )
     used_names = {topic.name for topic in catalog.topics()}
     for topic_id, count in partitions.items():
         topic = catalog.by_id(topic_id)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_event
 from sharegroup.broker.cluster.catalog_part import Event
-from sharegroup.errors import KafkaError
+from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import TopicIdPartition
 from sharegroup.storage.directory.clean_shutdown import read_clean_shutdown
 from sharegroup.storage.directory.journal import mark_of, salvaged_payloads, whole_payloads
@@ -29,6 +29,12 @@ from sharegroup.storage.recovery.directory_offsets import (
     RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,
 )
+
+NO_FOLDER = "it is no folder"
+"""The problem of a file or a link with the name of a partition folder."""
+
+PARTITIONS_MAX = 100_000
+"""Number of partitions of all topics up to which the names of folders are believed."""
 
 CHECKPOINT_FILES = (RECOVERY_POINTS_FILE, START_OFFSETS_FILE, CLEANED_FILE)
 
@@ -97,14 +103,14 @@ class DirectoryState:
 def read_state(files: Files, root: str) -> DirectoryState:
     """Read the small files of a data directory and the names of its folders."""
     names = files.names(root)
-    data = read_file(files, f"{root}/{CATALOG_FILE}") if CATALOG_FILE in names else None
+    data = _catalog_content(files, root) if CATALOG_FILE in names else None
     payloads, end = whole_payloads(data or b"")
     salvaged = salvaged_payloads(data or b"")
     catalog, is_understood = _replayed(salvaged)
     marked, mark = read_clean_shutdown(files, root) or {}, mark_of(data or b"")
     try:
         properties, problem = read_meta_properties(files, root), ""
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         properties, problem = None, str(error)
     return DirectoryState(
         root=root,
@@ -119,6 +125,17 @@ def read_state(files: Files, root: str) -> DirectoryState:
         folders=tuple(_folders(files, root, names)),
         damaged_checkpoints=tuple(_damaged_checkpoints(files, root)),
     )
+
+
+def _catalog_content(files: Files, root: str) -> bytes:
+    """Return the bytes of the catalog; InvalidRequest if it is no file that can be read."""
+    try:
+        return read_file(files, f"{root}/{CATALOG_FILE}")
+    except OSError as error:
+        raise InvalidRequest(
+            f"{root}/{CATALOG_FILE} cannot be read: {error.strerror}; move it away, and the repair "
+            "makes a catalog from the folders"
+        ) from error
 
 
 def _journal_state(data: bytes | None, end: int, *, has_more: bool) -> JournalState:
@@ -153,9 +170,12 @@ def _folders(files: Files, root: str, names: Sequence[str]) -> list[FoundFolder]
         try:
             metadata = read_partition_metadata(files, path)
             problem = "missing" if metadata is None else ""
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             problem = f"damaged: {error}"
-        content = bool(files.names(path))
+        try:
+            content = bool(files.names(path))
+        except NotADirectoryError as error:
+            content, metadata, problem = False, None, f"{NO_FOLDER}: {error.strerror}"
         folders.append(FoundFolder(name, key, is_doomed(name), content, metadata, problem))
     return folders
 
@@ -165,6 +185,6 @@ def _damaged_checkpoints(files: Files, root: str) -> list[tuple[str, str]]:
     for name in CHECKPOINT_FILES:
         try:
             read_checkpoint(files, root, name)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             damaged.append((name, str(error)))
     return damaged

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import crc32c
 
 from sharegroup.errors import KafkaStorageError
-from sharegroup.storage.disk.checkpoint_files import replace_file
+from sharegroup.storage.disk.checkpoint_files import SMALL_FILE_BYTES_MAX, replace_file
 from sharegroup.storage.disk.directory_watch import DirectoryWatch
 from sharegroup.storage.disk.set_aside import TORN_JOURNAL, SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles, StoredFile
@@ -202,7 +202,12 @@ class Journal:
         self._file.close()
 
     def _load(self) -> tuple[list[bytes], int]:
-        data = self._file.read(self._file.size(), 0)
+        if (size := self._file.size()) > SMALL_FILE_BYTES_MAX:
+            raise KafkaStorageError(
+                f"{self._file.path} has {size} bytes; expected up to {SMALL_FILE_BYTES_MAX}: "
+                "restore the file from a copy"
+            )
+        data = self._file.read(size, 0)
         payloads, size = whole_payloads(data)
         if size < len(data):
             self._check_tail(data, size)

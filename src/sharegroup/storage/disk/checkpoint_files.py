@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -22,6 +23,9 @@ import crc32c
 
 from sharegroup.ids import TopicId, TopicIdPartition, topic_id_text
 from sharegroup.storage.disk.files import Files
+
+SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
+"""Maximum size of a file that is read as a whole: checkpoints, metadata, and the catalog."""
 
 _VERSION = "0"
 _CHECKSUM = "crc32c "
@@ -87,10 +91,13 @@ def _write_beside(files: Files, path: str, content: bytes, *, sync: bool) -> Non
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """Return the whole content of a file; raise OSError if it cannot be read."""
+    """Return the whole content of a small file; raise OSError if it cannot be read."""
     fd = files.open(path)
     try:
-        return files.read(fd, files.size(fd), 0)
+        size = files.size(fd)
+        if size > SMALL_FILE_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"expected up to {SMALL_FILE_BYTES_MAX} bytes", path)
+        return files.read(fd, size, 0)
     finally:
         files.close(fd)
 

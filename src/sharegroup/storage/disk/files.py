@@ -16,6 +16,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -43,6 +44,9 @@ _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
 
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """Error codes for a process, or a system, that has no descriptor left."""
+
+SECRET_FILES = ("catalog.journal",)
+"""The beginnings of the names of files with keys: those of SCRAM users.  Copies have a suffix."""
 
 SPARE_DESCRIPTORS = 16
 """Number of descriptors that storage reserves for a process that has no others left."""
@@ -72,7 +76,10 @@ class Files(Protocol):
         ...
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open a file for reading and writing; ``create`` creates a missing file."""
+        """Open a file for reading and writing; ``create`` creates a missing file.
+
+        OSError for a link, a folder and anything else that is not a regular file.
+        """
         ...
 
     def close(self, fd: int) -> None: ...
@@ -106,7 +113,7 @@ class Files(Protocol):
         ...
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in a folder."""
+        """Return the sorted names in a folder; NotADirectoryError for a link to one."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -193,7 +200,15 @@ class RealFiles:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         if create:
             flags |= os.O_CREAT
-        return self._with_spare(lambda: os.open(path, flags, 0o640))
+        is_secret = path.rpartition("/")[2].startswith(SECRET_FILES)
+        fd = self._with_spare(lambda: os.open(path, flags, 0o600 if is_secret else 0o640))
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            self.close(fd)
+            raise OSError(errno.EINVAL, "expected a regular file", path)
+        if is_secret and mode & 0o077:
+            os.fchmod(fd, 0o600)  # An older version made it.
+        return fd
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -254,7 +269,17 @@ class RealFiles:
             self.close(fd)
 
     def names(self, path: str) -> list[str]:
-        return sorted(self._with_spare(lambda: os.listdir(path)))
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            fd = self._with_spare(lambda: os.open(path, flags))
+        except OSError as error:
+            if error.errno != errno.ELOOP:  # That is macOS's error for a link.
+                raise
+            raise NotADirectoryError(errno.ENOTDIR, "expected a folder, not a link", path) from None
+        try:
+            return sorted(self._with_spare(lambda: os.listdir(fd)))  # It duplicates the descriptor.
+        finally:
+            self.close(fd)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

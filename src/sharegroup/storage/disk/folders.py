@@ -69,10 +69,15 @@ def check_removed(files: Files, root: str, topic_id: TopicId) -> None:
 
 
 def remove_folder(files: Files, folder: str) -> None:
-    """Blocking: delete a folder with its files. Failures are logged."""
+    """Blocking: delete a folder with its files, but only the link if it is one.
+
+    Failures are logged.
+    """
     try:
         remove_files(files, [f"{folder}/{name}" for name in files.names(folder)])
         files.remove_directory(folder)
+    except NotADirectoryError:
+        remove_files(files, [folder])
     except OSError as error:
         log.warning("event=remove_failed path=%s error=%r", folder, str(error))
 

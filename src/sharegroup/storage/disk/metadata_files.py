@@ -159,6 +159,7 @@ def kept_metadata(files: Files, folder: str, metadata: PartitionMetadata) -> Met
                 f"{topic_id_text(metadata.topic_id)}: the folder of another partition was put in "
                 "its place; restore the right one"
             )
+    files.names(folder)  # Nothing is written through a link.
     write_partition_metadata(files, folder, content)
     return Metadata(content, is_new=True)
 

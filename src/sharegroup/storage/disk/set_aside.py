@@ -16,6 +16,7 @@ removed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -59,6 +60,9 @@ class SetAside:
         ``name`` is the path inside the entry.  After an OSError there is no copy.
         """
         end = file.size()
+        if end - first > self._bytes_max:
+            # A sparse file can have any size, and its copy would fill the disk.
+            raise OSError(errno.EFBIG, f"{end - first} bytes are more than {self._bytes_max}")
         path = self._place(why, name, end - first)
         fd = self._files.open(path, create=True)
         try:
@@ -157,7 +161,7 @@ class SetAside:
 
 
 def _names_below(files: Files, path: str) -> list[str] | None:
-    """Return the names in a folder, or None for a file."""
+    """Return the names in a folder, or None for a file or a link."""
     try:
         return files.names(path)
     except NotADirectoryError:
@@ -168,7 +172,10 @@ def _bytes_below(files: Files, path: str) -> int:
     names = _names_below(files, path)
     if names is not None:
         return sum(_bytes_below(files, f"{path}/{name}") for name in names)
-    fd = files.open(path)
+    try:
+        fd = files.open(path)
+    except OSError:
+        return 0  # It is a link or a pipe, which has no bytes here.
     try:
         return files.size(fd)
     finally:

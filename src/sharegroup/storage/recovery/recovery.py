@@ -19,6 +19,7 @@ made durable before every recovery point, so the newest snapshot and the scan gi
 from __future__ import annotations
 
 import logging
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ from sharegroup.wire.markers import TransactionMarker
 log = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
+_SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
 SCAN_BYTES = 1 << 20
 """Recovery reads the log in pieces of this size."""
@@ -91,7 +93,7 @@ def load_log(
     """
     names = opened.files.names(folder) if opened.files.exists(folder) else []
     names = finish_swaps(opened.files, folder, names, recovery_point=recovery_point)
-    bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+    bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _SEGMENT_NAME.fullmatch(name)]
     if not bases:
         return _without_segments(folder, start_offset, recovery_point)
     segments = [Segment(opened, folder, base) for base in bases]

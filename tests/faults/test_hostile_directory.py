@@ -1,0 +1,248 @@
+"""A data directory whose content nobody has checked: links, pipes, sparse files, huge numbers.
+
+Neither the broker nor the command line follows a link out of it, waits for a pipe, or believes a
+number that would take all memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from sharegroup.ids import TopicId, TopicName, topic_id_text
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.disk.files import RealFiles
+from sharegroup.storage.disk.folders import remove_folder
+from sharegroup.storage.disk.metadata_files import (
+    PARTITION_METADATA_FILE,
+    PartitionMetadata,
+    encode_partition_metadata,
+)
+from sharegroup.storage.disk.set_aside import SetAside
+from tests.integration.cli.piping import sharegroup
+from tests.integration.cli.test_data import ends, make
+from tests.unit.storage.logs import NOW_MS, TOPIC, run
+
+SEGMENT = "00000000000000000000.log"
+NEXT_SEGMENT = "00000000000000000100.log"
+SPARSE_BYTES = 1 << 40
+
+Damage = Callable[[Path, Path], None]
+"""Called with a data directory and a partition folder in it."""
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A folder outside of the data directory."""
+    folder = tmp_path / "victim"
+    folder.mkdir()
+    (folder / "precious").write_text("precious")
+    (folder / SEGMENT).write_text("precious log")
+    return folder
+
+
+def is_whole(victim: Path) -> bool:
+    names = sorted(path.name for path in victim.iterdir())
+    return names == [SEGMENT, "precious"] and (victim / SEGMENT).read_text() == "precious log"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("original") / "data"
+    make(data, "orders", 1)
+    return data
+
+
+@pytest.fixture
+def data(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "data"))
+
+
+def folder_of(data: Path) -> Path:
+    """The partition folder of the topic ``orders``."""
+    (metadata,) = (
+        path
+        for path in data.glob(f"*/{PARTITION_METADATA_FILE}")
+        if "topic_name: orders\n" in path.read_text()
+    )
+    return metadata.parent
+
+
+def add_folder(data: Path, partition: int, partition_count: int) -> None:
+    topic_id = TopicId(uuid4())
+    folder = data / f"{topic_id_text(topic_id)}-{partition}"
+    shutil.copytree(folder_of(data), folder)
+    metadata = PartitionMetadata(topic_id, TopicName("other"), partition_count)
+    (folder / PARTITION_METADATA_FILE).write_bytes(encode_partition_metadata(metadata))
+
+
+def replace_by_pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def make_sparse(path: Path) -> None:
+    os.truncate(path, SPARSE_BYTES)
+
+
+def checked(data: Path) -> str:
+    """What ``data check`` prints; it must end, and without a traceback."""
+    result = sharegroup("data", "check", "--data", str(data))
+    assert result.code in (0, 1), result.err
+    assert "Traceback" not in result.err
+    return result.out.decode() + result.err
+
+
+def test_removal_of_a_link_leaves_its_target(victim: Path, tmp_path: Path) -> None:
+    for name in ("folder", "folder-delete"):
+        (tmp_path / name).symlink_to(victim)
+        remove_folder(RealFiles(), str(tmp_path / name))
+        assert not (tmp_path / name).is_symlink()
+    assert is_whole(victim)
+
+
+def test_deletion_of_a_topic_leaves_the_target_of_a_link(victim: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        root = tmp_path / "linked"
+        root.mkdir()
+        directory = LogDirectory.open(str(root), wall_ms=lambda: NOW_MS)
+        (root / f"{topic_id_text(TOPIC)}-0").symlink_to(victim)
+        removed: list[bool] = []
+        directory.delete(TOPIC, partition_count=1, removed=lambda: removed.append(True))
+        await directory.close()
+        await LogDirectory.open(str(root), wall_ms=lambda: NOW_MS).close()
+
+    run(main())
+    assert is_whole(victim)
+
+
+def test_a_log_is_not_opened_through_a_link(victim: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        root = tmp_path / "linked"
+        root.mkdir()
+        directory = LogDirectory.open(str(root), wall_ms=lambda: NOW_MS)
+        (root / f"{topic_id_text(TOPIC)}-0").symlink_to(victim)
+        with pytest.raises(Exception, match=r"[Nn]ot a directory|not a link"):
+            directory.create(TOPIC, 0)
+        await directory.close()
+
+    run(main())
+    assert is_whole(victim)
+
+
+def test_room_in_set_aside_is_not_made_behind_a_link(victim: Path, tmp_path: Path) -> None:
+    aside = tmp_path / "set-aside"
+    aside.mkdir()
+    (aside / "20200101T000000Z-damaged-log").symlink_to(victim)
+    (aside / "20200102T000000Z-damaged-log").mkdir()
+    (aside / "20200102T000000Z-damaged-log" / "loop").symlink_to(aside)
+    (tmp_path / "file").write_bytes(bytes(10))
+    kept = SetAside(RealFiles(), str(tmp_path), wall_ms=lambda: NOW_MS, bytes_max=1)
+    assert kept.size() == 0
+    kept.move(str(tmp_path / "file"), size=10, why="damaged-log", name="file")
+    assert is_whole(victim)
+
+
+def test_repair_sets_nothing_aside_behind_a_link(victim: Path, data: Path) -> None:
+    (data / "set-aside").symlink_to(victim)
+    (data / "catalog.journal").write_bytes(b"\xff" * 400)
+    result = sharegroup("data", "repair", "--data", str(data), "--execute")
+    assert result.code == 1, result.out
+    assert is_whole(victim)
+
+
+def test_a_link_or_file_with_the_name_of_a_partition_stops_nothing(
+    victim: Path, data: Path
+) -> None:
+    link, file = (data / f"{topic_id_text(TopicId(uuid4()))}-0" for _ in range(2))
+    link.symlink_to(victim)
+    file.write_text("no folder")
+    assert checked(data).count("it is no folder") == 2
+    assert sharegroup("data", "repair", "--data", str(data), "--execute").code == 0
+    assert ends(data) == {"orders": [3]}
+    assert is_whole(victim)
+
+
+@pytest.mark.parametrize(("partition", "count"), [(99_999_999_999, 1), (0, 1 << 60), (150_000, 1)])
+def test_repair_believes_no_huge_numbers(data: Path, partition: int, count: int) -> None:
+    add_folder(data, partition, count)
+    assert sharegroup("data", "repair", "--data", str(data), "--execute").code == 0
+    found = ends(data)
+    assert found.pop("orders") == [3]
+    assert all(len(partitions) == 1 for partitions in found.values()), found.keys()
+
+
+def test_repair_refuses_folders_that_name_too_many_partitions_together(data: Path) -> None:
+    for _ in range(2):
+        add_folder(data, 60_000, 1)
+    result = sharegroup("data", "repair", "--data", str(data), "--execute")
+    assert result.code == 1
+    assert "120003 partitions, expected up to 100000" in result.err
+
+
+def to_victim(path: Path) -> None:
+    path.symlink_to(path.parent.parent.parent / "victim" / SEGMENT)
+
+
+@pytest.mark.parametrize("damage", [replace_by_pipe, Path.mkdir, to_victim])
+def test_segments_that_are_no_files_are_reported(
+    victim: Path, data: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(folder_of(data) / NEXT_SEGMENT)
+    assert "it is no regular file" in checked(data)
+    assert b"precious" not in sharegroup("logs", str(data), "--records").out
+
+
+@pytest.mark.parametrize("damage", [replace_by_pipe, make_sparse])
+@pytest.mark.parametrize(
+    "name", [PARTITION_METADATA_FILE, "00000000000000000000.index", "../catalog.journal"]
+)
+def test_checks_neither_wait_for_a_pipe_nor_read_a_hole(
+    data: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    folder = folder_of(data)
+    with (folder / SEGMENT).open("r+b") as segment:
+        segment.write(b"\xff" * 40)  # Only behind damage the index is read.
+    damage(folder / name)
+    expected = "cannot be read" if "catalog" in name else "bytes 0 to"
+    assert expected in checked(data)
+    sharegroup("logs", str(data), "--records")
+    result = sharegroup("data", "repair", "--data", str(data), "--dry-run")
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "meta.properties"])
+def test_checks_do_not_wait_for_other_pipes(data: Path, name: str) -> None:
+    replace_by_pipe(data / name)
+    assert "expected a regular file" in checked(data)
+    assert sharegroup("logs", str(data)).code == 0
+
+
+def test_a_checkpoint_with_huge_numbers_is_skipped(data: Path) -> None:
+    key = folder_of(data).name.replace("-0", " 0")
+    (data / "recovery-point-offset-checkpoint").write_text(f"0\n1\n{key} {'9' * 5_000}\n")
+    assert "recovery-point-offset-checkpoint" in checked(data)
+    assert sharegroup("logs", str(data)).code == 0
+
+
+def test_a_sparse_segment_is_not_copied(data: Path) -> None:
+    path = folder_of(data) / SEGMENT
+    make_sparse(path)
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    assert ends(data) == {"orders": [3]}
+    assert path.stat().st_size == SPARSE_BYTES
+    assert not any((data / "set-aside").glob("*/*/*"))
+
+
+def test_files_with_strange_names_do_not_stop_a_log(data: Path) -> None:
+    folder = folder_of(data)
+    for name in ("bad\nname.log", "\u0660" * 20 + ".log", "x" * 20 + ".log", "-1.log"):
+        (folder / name).touch()
+    assert ends(data) == {"orders": [3]}
+    assert checked(data).startswith("No problems")
