@@ -14,7 +14,7 @@ import pytest
 
 import sharegroup
 from sharegroup.cli.formats.kafka_formatter import kafka_writer
-from sharegroup.cli.formats.writing import Row, with_escaped_names
+from sharegroup.cli.formats.writing import Row, json_line, with_escaped_names
 from sharegroup.cli.log_lines import SafeFormatter
 from sharegroup.cli.output import Listing, complain, done
 from sharegroup.cli.record_formats import record_format_options
@@ -157,3 +157,15 @@ def test_log_calls_of_the_broker_quote_names_chosen_by_peers() -> None:
         if kind == "s" and last_name(value) in PEERS
     ]
     assert raw == []
+
+
+@pytest.mark.parametrize("text", ["\u202eevil", "a\x7fb", "\x9b31m", "\u2066\udc80", "\U000e0001"])
+def test_lines_of_json_are_printable_and_mean_the_same(text: str) -> None:
+    line = json_line({"value": text, text: [text]})
+    assert line.endswith(b"\n")
+    assert line[:-1].decode().isprintable()
+    assert json.loads(line) == {"value": text, text: [text]}
+
+
+def test_lines_of_json_have_other_texts_as_they_are() -> None:
+    assert json_line({"value": "Grüße 日本"}) == '{"value":"Grüße 日本"}\n'.encode()

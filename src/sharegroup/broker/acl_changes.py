@@ -5,6 +5,7 @@ The checks and their order are those of Kafka's ``AclApis`` and ``AclControlMana
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from ipaddress import ip_network
@@ -16,7 +17,7 @@ from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security.authorizer import Authorizer
 from sharegroup.core.security.acl_filters import AclFilter, find
-from sharegroup.core.security.acls import Acl
+from sharegroup.core.security.acls import Acl, may_match
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,
@@ -31,6 +32,8 @@ from sharegroup.protocol_enums import (
     AclPermission,
     AclResourceType,
 )
+
+log = logging.getLogger(__name__)
 
 Code = TypeVar("Code", bound=IntEnum)
 
@@ -77,6 +80,12 @@ async def create_acls(parts: Parts, wanted: Sequence[Acl | KafkaError]) -> list[
                         "or use prefixed patterns"
                     )
             results.append(error)
+        for host in {acl.host for acl in new if not may_match(acl.host)}:
+            log.warning(
+                "event=acl_matches_nobody host=%r action='delete the ACL and create it with an IP "
+                "address, a network such as 10.0.0.0/8, or *'",
+                host,
+            )
         return entries.created(new)
 
     await parts.topics.alter_acls(decide)

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from sharegroup.core.security.addresses import canonical_address
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidConfig
 
@@ -202,5 +203,6 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, int]:
             raise InvalidConfig(
                 f"max.connections.per.ip.overrides: {host!r} has no address: {error}"
             ) from error
-        limits.update((str(address[0]), int(number)) for *_, address in addresses)
+        names = (str(address[0]) for *_, address in addresses)
+        limits.update((canonical_address(name) or name, int(number)) for name in names)
     return limits

@@ -22,9 +22,10 @@ from typing import Protocol, TypeAlias
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.configuration.quota_config import QuotaConfig
 from sharegroup.broker.security.peer import Peer
-from sharegroup.core.quotas.entities import ClientQuotas, Limit, QuotaKey, canonical_address
+from sharegroup.core.quotas.entities import ClientQuotas, Limit, QuotaKey
 from sharegroup.core.quotas.meters import MeterKey, Meters
 from sharegroup.core.quotas.rates import Rate, TokenBucket, Windows
+from sharegroup.core.security.addresses import canonical_address
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import ThrottlingQuotaExceeded
 

@@ -352,7 +352,10 @@ class SaslLogin:
         session_ms = self._accepted.session_ms.get(self._wanted, 0)
         limits = [session_ms] if session_ms > 0 else []
         if expires_wall_ms is not None:
-            limits.append(max(0, expires_wall_ms - self._parts.clock.wall_ms()))
+            credential_ms = expires_wall_ms - self._parts.clock.wall_ms()
+            if credential_ms <= 0:
+                raise LoginRefused("the credential has expired during the login")
+            limits.append(credential_ms)
         if not limits:
             self._expires_ms = None
             return 0

@@ -103,7 +103,8 @@ def _lines(letter: Letter, redriven: bool) -> Iterator[str]:
     yield from _record(letter)
     if death.traceback:
         yield ""
-        yield from (printable(line) for line in death.traceback.splitlines())
+        # At the first column a traceback could contain what looks like another line of the letter.
+        yield from (printable(f"  {line}") for line in death.traceback.splitlines())
 
 
 def _record(letter: Letter) -> Iterator[str]:

@@ -127,6 +127,8 @@ def test_clock_skew_is_allowed_at_both_ends() -> None:
     clock, tokens = verifier()
     now = clock.wall_ms() / 1000
     assert tokens.verify(signed(valid(clock, exp=now - 29, nbf=now + 29), key_of("RS256")))
+    late = tokens.verify(signed(valid(clock, exp=now - 29), key_of("RS256")))
+    assert late.expires_wall_ms == clock.wall_ms() + 1_000, "a lifetime of 0 would have no end"
     with pytest.raises(LoginRefused, match="expired"):
         tokens.verify(signed(valid(clock, exp=now - 30), key_of("RS256")))
     with pytest.raises(LoginRefused, match="not valid yet"):

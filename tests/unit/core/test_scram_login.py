@@ -121,3 +121,17 @@ def test_a_delegation_token_is_an_unknown_user() -> None:
 
 def test_a_credential_is_printed_without_its_keys() -> None:
     assert repr(credential()) == "ScramCredential(iterations=4096)"
+
+
+@pytest.mark.parametrize(
+    "present", [(credential(), False), (credential("other"), True)], ids=["deleted", "changed"]
+)
+def test_a_credential_that_changes_between_the_messages_is_refused(
+    present: tuple[ScramCredential, bool],
+) -> None:
+    found = [(credential(), True)]
+    login = ScramLogin(ScramMechanism.SCRAM_SHA_256)
+    login.first(FIRST, lambda _: found[-1], nonce=SERVER_NONCE)
+    found.append(present)
+    with pytest.raises(LoginRefused, match="during the login"):
+        login.final(FINAL)

@@ -87,7 +87,12 @@ class TokenVerifier:
             raise LoginRefused("the token's subject has half of a surrogate pair")
         if len(subject.encode()) > SUBJECT_BYTES_MAX:
             raise LoginRefused(f"the token's subject is longer than {SUBJECT_BYTES_MAX} bytes")
-        return VerifiedToken(subject, _wall_ms(claims, "exp"))
+        expires_ms = _wall_ms(claims, "exp")
+        if expires_ms <= self._clock.wall_ms():
+            # It is accepted because clocks differ, so its session needs that time, too: a lifetime
+            # of 0 would mean that it has no end.
+            expires_ms += self._rules.clock_skew_ms
+        return VerifiedToken(subject, expires_ms)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         """Return the claims of a token whose signature is right."""

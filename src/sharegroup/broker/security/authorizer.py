@@ -6,7 +6,6 @@ until ACLs change, so a request pays for a look-up only.
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
 from weakref import WeakValueDictionary
 
 from kio.static.primitive import i32
@@ -16,6 +15,7 @@ from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettin
 from sharegroup.broker.security.audit import AuditLog, Origin
 from sharegroup.broker.security.operations import ALL_OPERATIONS
 from sharegroup.broker.security.peer import Peer
+from sharegroup.core.security.addresses import canonical_address
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 
@@ -52,7 +52,7 @@ class Authorizer:
 
     def rights_of(self, peer: Peer) -> AclRights:
         """Return the rights of a peer with its present principal."""
-        key = str(peer.principal), plain_address(peer.host)
+        key = str(peer.principal), canonical_address(peer.host) or peer.host
         decisions = self._known.get(key)
         if decisions is None:
             decisions = self._known[key] = _Decisions(self, self._entries, *key)
@@ -176,15 +176,3 @@ class AclRights:
     def authorized_operations(self, resource_type: AclResourceType, name: str) -> i32:
         allowed = self._decisions.operations(resource_type, name)
         return i32(allowed & ALL_OPERATIONS[resource_type])
-
-
-def plain_address(host: str) -> str:
-    """Return an address in the form that ACLs have: without a zone, and IPv4 as IPv4."""
-    if ":" not in host:
-        return host
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address)

@@ -94,10 +94,15 @@ def json_line(document: object) -> bytes:
 
 
 def json_bytes(document: object) -> bytes:
-    """Return a document as compact JSON in UTF-8, without a newline."""
+    """Return a document as compact JSON in UTF-8, without a newline.
+
+    If it has characters that control a terminal or reorder its text, all that are not ASCII are
+    JSON's escapes, which programs read as the same text.
+    """
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    # UTF-8 has no lone surrogates; with a backslash they are escape sequences of JSON.
-    return text.encode(errors="backslashreplace")
+    if not text.isprintable():
+        text = json.dumps(document, separators=(",", ":")).replace("\x7f", "\\u007f")
+    return text.encode()
 
 
 def as_json(row: Row) -> dict[str, Any]:

@@ -10,13 +10,13 @@ for one quota key (`USER_KEYS`, `ADDRESS_KEYS`).
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from sharegroup.core.security.addresses import canonical_address
 from sharegroup.errors import InvalidRequest, PolicyViolation, UnsupportedVersion
 
 Event: TypeAlias = dict[str, Any]
@@ -227,16 +227,6 @@ class ClientQuotas:
         if own is not None:
             return self._limits[own][key]
         return self.limits(entity(address=DEFAULT)).get(key)
-
-
-def canonical_address(text: str) -> str | None:
-    """Return the shortest spelling of an IP address; None if the text is no address."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
 
 
 def _address_of(altered: Entity) -> str | None:

@@ -22,12 +22,16 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
+from sharegroup.core.security.addresses import canonical_address
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 
 WILDCARD = "*"
 """The name, or host, that matches all; as a principal it is `WILDCARD_PRINCIPAL`."""
 
 WILDCARD_PRINCIPAL = "User:*"
+
+MAPPED_PREFIX_BITS = 96
+"""Length of the prefix of IPv4 addresses in IPv6."""
 
 FOUND_MAX = 64
 """Number of answers that the ACLs of a pattern with networks keep."""
@@ -295,15 +299,26 @@ def operations_of(bits: int) -> Iterator[AclOperation]:
 def network_of(host: str) -> Network | None:
     """Return the network that a host pattern is compared as, or None if it is compared as text.
 
-    An IPv6 address has several spellings, so it is compared as the network of one address.  Bits
-    behind the prefix of a network are ignored, as Kafka does.
+    An IPv6 address has several spellings, so it is compared as the network of one address, and an
+    IPv4 address in IPv6 as IPv4, as `canonical_address` does with those of peers.  Bits behind the
+    prefix of a network are ignored, as Kafka does.
     """
     if "/" not in host and ":" not in host:
         return None
+    address, slash, prefix = host.partition("/")
     try:
-        return ip_network(host, strict=False)
+        network = ip_network(f"{address.partition('%')[0]}{slash}{prefix}", strict=False)
     except ValueError:
         return None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    if mapped is None or network.prefixlen < MAPPED_PREFIX_BITS:
+        return network
+    return ip_network(f"{mapped}/{network.prefixlen - MAPPED_PREFIX_BITS}")
+
+
+def may_match(host: str) -> bool:
+    """Return whether a host pattern can match an address at all."""
+    return host == WILDCARD or canonical_address(host) == host or network_of(host) is not None
 
 
 def _networks_with(networks: dict[str, Network], host: str) -> list[str]:

@@ -9,8 +9,15 @@ or upper case.  ``DEFAULT`` is the subject itself.  The first rule that matches 
 that no rule matches has no user, so its connection is refused.
 
 Patterns are Java's regular expressions, of which Python's ``re`` knows all but some rare forms.
-``re`` may take exponential time for a group that is repeated and contains a repetition.  Such
-patterns are refused, and subjects are at most `SUBJECT_CHARACTERS_MAX` long.
+The owner of a certificate may choose its subject, and ``re`` takes exponential time for some
+patterns, and for others the length of the subject to the power of the repetitions:
+
+- A repeated group that contains a repetition or alternatives is refused.
+- `sharegroup.core.patterns` says in linear time whether a pattern matches; ``re`` only finds the
+  groups of a match.
+- A pattern that it does not know, or that has alternatives with repetitions in them, has at most
+  `REPETITIONS_MAX` repetitions.
+- Subjects are at most `SUBJECT_CHARACTERS_MAX` long.
 """
 
 from __future__ import annotations
@@ -18,11 +25,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sharegroup.errors import InvalidConfig
+from sharegroup.core.patterns import Pattern
+from sharegroup.errors import InvalidConfig, InvalidRegularExpression
 
 KEY = "ssl.principal.mapping.rules"
 SUBJECT_CHARACTERS_MAX = 512
+REPETITIONS_MAX = 2
+"""Number of ``*``, ``+`` and ``{n,}`` in a pattern whose matches ``re`` alone finds."""
+
 _RULES_MAX = 100
 
 _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)\s*(?:,|$)")
@@ -35,7 +47,7 @@ _REPETITION = re.compile(r"[*+]|\{\d+,\d*\}")
 class _Rule:
     """One rule; ``pattern`` is None for DEFAULT."""
 
-    pattern: re.Pattern[str] | None
+    pattern: _Regex | None
     replacement: str
     case: str
 
@@ -43,10 +55,61 @@ class _Rule:
         """Return the name of the user; None if the rule does not match."""
         if self.pattern is None:
             return subject
-        if self.pattern.fullmatch(subject) is None:
+        if not self.pattern.matches(subject):
             return None
-        name = self.pattern.sub(_expansion(self.replacement), subject)
+        name = self.pattern.replaced(_expansion(self.replacement), subject)
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
+
+
+class _Regex:
+    """A pattern whose search cannot take long, whatever the subject is."""
+
+    __slots__ = ("_anywhere", "_regex", "_whole")
+
+    def __init__(self, pattern: str) -> None:
+        """Raise InvalidConfig for a pattern that is invalid or may take too long."""
+        self._regex = _compiled(pattern)
+        shape = _shape(pattern)
+        try:
+            self._whole: Pattern | None = Pattern(pattern)
+            self._anywhere: Pattern | None = Pattern(f"(.|\n)*({pattern})(.|\n)*")
+        except InvalidRegularExpression:
+            self._whole = self._anywhere = None
+        if shape.repetitions > REPETITIONS_MAX and (self._whole is None or shape.is_ambiguous):
+            raise InvalidConfig(
+                f"{KEY}: the pattern {pattern[:200]!r} has {shape.repetitions} repetitions beside "
+                f"alternatives or a form that cannot be matched in linear time; expected at most "
+                f"{REPETITIONS_MAX}: write it without them, or as several rules"
+            )
+
+    def matches(self, subject: str) -> bool:
+        """Return whether the pattern matches the whole subject."""
+        if self._whole is not None and not _matches(self._whole, subject):
+            return False
+        return self._regex.fullmatch(subject) is not None
+
+    def replaced(self, expansion: Callable[[re.Match[str]], str], subject: str) -> str:
+        """Return the subject with all matches replaced, as by Java's ``replaceAll``."""
+        pieces, end, position = [], 0, 0
+        while position <= len(subject) and self._occurs_in(subject[position:]):
+            match = self._regex.search(subject, position)
+            if match is None:
+                break
+            pieces += [subject[end : match.start()], expansion(match)]
+            end = match.end()
+            position = end + (match.start() == end)
+        return "".join([*pieces, subject[end:]])
+
+    def _occurs_in(self, rest: str) -> bool:
+        return self._anywhere is None or _matches(self._anywhere, rest)
+
+
+def _matches(pattern: Pattern, text: str) -> bool:
+    pattern.steps_taken = 0  # The limit is for one text, not for all of the pattern's life.
+    try:
+        return pattern.matches(text)
+    except InvalidRegularExpression:
+        return False  # It takes too long, so the subject has no user.
 
 
 class PrincipalRules:
@@ -81,7 +144,7 @@ def _parsed(text: str) -> Iterator[_Rule]:
             yield _Rule(None, "", "")
         elif found := _RULE.match(rest):
             pattern, replacement, case = found.groups()
-            yield _Rule(_compiled(pattern), replacement, case)
+            yield _Rule(_Regex(pattern), replacement, case)
         elif rest.startswith(","):
             rest = rest[1:].lstrip()
             continue
@@ -94,10 +157,11 @@ def _parsed(text: str) -> Iterator[_Rule]:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    if _has_nested_repetition(pattern):
+    if _shape(pattern).is_nested:
         raise InvalidConfig(
-            f"{KEY}: the pattern {pattern[:200]!r} repeats a group that contains a repetition, "
-            "which may take exponential time; write it without the outer or the inner repetition"
+            f"{KEY}: the pattern {pattern[:200]!r} repeats a group that contains a repetition or "
+            "alternatives, which may take exponential time; write it without the outer or the "
+            "inner ones"
         )
     try:
         return re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
@@ -105,10 +169,47 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise InvalidConfig(f"{KEY}: the pattern {pattern[:200]!r}: {error}") from error
 
 
-def _has_nested_repetition(pattern: str) -> bool:
-    """Return whether a repeated group contains a repetition."""
-    groups = [False]
-    """For each open group, whether it contains a repetition."""
+class _Shape(NamedTuple):
+    """What a pattern's time depends on."""
+
+    repetitions: int
+    is_nested: bool
+    """Whether a repeated group contains a repetition or alternatives."""
+    is_ambiguous: bool
+    """Whether alternatives contain a repetition."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """What an open group contains so far; the whole pattern is the outermost one."""
+
+    has_repetition: bool = False
+    has_alternatives: bool = False
+
+
+def _shape(pattern: str) -> _Shape:
+    groups = [_Group()]
+    repetitions, is_nested, is_ambiguous = 0, False, False
+    for at, symbol in _symbols(pattern):
+        if symbol == "(":
+            groups.append(_Group())
+        elif symbol == ")" and len(groups) > 1:
+            group = groups.pop()
+            is_repeated = _REPETITION.match(pattern, at + 1) is not None
+            is_nested |= is_repeated and (group.has_repetition or group.has_alternatives)
+            is_ambiguous |= group.has_repetition and group.has_alternatives
+            groups[-1].has_repetition |= group.has_repetition
+        elif symbol == "|":
+            groups[-1].has_alternatives = True
+        elif _REPETITION.match(pattern, at):
+            groups[-1].has_repetition = True
+            repetitions += 1
+    is_ambiguous |= groups[0].has_repetition and groups[0].has_alternatives
+    return _Shape(repetitions, is_nested, is_ambiguous)
+
+
+def _symbols(pattern: str) -> Iterator[tuple[int, str]]:
+    """Yield the characters that are neither escaped nor in brackets, with their positions."""
     at, is_set = 0, False
     while at < len(pattern):
         character = pattern[at]
@@ -120,17 +221,9 @@ def _has_nested_repetition(pattern: str) -> bool:
         elif character == "[":
             is_set = True
             at += 1 + pattern.startswith("^", at + 1)  # A bracket that comes first is a character.
-        elif character == "(":
-            groups.append(False)
-        elif character == ")" and len(groups) > 1:
-            contains = groups.pop()
-            if contains and _REPETITION.match(pattern, at + 1):
-                return True
-            groups[-1] |= contains
-        elif _REPETITION.match(pattern, at):
-            groups[-1] = True
+        else:
+            yield at, character
         at += 1
-    return False
 
 
 def _expansion(replacement: str) -> Callable[[re.Match[str]], str]:

@@ -81,15 +81,16 @@ def credential_of(
 class ScramLogin:
     """One SCRAM login at the server: call `first`, then `final`, once each."""
 
-    __slots__ = ("_bare", "_challenge", "_credential", "_hash", "_header", "_is_known", "user")
+    __slots__ = ("_bare", "_challenge", "_find", "_found", "_hash", "_header", "_is_user", "user")
 
     def __init__(self, mechanism: ScramMechanism) -> None:
         self._hash = HASHES[mechanism]
         self._header = b""
         self._bare = b""
         self._challenge = b""
-        self._is_known = False
-        self._credential: ScramCredential | None = None
+        self._is_user = True
+        self._find: Callable[[str], tuple[ScramCredential, bool]] | None = None
+        self._found: tuple[ScramCredential, bool] | None = None
         self.user = ""
         """The name of the user; verified only when `final` has returned."""
 
@@ -102,7 +103,8 @@ class ScramLogin:
     ) -> bytes:
         """Answer the client's first message with salt and iterations.
 
-        ``find`` returns the credential of a user and True, or a decoy and False.
+        ``find`` returns the credential of a user and True, or a decoy and False.  `final` calls it
+        again, because the user may be deleted or get another password in between.
         """
         match = _FIRST.fullmatch(_text(message))
         if match is None:
@@ -117,19 +119,19 @@ class ScramLogin:
                 answer="Authentication failed: Client requested an authorization id that is "
                 "different from username",
             )
-        self._credential, self._is_known = find(self.user)
-        if _DELEGATION_TOKEN in match["extensions"].split(","):
-            self._is_known = False  # The name is the id of a token, and there are no tokens.
+        self._find, self._found = find, find(self.user)
+        # Otherwise the name is the id of a token, and there are no tokens.
+        self._is_user = _DELEGATION_TOKEN not in match["extensions"].split(",")
+        credential, _ = self._found
         self._header, self._bare = match["header"].encode(), match["bare"].encode()
-        salt = base64.b64encode(self._credential.salt).decode()
-        self._challenge = (
-            f"r={match['nonce']}{nonce},s={salt},i={self._credential.iterations}".encode()
-        )
+        salt = base64.b64encode(credential.salt).decode()
+        self._challenge = f"r={match['nonce']}{nonce},s={salt},i={credential.iterations}".encode()
         return self._challenge
 
     def final(self, message: bytes) -> bytes:
         """Verify the client's proof and return the server's; raise LoginRefused if it is wrong."""
-        assert self._credential is not None, "final comes after first"
+        assert self._find is not None, "final comes after first"
+        assert self._found is not None, "final comes after first"
         match = _FINAL.fullmatch(_text(message))
         if match is None:
             raise LoginRefused("the final message is not that of SCRAM")
@@ -139,13 +141,16 @@ class ScramLogin:
         if _decoded(match["binding"]) != self._header:
             raise LoginRefused("the final message has another channel binding")
         signed = b",".join((self._bare, self._challenge, match["signed"].encode()))
-        credential = self._credential
+        credential, is_known = self._found
         signature = hmac.digest(credential.stored_key, signed, self._hash)
         client_key = _xor(_decoded(match["proof"]), signature)
         stored_key = hashlib.new(self._hash, client_key).digest()
         is_right = hmac.compare_digest(stored_key, credential.stored_key)
-        if not (is_right and self._is_known):
-            raise LoginRefused("unknown user" if not self._is_known else "wrong password")
+        if not (is_right and is_known and self._is_user):
+            is_unknown = not (is_known and self._is_user)
+            raise LoginRefused("unknown user" if is_unknown else "wrong password")
+        if self._find(self.user) != self._found:
+            raise LoginRefused("the user was deleted, or the password changed, during the login")
         proof = hmac.digest(credential.server_key, signed, self._hash)
         return b"v=" + base64.b64encode(proof)
 

@@ -85,3 +85,48 @@ def test_longest_subject_that_almost_matches_takes_little_time() -> None:
     begin = time.perf_counter()
     assert PrincipalRules(OF_KAFKA).name_of(subject) is not None
     assert time.perf_counter() - begin < 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject"),
+    [
+        ("^.*a.*a.*a.*a.*a.*b$", "a" * SUBJECT_CHARACTERS_MAX),
+        (
+            "^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$",
+            ("CN=" + ",OU=,O=,L=,ST=" * 99)[:SUBJECT_CHARACTERS_MAX],
+        ),
+        ("(.*?)A(.*?)B(.*?)C(.*?)D", "ABCD" + "A" * 170 + "B" * 170 + "D"),
+        (r"\w*\w*\w*\w*\w*\w*-", "a" * SUBJECT_CHARACTERS_MAX),
+        ("([^,]*),([^,]*a[^,]*a[^,]*a[^,]*a),(.*)b", "," + "a" * 500 + ",c"),
+    ],
+)
+def test_several_repetitions_take_no_long_time(pattern: str, subject: str) -> None:
+    rules = PrincipalRules(f"RULE:{pattern}/$1/")
+    assert len(subject) <= SUBJECT_CHARACTERS_MAX
+    began = time.process_time()
+    rules.name_of(subject)
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(.*a.*b.*c.*d|.*)", ".*a.*b.*c|.*", "(?=.*a.*b.*c)x", r"(.*)a(.*)b(.*)\1", "(a|aa)+x|y"],
+)
+def test_several_repetitions_that_only_re_can_find_are_refused(pattern: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"repetitions beside|exponential"):
+        PrincipalRules(f"RULE:{pattern}/x/")
+
+
+@pytest.mark.parametrize(
+    ("rules", "subject", "name"),
+    [
+        ("RULE:a/b/", "a", "b"),
+        ("RULE:(.*?)A/<$1>/", "xAyA", "<x><y>"),
+        ("RULE:^CN=(.*?),OU=(eng|ops),O=(.*?),C=(.*?)$/$1/", "CN=a,OU=ops,O=b,C=c", "a"),
+        ("RULE:^(?:CN|UID)=(.*)$/$1/", "UID=q", "q"),
+        (r"RULE:(.*)-\1/$1/", "ab-ab", "ab"),
+        ("RULE:b*/-/", "bb", "--"),
+    ],
+)
+def test_replacements_are_those_of_java(rules: str, subject: str, name: str) -> None:
+    assert PrincipalRules(rules).name_of(subject) == name
