@@ -285,7 +285,11 @@ async def _build(
         requests=RequestCounters(),
         unserved=UnservedFeatures(clock),
         transactions=groups.transactions,
-        client_telemetry=ClientTelemetry(clock, topics.catalog.client_metrics.all),
+        client_telemetry=ClientTelemetry(
+            clock,
+            topics.catalog.client_metrics.all,
+            user_percent=started.server.user_limits_percent,
+        ),
         logins=_logins(started, listeners, topics, clock),
         audit=audit,
         authorizer=_authorizer(started, topics, audit, listeners),

@@ -15,6 +15,7 @@ import crc32c
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.security.peer import Peer
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import CorruptMessage, InvalidConfig, InvalidRecord, InvalidRequest
 from sharegroup.ids import uuid_text
 from sharegroup.steps import STEP_ELEMENTS, Steps
@@ -44,6 +45,8 @@ class Sender(NamedTuple):
     connection_id: int
     peer: Peer
     client_id: str
+    user: Principal | None = None
+    """The user if its rights are limited, otherwise None."""
 
 
 class ClientTelemetry:
@@ -56,13 +59,19 @@ class ClientTelemetry:
         "_settings",
         "_software",
         "_subscriptions",
+        "_user_percent",
         "_values",
         "_version",
     )
 
     def __init__(
-        self, clock: Clock, settings: Callable[[], Mapping[str, Mapping[str, str]]]
+        self,
+        clock: Clock,
+        settings: Callable[[], Mapping[str, Mapping[str, str]]],
+        *,
+        user_percent: int = 100,
     ) -> None:
+        """``user_percent`` is ``sharegroup.user.limits.percent``."""
         self._clock = clock
         self._settings = settings
         self._version = 0
@@ -71,6 +80,7 @@ class ClientTelemetry:
         """Name and version of the client's software, by connection."""
         self._instance_of: dict[int, UUID] = {}
         """The instance that was first heard of on a connection."""
+        self._user_percent = user_percent
         self._instances: ClientInstances | None = None
         self._values: PushedValues | None = None
         self.settings_changed()
@@ -82,7 +92,7 @@ class ClientTelemetry:
             # Imported at first use, because most clients of most brokers push no metrics.
             from sharegroup.core.client_telemetry.client_instances import ClientInstances
 
-            self._instances = ClientInstances()
+            self._instances = ClientInstances(user_percent=self._user_percent)
         return self._instances
 
     @property
@@ -92,7 +102,7 @@ class ClientTelemetry:
             # Imported at first use, like the instances.
             from sharegroup.core.client_telemetry.pushed_values import PushedValues
 
-            self._values = PushedValues()
+            self._values = PushedValues(user_percent=self._user_percent)
         return self._values
 
     @property
@@ -173,6 +183,7 @@ class ClientTelemetry:
                 found.values[first : first + STEP_ELEMENTS],
                 now_ms=now_ms,
                 interval_ms=interval_ms,
+                owner=sender.user,
             )
             yield
 
@@ -185,7 +196,11 @@ class ClientTelemetry:
         if not self.instances.knows(instance_id, self._version):
             requested = requested_metrics(self._subscriptions, client)
             self.instances.put(
-                instance_id, requested, _subscription_id(instance_id, requested), self._version
+                instance_id,
+                requested,
+                _subscription_id(instance_id, requested),
+                self._version,
+                sender.user,
             )
             self._instance_of[sender.connection_id] = instance_id
         return self.instances.requested(instance_id)

@@ -18,7 +18,7 @@ from sharegroup.errors import KafkaError
 def handle(
     parts: Parts, context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    sender = Sender(context.connection_id, context.peer, context.client_id)
+    sender = Sender(context.connection_id, context.peer, context.client_id, context.limited_user)
     instance_id, subscription_id, requested = parts.client_telemetry.subscribe(
         sender, request.client_instance_id
     )

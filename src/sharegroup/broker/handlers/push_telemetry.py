@@ -19,7 +19,7 @@ DONE = PushTelemetryResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.non
 def handle(
     parts: Parts, context: RequestContext, request: PushTelemetryRequest
 ) -> PushTelemetryResponse | Later[PushTelemetryResponse]:
-    sender = Sender(context.connection_id, context.peer, context.client_id)
+    sender = Sender(context.connection_id, context.peer, context.client_id, context.limited_user)
     push = Push(
         subscription_id=request.subscription_id,
         compression_type=request.compression_type,

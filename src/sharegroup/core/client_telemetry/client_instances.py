@@ -5,16 +5,20 @@ subscription, or push, once in each interval.  The id of a subscription is compu
 contents, so a broker that has forgotten an instance still recognizes it.
 
 The number of instances is bounded.  The one that has not been heard of for longest is forgotten
-first; for its client that changes nothing but the limit of its rate.
+first; for its client that changes nothing but the limit of its rate.  A user with limited rights
+has a part of them, and beyond it forgets one of its own.
+
+A client that no subscription selects has nothing to push, so its pushes are refused.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from uuid import UUID
 
 from sharegroup.core.client_telemetry.subscriptions import RequestedMetrics
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,
@@ -56,13 +60,22 @@ class _Instance:
         "has_terminated",
         "last_error",
         "may_push_early",
+        "owner",
         "pushed_ms",
         "requested",
         "subscription_id",
         "version",
     )
 
-    def __init__(self, requested: RequestedMetrics, subscription_id: int, version: int) -> None:
+    def __init__(
+        self,
+        requested: RequestedMetrics,
+        subscription_id: int,
+        version: int,
+        owner: Principal | None,
+    ) -> None:
+        self.owner = owner
+        """The user whose client it is; None if the user's rights are not limited."""
         self.requested = requested
         self.subscription_id = subscription_id
         self.version = version
@@ -75,11 +88,21 @@ class _Instance:
 class ClientInstances:
     """The client instances of one broker."""
 
-    __slots__ = ("_instances", "_instances_max", "throttled_count", "unknown_count")
+    __slots__ = (
+        "_instances",
+        "_instances_max",
+        "_owned",
+        "_user_max",
+        "throttled_count",
+        "unknown_count",
+    )
 
-    def __init__(self, *, instances_max: int = INSTANCES_MAX) -> None:
+    def __init__(self, *, instances_max: int = INSTANCES_MAX, user_percent: int = 100) -> None:
+        """``user_percent`` is the part of one user with limited rights."""
         self._instances: OrderedDict[UUID, _Instance] = OrderedDict()
+        self._owned = Counter[Principal]()
         self._instances_max = instances_max
+        self._user_max = max(1, instances_max * user_percent // 100)
         self.throttled_count = 0
         """Requests that came before their interval was over."""
         self.unknown_count = 0
@@ -94,20 +117,36 @@ class ClientInstances:
         return instance is not None and instance.version == version
 
     def put(
-        self, instance_id: UUID, requested: RequestedMetrics, subscription_id: int, version: int
+        self,
+        instance_id: UUID,
+        requested: RequestedMetrics,
+        subscription_id: int,
+        version: int,
+        owner: Principal | None = None,
     ) -> None:
         """Remember an instance, new or with another subscription; ask `knows` before."""
-        self._instances[instance_id] = _Instance(requested, subscription_id, version)
+        self.forget(instance_id)
+        if owner is not None:
+            if self._owned[owner] >= self._user_max:
+                own = (key for key, known in self._instances.items() if known.owner == owner)
+                self.forget(next(own))
+            self._owned[owner] += 1
+        self._instances[instance_id] = _Instance(requested, subscription_id, version, owner)
         if len(self._instances) > self._instances_max:
-            self._instances.popitem(last=False)
+            self.forget(next(iter(self._instances)))
 
     def requested(self, instance_id: UUID) -> RequestedMetrics:
         """Return the contents of a known instance's subscription."""
         return self._instances[instance_id].requested
 
     def forget(self, instance_id: UUID) -> None:
-        """Forget an instance whose connection was closed."""
-        self._instances.pop(instance_id, None)
+        """Forget an instance, if it is known."""
+        instance = self._instances.pop(instance_id, None)
+        if instance is None or instance.owner is None:
+            return
+        self._owned[instance.owner] -= 1
+        if not self._owned[instance.owner]:
+            del self._owned[instance.owner]
 
     def subscription_of(self, instance_id: UUID, *, now_ms: int) -> tuple[int, RequestedMetrics]:
         """Return the id and contents of a known instance's subscription.
@@ -147,6 +186,12 @@ class ClientInstances:
             instance.may_push_early = False
         elif not push.is_terminating:
             raise self._throttled(instance_id, instance)
+        if not instance.requested.metrics:
+            self.unknown_count += 1
+            raise UnknownSubscriptionId(
+                f"client instance {instance_id}: no subscription selects this client, so it has no "
+                "metrics to push"
+            )
         if push.subscription_id != instance.subscription_id:
             self.unknown_count += 1
             raise UnknownSubscriptionId(

@@ -6,17 +6,19 @@ metrics that the client still has, and increments only of those that changed.  V
 that has been silent for several intervals are out of date, and are removed.
 
 All values together are bounded.  When a push needs room, the values of the instances that have been
-silent for longest are removed first.
+silent for longest are removed first.  A user with limited rights has a part of the room, and beyond
+it makes room among its own instances.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sharegroup.core.client_telemetry.subscriptions import ClientIdentity
+from sharegroup.core.security.principal import Principal
 
 TOTAL_BYTES_MAX = 4 * 1024 * 1024
 INSTANCE_BYTES_MAX = 512 * 1024
@@ -62,10 +64,11 @@ class Series(NamedTuple):
 class _Pushed:
     """The values of one instance."""
 
-    __slots__ = ("client", "due_ms", "labels", "series", "size_bytes")
+    __slots__ = ("client", "due_ms", "labels", "owner", "series", "size_bytes")
 
-    def __init__(self, client: ClientIdentity) -> None:
+    def __init__(self, client: ClientIdentity, owner: Principal | None) -> None:
         self.client = client
+        self.owner = owner
         self.due_ms = 0
         self.labels: Labels = ()
         self.series: dict[tuple[str, Labels], Series] = {}
@@ -75,11 +78,22 @@ class _Pushed:
 class PushedValues:
     """The last values of all client instances."""
 
-    __slots__ = ("_instances", "_total_bytes_max", "dropped_count", "size_bytes", "values_count")
+    __slots__ = (
+        "_instances",
+        "_owned_bytes",
+        "_total_bytes_max",
+        "_user_bytes_max",
+        "dropped_count",
+        "size_bytes",
+        "values_count",
+    )
 
-    def __init__(self, *, total_bytes_max: int = TOTAL_BYTES_MAX) -> None:
+    def __init__(self, *, total_bytes_max: int = TOTAL_BYTES_MAX, user_percent: int = 100) -> None:
+        """``user_percent`` is the part of one user with limited rights."""
         self._instances: OrderedDict[UUID, _Pushed] = OrderedDict()
+        self._owned_bytes = Counter[Principal]()
         self._total_bytes_max = total_bytes_max
+        self._user_bytes_max = total_bytes_max * user_percent // 100
         self.size_bytes = 0
         """The approximate memory of all values."""
         self.values_count = 0
@@ -99,20 +113,20 @@ class PushedValues:
         *,
         now_ms: int,
         interval_ms: int,
+        owner: Principal | None = None,
     ) -> None:
         """Store some values of a push; ``labels`` are those of the client's resource."""
         pushed = self._instances.get(instance_id)
         if pushed is None:
-            pushed = self._instances[instance_id] = _Pushed(client)
-            self.size_bytes += pushed.size_bytes
+            pushed = self._instances[instance_id] = _Pushed(client, owner)
+            self._grow(pushed.owner, pushed.size_bytes)
         self._instances.move_to_end(instance_id)
         pushed.labels = labels
         pushed.due_ms = now_ms + max(SILENT_MS_MIN, SILENT_INTERVALS * interval_ms)
         self.values_count += len(values)
         for value in values:
             self._put_value(pushed, value)
-        while self.size_bytes > self._total_bytes_max and len(self._instances) > 1:
-            self._remove(next(iter(self._instances)))
+        self._make_room(instance_id, pushed.owner)
 
     def expire(self, *, now_ms: int) -> None:
         """Remove the instances that have been silent for too long."""
@@ -143,7 +157,7 @@ class PushedValues:
                 self.dropped_count += 1
                 return
             pushed.size_bytes += size
-            self.size_bytes += size
+            self._grow(pushed.owner, size)
         number = value.value
         if value.is_increment and before is not None:
             number += before.value
@@ -151,4 +165,21 @@ class PushedValues:
 
     def _remove(self, instance_id: UUID) -> None:
         removed = self._instances.pop(instance_id)
-        self.size_bytes -= removed.size_bytes
+        self._grow(removed.owner, -removed.size_bytes)
+
+    def _grow(self, owner: Principal | None, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        if owner is not None:
+            self._owned_bytes[owner] += size_bytes
+            if not self._owned_bytes[owner]:
+                del self._owned_bytes[owner]
+
+    def _make_room(self, instance_id: UUID, owner: Principal | None) -> None:
+        """Remove others until the instance fits into its owner's part and into the total."""
+        if owner is not None and self._owned_bytes[owner] > self._user_bytes_max:
+            for other_id in [key for key, other in self._instances.items() if other.owner == owner]:
+                if other_id == instance_id or self._owned_bytes[owner] <= self._user_bytes_max:
+                    break
+                self._remove(other_id)
+        while self.size_bytes > self._total_bytes_max and len(self._instances) > 1:
+            self._remove(next(iter(self._instances)))

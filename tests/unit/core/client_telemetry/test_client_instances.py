@@ -14,6 +14,7 @@ from sharegroup.core.client_telemetry.subscriptions import (
     parse_match,
     requested_metrics,
 )
+from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -129,3 +130,36 @@ def test_all_metrics_include_every_prefix() -> None:
 def test_selectors_of_another_form_are_refused(selector: str) -> None:
     with pytest.raises(InvalidConfig):
         parse_match([selector])
+
+
+def test_a_client_without_a_subscription_pushes_nothing() -> None:
+    known = ClientInstances()
+    known.put(ID, RequestedMetrics((), 1_000), 7, 1)
+    known.subscription_of(ID, now_ms=0)
+    with pytest.raises(UnknownSubscriptionId, match="no subscription selects"):
+        push(known, 1)
+    with pytest.raises(UnknownSubscriptionId, match="no subscription selects"):
+        push(known, 2_000, size=0)
+    assert known.unknown_count == 2
+    assert known.subscription_of(ID, now_ms=2_001) == (7, RequestedMetrics((), 1_000))
+
+
+def test_one_user_has_a_part_of_the_instances() -> None:
+    eve, bob = Principal("User", "eve"), Principal("User", "bob")
+    known = ClientInstances(instances_max=10, user_percent=50)
+    for number in range(4):
+        known.put(UUID(int=100 + number), REQUESTED, 1, 1, bob)
+    for number in range(1_000):
+        known.put(UUID(int=1_000 + number), REQUESTED, 1, 1, eve)
+    assert len(known) == 9
+    assert all(known.knows(UUID(int=100 + number), 1) for number in range(4))
+    assert all(known.knows(UUID(int=1_995 + number), 1) for number in range(5))
+    known.put(UUID(int=1_999), REQUESTED, 1, 2, eve)
+    assert known.knows(UUID(int=1_995), 1), "another subscription is no other instance"
+    for number in range(4):
+        known.forget(UUID(int=100 + number))
+        known.forget(UUID(int=100 + number))
+    for number in range(9):
+        known.put(UUID(int=200 + number), REQUESTED, 1, 1)
+    assert len(known) == 10
+    assert known.knows(UUID(int=200), 1), "a user without limits has no part"

@@ -13,6 +13,7 @@ from sharegroup.core.client_telemetry.pushed_values import (
     Series,
 )
 from sharegroup.core.client_telemetry.subscriptions import ClientIdentity
+from sharegroup.core.security.principal import Principal
 
 CLIENT = ClientIdentity("id", "orders-1", "java", "4.4.0", "10.0.0.7", "50123")
 
@@ -86,3 +87,23 @@ def test_one_client_has_a_limit_of_its_own() -> None:
     assert values.dropped_count == 3_000 - kept
     put(values, 1, Value("000000", value=9.0))
     assert series(values)[0].value == 9.0
+
+
+def test_a_user_makes_room_among_its_own_clients() -> None:
+    one = INSTANCE_BYTES + SERIES_BYTES + 1
+    eve, bob = Principal("User", "eve"), Principal("User", "bob")
+    values = PushedValues(total_bytes_max=6 * one, user_percent=50)
+
+    def push(number: int, name: str, owner: Principal) -> None:
+        pushed = [Value(name)]
+        values.put(UUID(int=number), CLIENT, (), pushed, now_ms=0, interval_ms=1, owner=owner)
+
+    push(1, "b", bob)
+    for number in range(2, 100):
+        push(number, "e", eve)
+    assert [found.name for found in series(values)] == ["b", "e", "e", "e"]
+    assert values.size_bytes == 4 * one
+    values.expire(now_ms=10**9)
+    assert (len(values), values.size_bytes) == (0, 0)
+    push(1, "b", bob)
+    assert values.size_bytes == one
