@@ -29,8 +29,11 @@ from sharegroup.client.fetch.record_reading import (
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
-from sharegroup.ids import OFFSET_MAX
+from sharegroup.ids import OFFSET_MAX, TopicId
 from sharegroup.wire.records import DecodedRecord
+
+PartitionKey = tuple[TopicId | None, TopicPartition]
+"""A partition of one topic: of another one that gets its name, the key is another one."""
 
 LOOK_SECONDS = 0.25
 """Interval of looking for new records."""
@@ -57,13 +60,13 @@ class TopicTail:
     topic: str
     wanted: TailRange
     unreadable: Unreadable
-    _ends: dict[TopicPartition, int] = field(default_factory=dict)
+    _ends: dict[PartitionKey, int] = field(default_factory=dict)
     """The offset behind the last record that was read, by partition."""
 
     async def rows(self) -> AsyncIterator[Sequence[Row]]:
         """Yield the records that the topic has now."""
         ranges = await self._ranges()
-        self._ends = {log_range.where: log_range.end for log_range in ranges}
+        self._ends = {_key(log_range): log_range.end for log_range in ranges}
         if self.wanted.newest is not None:
             yield await self._newest(ranges, self.wanted.newest)
             return
@@ -94,12 +97,14 @@ class TopicTail:
 
     async def _news(self) -> AsyncIterator[Sequence[Row]]:
         for log_range in await self._ranges():
-            # A partition that was added meanwhile is new from its first record on.
-            first = self._ends.get(log_range.where, log_range.first)
+            # A partition that was added meanwhile is new from its first record on, and so is one
+            # whose topic was deleted and made again.
+            key = _key(log_range)
+            first = self._ends.get(key, log_range.first)
             async for rows in self._read(log_range._replace(first=max(log_range.first, first))):
                 yield rows
-                self._ends[log_range.where] = rows[-1].offset + 1
-            self._ends[log_range.where] = max(first, log_range.end)
+                self._ends[key] = rows[-1].offset + 1
+            self._ends[key] = max(first, log_range.end)
 
     async def _ranges(self) -> list[PartitionRange]:
         """Return the present offset ranges of the wanted partitions."""
@@ -130,6 +135,10 @@ class TopicTail:
         async for records in read_records(self.cluster, log_range, unreadable=self.unreadable):
             if records:
                 yield [_row(log_range.where, record) for record in records]
+
+
+def _key(log_range: PartitionRange) -> PartitionKey:
+    return log_range.topic_id, log_range.where
 
 
 def _later(log_range: PartitionRange, first: int) -> PartitionRange:

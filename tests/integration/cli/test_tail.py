@@ -8,13 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from sharegroup.cli.formats.writing import Row
+from sharegroup.cli.topic_tail import TailRange, TopicTail
 from sharegroup.client import AdminClient, NewTopic, Producer
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ClientConfig, config_from
 from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
 from tests.integration.cli.terminal import CTRL_C, terminal
 from tests.support.chosen_broker import KAFKA, OURS, chosen, running
@@ -227,6 +231,32 @@ def test_follow_prints_new_records_of_all_partitions_until_a_signal(bootstrap: s
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=20)
     assert (child.returncode, out, err) == (0, b"", b"")
+
+
+def test_follow_reads_a_topic_that_was_made_again_from_its_start(bootstrap: str) -> None:
+    """Its metadata was refreshed between two looks; else the verb ends with `TopicMadeAgain`."""
+
+    async def values(found: AsyncIterator[Sequence[Row]]) -> list[bytes | None]:
+        return [row.value async for rows in found for row in rows]
+
+    async def run() -> None:
+        await fill(bootstrap, "again", 1, (0, 1_000, "old"))
+        config = config_from(ClientConfig, {"bootstrap_servers": bootstrap})
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            with closing(Cluster(config)) as cluster:
+                await look(admin, TopicTail(cluster, "again", TailRange(), lambda *_: None))
+
+    async def look(admin: AdminClient, tail: TopicTail) -> None:
+        stop = asyncio.Event()
+        assert await values(tail.rows()) == [b"old"]
+        assert await admin.delete_topics(["again"]) == {"again": None}
+        await fill(bootstrap, "again", 1, (0, 3_000, "new-0"), (0, 4_000, "new-1"))
+        tail.cluster.outdate("again")
+        async for rows in tail.following(stop):
+            assert [row.value for row in rows] == [b"new-0", b"new-1"]
+            stop.set()
+
+    asyncio.run(run())
 
 
 @ONLY_OURS

@@ -27,7 +27,7 @@ from sharegroup.client import (
     WakeupError,
     sync,
 )
-from sharegroup.errors import InvalidRegularExpression, OffsetOutOfRange
+from sharegroup.errors import InvalidRegularExpression, KafkaError, OffsetOutOfRange
 from tests.support.chosen_broker import RunningBroker, chosen, running
 
 SETTINGS = {
@@ -432,6 +432,67 @@ def test_position_after_records_were_deleted(broker: RunningBroker) -> None:
                 await member.poll(10)
             member.seek(at, 4)
             assert values(await member.poll(10)) == [b"4"]
+
+    play(broker, scenario, partitions=1)
+
+
+async def make_again(stage: Stage, count: int) -> None:
+    """Delete the topic, and create another one of its name with more records."""
+    async with AdminClient(bootstrap_servers=stage.bootstrap_servers) as admin:
+
+        async def topic_id() -> object:
+            found = (await admin.describe_topics([stage.topic]))[stage.topic]
+            return None if isinstance(found, KafkaError) else found.topic_id
+
+        before = await topic_id()
+        assert await admin.delete_topics([stage.topic]) == {stage.topic: None}
+        async with asyncio.timeout(LIMIT_SECONDS):
+            # Apache Kafka deletes it a moment after the answer, and may create it by itself.
+            while await topic_id() in (None, before):
+                await admin.create_topics([NewTopic(stage.topic, num_partitions=1)])
+    await stage.fill(*(b"new-%d" % n for n in range(count)))
+
+
+@pytest.mark.parametrize("protocol", [None, *PROTOCOLS])
+def test_topic_that_was_made_again_is_read_from_its_start(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, protocol: str | None
+) -> None:
+    """Its new log is longer than the old one, so the old position is an offset in it."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"0", b"1", b"2")
+        own = {"group_id": None} if protocol is None else {"group_protocol": protocol}
+        async with stage.member(**own, metadata_max_age_ms=200) as member:
+            if protocol is None:
+                member.assign([stage.at(0)])
+            else:
+                member.subscribe(stage.topic)
+            assert values(await read(member, 3)) == [b"0", b"1", b"2"]
+            await make_again(stage, 5)
+            assert values(await read(member, 5)) == [b"new-%d" % n for n in range(5)]
+        reasons = [record.getMessage() for record in caplog.records]
+        if protocol is None:  # A group may take the partition away first, and assign the new one.
+            [line] = [text for text in reasons if text.startswith("event=position.reset")]
+            assert "is of a topic that was deleted" in line
+
+    play(broker, scenario, partitions=1)
+
+
+def test_topic_that_was_made_again_is_an_error_without_a_reset_policy(
+    broker: RunningBroker,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"0", b"1", b"2")
+        options = {"group_id": None, "auto_offset_reset": "none", "metadata_max_age_ms": 200}
+        async with stage.member(**options) as member:
+            member.assign([stage.at(0)])
+            member.seek(stage.at(0), 0)
+            assert len(await read(member, 3)) == 3
+            await make_again(stage, 5)
+            with pytest.raises(OffsetOutOfRange, match="offset 3 is of a topic that was deleted"):
+                await read(member, 1)
+            member.seek(stage.at(0), 4)
+            assert values(await read(member, 1)) == [b"new-4"]
 
     play(broker, scenario, partitions=1)
 

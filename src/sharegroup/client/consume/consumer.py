@@ -380,7 +380,7 @@ class Consumer:
         background, in order with other commits, and a failure is logged.
         """
         self._check_open()
-        wanted = self.positions() if offsets is None else checked_offsets(offsets)
+        wanted = self._positions_to_commit() if offsets is None else checked_offsets(offsets)
         if not wait:
             _ = self._commits.requests  # Raises if there is no group.
             self._commits.commit_in_background(wanted)
@@ -568,7 +568,7 @@ class Consumer:
                 if owned := tasks.states.partitions:
                     await self._apply(AssignmentChange(ChangeKind.LOST, owned))
             await self.start()
-            self._commits.commit_if_due(now, self.positions)
+            self._commits.commit_if_due(now, self._positions_to_commit)
             # The tasks get a turn, also if the application polls without ever waiting.
             await asyncio.sleep(0)
         except BaseException:
@@ -624,12 +624,24 @@ class Consumer:
 
     async def _commit_given_up(self, partitions: frozenset[TopicPartition]) -> None:
         if not self._leaving:
-            positions = self.positions()
+            positions = self._positions_to_commit()
             await self._commits.commit_automatically(
                 {where: positions[where] for where in positions.keys() & partitions}
             )
 
     # Positions and states.
+
+    def _positions_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the positions, without those in topics that are known to be deleted.
+
+        A commit names the topic, and another one may have its name now.
+        """
+        tasks, positions = self._tasks, self.positions()
+        for where, state in tasks.states.positions().items():
+            topic = tasks.cluster.last_known_topic(where.topic)
+            if state.topic_id is not None and (topic is None or topic.topic_id != state.topic_id):
+                del positions[where]
+        return positions
 
     def _check_open(self) -> None:
         if self._closed:

@@ -54,6 +54,7 @@ from sharegroup.errors import (
     NoAnswer,
     OffsetOutOfRange,
 )
+from sharegroup.ids import TopicId
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,39 @@ class Fetcher:
     def is_unplaced(self, state: PartitionState) -> bool:
         """Whether a partition has no position, no known leader, or a broker without a task."""
         return state.lookup is not None or self.node_of(state) not in self._nodes
+
+    def made_again(self, state: PartitionState, topic_id: TopicId) -> None:
+        """Reset a position in a topic that was deleted: another topic has its name now.
+
+        A position is only an offset, and the new topic may have grown past it.
+        """
+        if state.fetched:
+            return  # The records that were fetched before are handed out first.
+        self.reset(
+            state,
+            OffsetOutOfRange(
+                f"topic {state.where.topic!r} partition {state.where.partition}: offset "
+                f"{state.position} is of a topic that was deleted (id {state.topic_id}); the topic "
+                f"that has its name now (id {topic_id}) has other records; seek to an offset of it"
+            ),
+        )
+        self.changed()
+
+    def reset(self, state: PartitionState, error: OffsetOutOfRange) -> None:
+        """Set the position by ``auto_offset_reset``, or report the error to the application."""
+        policy = self.config.auto_offset_reset
+        if policy == "none":
+            state.failure = error
+            return
+        log.warning(
+            "event=position.reset topic=%s partition=%s offset=%s reason='%s' action='the position "
+            "is set by auto_offset_reset=%s'",
+            *state.where,
+            state.position,
+            error,
+            policy,
+        )
+        state.look_up(RESET)
 
     async def end_sessions(self) -> None:
         """Tell the brokers that the fetch sessions are over; failures do not matter."""
@@ -197,6 +231,9 @@ class NodeFetches:
             topic = fetcher.cluster.last_known_topic(state.where.topic)
             if topic is None or topic.topic_id is None:
                 continue
+            if state.topic_id not in (None, topic.topic_id):
+                fetcher.made_again(state, topic.topic_id)
+                continue
             wanted[topic.topic_id, state.where.partition] = (
                 state,
                 FetchEntry(
@@ -271,6 +308,8 @@ class NodeFetches:
                     continue
                 try:
                     brought = self._take_in_partition(state, answer) or brought
+                    if not answer.diverging_epoch.end_offset >= 0:
+                        state.topic_id = topic.topic_id
                 except KafkaError as error:
                     self._partition_failed(state, error)
                     is_failed = True
@@ -362,20 +401,8 @@ class NodeFetches:
         fetcher.cluster.outdate(state.where.topic)
         if isinstance(error, OffsetOutOfRange):
             # The records that were fetched before are handed out first.
-            if state.fetched:
-                return
-            if fetcher.config.auto_offset_reset == "none":
-                state.failure = error
-            else:
-                log.warning(
-                    "event=position.reset topic=%s partition=%s offset=%s reason='%s' action='the "
-                    "position is set by auto_offset_reset=%s'",
-                    *state.where,
-                    state.position,
-                    error,
-                    fetcher.config.auto_offset_reset,
-                )
-                state.look_up(RESET)
+            if not state.fetched:
+                fetcher.reset(state, error)
         elif isinstance(error, CorruptMessage) or not may_pass(error):
             state.failure = error
 

@@ -17,6 +17,7 @@ from sharegroup.client.consume.consumer_record import ConsumerRecord
 from sharegroup.client.consume.fetched_records import FetchedRecords
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
+from sharegroup.ids import TopicId
 
 COMMITTED = "committed"
 """The position is the group's committed offset; without one, ``auto_offset_reset`` decides."""
@@ -37,7 +38,7 @@ class PartitionState:
     __slots__ = (
         "buffered_bytes", "epoch", "failure", "fetch_epoch", "fetch_offset", "fetched",
         "high_watermark", "is_current", "is_paused", "is_revoked", "last_stable_offset",
-        "log_start_offset", "lookup", "position", "replica", "replica_until", "where",
+        "log_start_offset", "lookup", "position", "replica", "replica_until", "topic_id", "where",
     )  # fmt: skip
 
     def __init__(self, where: TopicPartition, lookup: Lookup) -> None:
@@ -63,18 +64,20 @@ class PartitionState:
         self.replica = NO_REPLICA
         """The follower that the leader named for this consumer's rack."""
         self.replica_until = 0.0
+        self.topic_id: TopicId | None = None
+        """The topic that the position is of, since a fetch from the position was answered."""
 
     def seek(self, offset: int, epoch: int = NO_EPOCH) -> None:
         """Set the position and drop the fetched records."""
         self._drop_fetched()
-        self.lookup, self.failure = None, None
+        self.lookup, self.failure, self.topic_id = None, None, None
         self.position = self.fetch_offset = offset
         self.epoch = self.fetch_epoch = epoch
 
     def look_up(self, lookup: Lookup) -> None:
         """Drop the position and the fetched records; the position is looked up."""
         self._drop_fetched()
-        self.lookup, self.failure = lookup, None
+        self.lookup, self.failure, self.topic_id = lookup, None, None
         self.position, self.epoch = None, NO_EPOCH
 
     def add(self, fetched: FetchedRecords) -> None:
