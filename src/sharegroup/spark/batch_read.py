@@ -8,6 +8,7 @@ A batch read is for inspection: of dead letters, archived records, or history.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.errors import InvalidConfig
+from sharegroup.errors import InvalidConfig, UnknownTopicOrPartition
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_read
 from sharegroup.spark.batch_offsets import offset_bounds
@@ -66,13 +67,21 @@ class KafkaShareBatchReader(DataSourceReader):
         return self._read(self._options, partition)
 
 
+MISSING_MS = 5_000
+"""How long a topic may be unknown: other brokers learn of a new topic a moment later."""
+
+
+class NoSuchTopic(UnknownTopicOrPartition, retriable=False):
+    """A topic that is to be read does not exist."""
+
+
 async def log_runs(
     options: BatchOptions,
 ) -> tuple[dict[TopicId, TopicName], dict[TopicIdPartition, tuple[AcquiredRecords, ...]]]:
     """Return the names of the topics, and the offsets to read of each partition."""
     cluster = Cluster(config_from(ReadingConfig, options.client))
     try:
-        topics = [await cluster.topic(name) for name in options.topics]
+        topics = [await existing_topic(cluster, name) for name in options.topics]
         partitions = [where for topic in topics for where in partitions_of(topic, options)]
         bounds = await offset_bounds(cluster, partitions, options)
     finally:
@@ -89,6 +98,31 @@ async def log_runs(
             )
     names = {topic.topic_id: topic.name for topic in topics if topic.topic_id is not None}
     return names, runs
+
+
+async def existing_topic(
+    cluster: Cluster, name: str, *, missing_ms: int = MISSING_MS
+) -> Topic:
+    """Return the metadata of a topic; NoSuchTopic if brokers do not know it for ``missing_ms``."""
+    first_missing_at: float | None = None
+
+    async def ask() -> Topic:
+        nonlocal first_missing_at
+        found = (await cluster.refresh([name])).get(name)
+        if isinstance(found, Topic):
+            return found
+        now = time.monotonic()
+        first_missing_at = now if first_missing_at is None else first_missing_at
+        if found is not None and not isinstance(found, UnknownTopicOrPartition):
+            raise found
+        if (now - first_missing_at) * 1000 >= missing_ms:
+            raise NoSuchTopic(
+                f"topic {name!r} does not exist: check the option `subscribe` or `assign`; "
+                "`sharegroup topics list` has the existing topics"
+            )
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+
+    return await cluster.retrying(ask, subject=f"metadata of topic {name!r}")
 
 
 def partitions_of(topic: Topic, options: BatchOptions) -> list[TopicPartition]:

@@ -32,7 +32,7 @@ from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.errors import InvalidConfig, KafkaError, OffsetOutOfRange
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
 from sharegroup.spark.batch_offsets import offset_bounds
-from sharegroup.spark.batch_read import Read, partitions_of
+from sharegroup.spark.batch_read import Read, existing_topic, partitions_of
 from sharegroup.spark.lifecycle import exit_on_sigterm
 from sharegroup.spark.offsets import CheckpointError
 from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions
@@ -142,7 +142,7 @@ async def _close(cluster: Cluster) -> None:
 
 
 async def _first(cluster: Cluster, options: BatchOptions) -> Json:
-    topics = [await cluster.topic(name) for name in options.topics]
+    topics = [await existing_topic(cluster, name) for name in options.topics]
     partitions = [where for topic in topics for where in partitions_of(topic, options)]
     bounds = await offset_bounds(cluster, partitions, options)
     return _offsets(topics, {where: bound.first for where, bound in bounds.items()})

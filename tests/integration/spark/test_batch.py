@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 
 import pytest
 from pyspark.errors import PySparkException
 
-from sharegroup.client import Producer
+from sharegroup.client import AdminClient, NewTopic, Producer
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
+from sharegroup.spark.batch_read import NoSuchTopic, existing_topic
 from tests.integration.spark.conftest import create_topic, produce
 
 TIMES = {0: (1000, 2000, 5000, 3000, 6000), 1: (1000, 1500)}
@@ -168,3 +172,19 @@ def test_wrong_option_is_named(spark, bootstrap, topic, options, message):
     with pytest.raises(PySparkException) as caught:
         read(spark, bootstrap, topic, **filled).collect()
     assert message in str(caught.value)
+
+
+def test_missing_topic_is_an_error_after_some_seconds(bootstrap):
+    """Not after the minute that a client waits for a broker, which Spark lets it wait twice."""
+
+    async def run():
+        config = config_from(ReadingConfig, {"bootstrap_servers": bootstrap})
+        with closing(Cluster(config)) as cluster:
+            with pytest.raises(NoSuchTopic, match="topic 'no-such' does not exist: check the opt"):
+                await existing_topic(cluster, "no-such", missing_ms=300)
+            waiting = asyncio.create_task(existing_topic(cluster, "late", missing_ms=60_000))
+            async with AdminClient(bootstrap_servers=bootstrap) as admin:
+                await admin.create_topics([NewTopic("late", 2)])
+            assert len((await waiting).leaders) == 2
+
+    asyncio.run(run())
