@@ -94,7 +94,31 @@ class CorruptMessage(KafkaError, code=2, retriable=True):
 
 
 class UnreadableBatch(CorruptMessage):
-    """A record batch that was delivered cannot be read; its records have been rejected."""
+    """The offsets [first, end) of a partition cannot be read; the reader has settled nothing.
+
+    ``batch`` has the bytes of their record batch as they were fetched.
+    """
+
+    def __init__(
+        self,
+        reason: object,
+        *,
+        topic: str,
+        partition: int,
+        first: int,
+        end: int,
+        batch: bytes = b"",
+        action: str,
+    ) -> None:
+        super().__init__(
+            f"topic {topic!r} partition {partition} offsets {first} to {end - 1} cannot be read: "
+            f"{reason}; {action}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.first = first
+        self.end = end
+        self.batch = batch
 
 
 class UnknownTopicOrPartition(KafkaError, code=3, retriable=True):

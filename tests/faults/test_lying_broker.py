@@ -644,10 +644,10 @@ CONSUMER_LIES |= {f"heartbeat: {name}": (HEARTBEAT, lie) for name, lie in HEARTB
 
 TOLD: dict[str, str] = {
     "fetch: garbage for records": "CorruptMessage: topic 't' partition 0",
-    "fetch: a flipped bit": "UnreadableBatch: topic 't' partition 0: batch at offset 0",
+    "fetch: a flipped bit": "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read",
     "fetch: a batch of negative length": "CorruptMessage: topic 't' partition 0",
-    "fetch: two billion records": "UnreadableBatch: topic 't' partition 0: batch at offset 0",
-    "fetch: minus one record": "UnreadableBatch: topic 't' partition 0: batch at offset 0",
+    "fetch: two billion records": "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read",
+    "fetch: minus one record": "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read",
     "fetch: unknown error": "UnknownErrorCode: error code 9999",
     "heartbeat: unknown error": "UnknownErrorCode: error code 9999: group 'g' member",
 }
@@ -721,7 +721,9 @@ def test_bomb_of_256_mebibytes_is_not_unpacked() -> None:
                     return await lied_to(member, SECONDS_MAX / 2)
 
     (told,) = asyncio.run(run())
-    assert told.startswith("UnreadableBatch: topic 't' partition 0: batch at offset 0")
+    assert told.startswith(
+        "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read"
+    )
     assert "1048576" in told
 
 

@@ -39,8 +39,8 @@ from sharegroup.wire.records import DecodedRecord
 DEAD = "__sharegroup.dead."
 
 DEAD_NAMES = (
-    "id", "reason", "error.class", "error.message", "error.traceback", "handler", "group",
-    "member", "first.failure", "last.failure",
+    "id", "reason", "error.class", "error.message", "error.traceback", "last.offset",
+    "batch.offset", "batch.bytes", "handler", "group", "member", "first.failure", "last.failure",
 )  # fmt: skip
 KAFKA_NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
 
@@ -54,6 +54,7 @@ NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
 DEAD_REASON = DEAD + "reason"
 DEAD_GROUP = DEAD + "group"
 DEAD_ID = DEAD + "id"
+BATCH_BYTES = DEAD + "batch.bytes"
 KAFKA_GROUP = KAFKA_PREFIX + "group"
 KAFKA_TOPIC = KAFKA_PREFIX + "topic"
 ORIGIN_NAMES = frozenset(ORIGIN)
@@ -185,6 +186,11 @@ class Letter:
         """Whether the origin is from headers that a producer wrote."""
         origin, source = self.story.origin, _source(self.told)
         return not self.is_vouched or origin is None or origin[:3] != (source or ())[:3]
+
+    @property
+    def is_raw_batch(self) -> bool:
+        """Whether the value is a record batch that could not be read, not a record's value."""
+        return BATCH_BYTES in self.told
 
     @property
     def lacks_its_record(self) -> bool:

@@ -40,7 +40,7 @@ REASONS: Mapping[DeadLetterReason, str] = {
         "The record reached its group's delivery count limit without success."
     ),
     DeadLetterReason.UNROUTED: "The group has no handler for the topic of the record.",
-    DeadLetterReason.DAMAGED: "The broker could not read the record from the log.",
+    DeadLetterReason.DAMAGED: "The record cannot be read from the log.",
     DeadLetterReason.UNKNOWN: (
         "The dead letter has no reason, or one that this version does not know."
     ),

@@ -74,12 +74,14 @@ ALREADY = "redriven-before"
 LOOPING = "redrives-exhausted"
 GONE = "record-gone"
 NO_LETTER = "no-dead-letter"
+RAW_BATCH = "unreadable-batch"
 
 WHY_LEFT: Mapping[str, str] = {
     ALREADY: "sent back before (--again sends them once more)",
     LOOPING: "sent back as often as --max-redrives allows",
     GONE: "without a copy of their record, which no longer exists in its topic",
     NO_LETTER: "not dead letters: they contain no group and no record",
+    RAW_BATCH: "of batches that cannot be read: they contain bytes of the log and no record",
 }
 """Reasons for which a matching letter is not sent, with their texts."""
 
@@ -261,6 +263,8 @@ class Redrive:
             return LOOPING
         if letter.lacks_its_record and not letter.has_payload:
             return GONE
+        if letter.is_raw_batch:
+            return RAW_BATCH
         return None
 
     async def _keep_rate(self, stop: asyncio.Event) -> None:

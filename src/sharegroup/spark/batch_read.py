@@ -100,9 +100,7 @@ async def log_runs(
     return names, runs
 
 
-async def existing_topic(
-    cluster: Cluster, name: str, *, missing_ms: int = MISSING_MS
-) -> Topic:
+async def existing_topic(cluster: Cluster, name: str, *, missing_ms: int = MISSING_MS) -> Topic:
     """Return the metadata of a topic; NoSuchTopic if brokers do not know it for ``missing_ms``."""
     first_missing_at: float | None = None
 

@@ -69,7 +69,8 @@ class RecordSource(Protocol):
     async def take(self, room: int, wait_seconds: float) -> Sequence[DeliveredRecord]:
         """Take up to ``room`` records, and wait for the first at most ``wait_seconds``.
 
-        Raises KafkaError if this member can never take records.  Transient errors are logged.
+        Offsets that cannot be read are returned alone, as one `UnreadableRange`.  Raises
+        KafkaError if this member can never take records.  Transient errors are logged.
         """
 
     def quiet(self, *, delivered_below: int) -> None:

@@ -11,7 +11,11 @@ from sharegroup.client.share.decoded_records import DecodedRecords, decode_recor
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.inbox import Inbox, Parcel
 from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.record import DeserializationError, UnreadableRecord
+from sharegroup.client.share.record import (
+    DeserializationError,
+    UnreadableDelivery,
+    UnreadableRecord,
+)
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
@@ -161,32 +165,61 @@ def test_acquired_range_without_records_is_released() -> None:
     assert settled(held) == (AckRun(10, 14, 2),)
 
 
-def test_a_corrupt_batch_is_rejected_and_reported_and_the_others_are_read() -> None:
-    held = table()
-    bad = bytearray(batch(11, b"b", b"c"))
+def damaged(first: int, *values: bytes) -> bytes:
+    bad = bytearray(batch(first, *values))
     bad[-1] ^= 1
-    records = batch(10, b"a") + bytes(bad) + batch(13, b"d")
-    decoded = read(held, records, (10, 14))
+    return bytes(bad)
+
+
+def failures(decoded: Sequence[DecodedRecords]) -> list[UnreadableDelivery]:
+    found = [part.failure for part in decoded if part.failure is not None]
+    assert all(isinstance(failure, UnreadableDelivery) for failure in found), found
+    return found  # type: ignore[return-value]
+
+
+def test_an_unreadable_batch_is_a_range_between_its_neighbours_and_settled_by_nobody() -> None:
+    held = table()
+    bad = damaged(11, b"b", b"c")
+    decoded = read(held, batch(10, b"a") + bad + batch(13, b"d"), (10, 14))
+    assert [len(part.records) for part in decoded] == [1, 0, 1]
     assert offsets(decoded) == [10, 13]
-    failures = [decoded_.failure for decoded_ in decoded if decoded_.failure is not None]
-    assert [type(failure) for failure in failures] == [UnreadableBatch]
-    assert "topic 't' partition 0: batch at offset 11" in str(failures[0])
-    assert settled(held) == (AckRun(11, 13, 3),)
+    (failure,) = failures(decoded)
+    assert (failure.topic, failure.partition, failure.first, failure.end) == ("t", 0, 11, 13)
+    assert failure.batch == bad
+    assert "topic 't' partition 0 offsets 11 to 12 cannot be read: batch at offset 11" in str(
+        failure
+    )
+    assert "accept, release or reject" in str(failure)
+    assert settled(held) == ()
 
 
-def test_corrupt_batch_in_several_acquired_ranges_is_reported_once() -> None:
+def test_each_acquired_part_of_an_unreadable_batch_is_a_range() -> None:
+    decoded = read(table(), damaged(11, b"b", b"c", b"d"), (11, 12), (12, 13))
+    assert [(error.first, error.end) for error in failures(decoded)] == [(11, 12), (12, 13)]
+
+
+def test_a_batch_of_a_broker_that_covers_other_batches_hides_no_record() -> None:
+    records = damaged(10, b"a", b"b", b"c", b"d") + batch(12, b"e") + damaged(12, b"f")
+    decoded = read(table(), records, (10, 14))
+    assert offsets(decoded) == [12]
+    assert [(error.first, error.end) for error in failures(decoded)] == [(10, 12)]
+
+
+def test_a_range_under_an_ended_lock_is_not_reported() -> None:
+    box = filled(table(), damaged(10, b"a"), (10, 11))
+    assert box.take(5, now=LOCK_DEADLINE) == []
+    assert box.unreadable_count == 0
+
+
+def test_only_a_range_that_was_raised_waits_for_a_decision() -> None:
     held = table()
-    bad = bytearray(batch(11, b"b", b"c", b"d"))
-    bad[-1] ^= 1
-    first = read(held, bytes(bad), (11, 12), (12, 13))
-    assert [type(decoded_.failure) for decoded_ in first] == [UnreadableBatch]
-    assert read(held, bytes(bad), (13, 14)) == []
-    assert settled(held) == (AckRun(11, 12, 3), AckRun(12, 13, 3), AckRun(13, 14, 3))
-    other = bytearray(batch(14, b"e"))
-    other[-1] ^= 1
-    assert [type(decoded_.failure) for decoded_ in read(held, bytes(other), (14, 15))] == [
-        UnreadableBatch
-    ]
+    box = filled(held, batch(10, b"a") + damaged(11, b"b", b"c"), (10, 13))
+    assert [record.offset for record in box.take(5, now=0.0)] == [10]
+    assert (held.unsettled_count, box.waiting) == (1, 2)
+    with pytest.raises(UnreadableBatch, match="offsets 11 to 12"):
+        box.take(5, now=0.0)
+    assert (held.unsettled_count, box.waiting, box.unreadable_count) == (3, 0, 1)
+    assert box.take(5, now=0.0) == []
 
 
 def test_bytes_that_are_no_batch_are_reported_and_the_rest_is_released() -> None:

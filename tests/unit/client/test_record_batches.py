@@ -16,7 +16,7 @@ from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.inbox import Inbox, Parcel
 from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.errors import CorruptMessage, InvalidRecordState
+from sharegroup.errors import InvalidRecordState, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches import stamp
@@ -152,16 +152,21 @@ def test_gaps_are_acknowledged_and_a_truncated_batch_is_released() -> None:
     assert settled(held) == [(10, 12, 0), (14, 16, 0), (17, 18, 2)]
 
 
-def test_corrupt_batch_is_rejected_and_raised_after_the_readable_records() -> None:
+def test_unreadable_batch_is_raised_between_the_readable_records() -> None:
     held = table()
     bad = bytearray(batch(11, b"b"))
     bad[-1] ^= 1
     box = inbox(parcel(held, batch(10, b"a") + bytes(bad) + batch(12, b"c"), (10, 13, 1)))
-    assert take(box).batch["value"].to_pylist() == [b"a", b"c"]
-    with pytest.raises(CorruptMessage, match="batch at offset 11"):
+    assert take(box).batch["value"].to_pylist() == [b"a"]
+    with pytest.raises(
+        UnreadableBatch, match="offsets 11 to 11 cannot be read: batch at offset 11"
+    ):
         take(box)
+    assert take(box).batch["value"].to_pylist() == [b"c"]
     assert box.take_columns(5, now=0.0) == []
-    assert settled(held) == [(11, 12, 3)]
+    assert settled(held) == []
+    held.release_undecided()
+    assert settled(held) == [(11, 12, 2)]
 
 
 def test_records_and_columns_may_be_taken_alternately() -> None:

@@ -33,6 +33,8 @@ from sharegroup.wire.small_batches import KeyedRecord
 
 log = logging.getLogger(__name__)
 
+COMPLETE_COUNT_MAX = 2**31 - 1
+"""The largest count that Kafka's state records can hold; a lying batch may claim more offsets."""
 
 WRITE_RECORDS = 256
 """Maximum number of tombstones in one batch."""
@@ -169,7 +171,7 @@ class ShareCoordinator:
             state_epoch=state_epoch,
             leader_epoch=leader_epoch,
             start_offset=delta.start_offset,
-            delivery_complete_count=delta.delivery_complete_count,
+            delivery_complete_count=min(delta.delivery_complete_count, COMPLETE_COUNT_MAX),
             batches=delta.batches,
             wall_ms=self._clock.wall_ms(),
         )

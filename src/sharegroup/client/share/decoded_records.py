@@ -11,8 +11,9 @@ The two need not match:
   acknowledged as gaps, so the start offset can advance.
 - Acquired offsets beyond it may have records in the batch that was cut off at the byte limit.
   They are released, because a gap would lose their records.
-- A batch with a wrong checksum or undecodable records cannot be read by any member.  Its offsets
-  are rejected.  The batch is reported once, even if it is delivered in several parts.
+- The acquired offsets of a batch with a wrong checksum or undecodable records are one range, which
+  is reported once and is the application's to settle (docs/adr/0032).
+- A batch header that is damaged hides where its batch ends.  The rest is released and reported.
 - A batch that decompresses to more than ``decompressed_bytes_max`` is decoded in pieces, each when
   the application has taken the one before.
 - Control batches are gaps.
@@ -25,6 +26,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
@@ -32,16 +34,18 @@ from sharegroup.client.settings.option_values import OnDeserializationError
 from sharegroup.client.share.deserialization import Deserialization
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.locks import AcquisitionLock, BatchOrigin
-from sharegroup.client.share.record import DeserializationError, Record
+from sharegroup.client.share.record import DeserializationError, Record, UnreadableDelivery
 from sharegroup.client.share_locks.acquired_gaps import find_missing
 from sharegroup.client.share_sessions.offset_set import OffsetSet
-from sharegroup.errors import CorruptMessage, UnreadableBatch
+from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches import scan
 from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
 from sharegroup.wire.records import DecodedRecord
 
 log = logging.getLogger(__name__)
+
+_offset = attrgetter("offset")
 
 
 class DecodedRecords(NamedTuple):
@@ -52,23 +56,26 @@ class DecodedRecords(NamedTuple):
     failure: Exception | None
 
 
-class _Corrupt(NamedTuple):
-    """Offsets of a corrupt batch; ``end`` is None if the batch's end is unknown too."""
+class _Unreadable(NamedTuple):
+    """Offsets that cannot be decoded, with the bytes of their batch."""
 
     first: int
-    end: int | None
-    error: CorruptMessage
+    end: int
+    error: KafkaError
+    batch: bytes
 
 
 class _Decoded(NamedTuple):
     """Decoded batches of a response; a batch that is read as a stream comes in several of these."""
 
     records: list[Record]
-    corrupt: list[_Corrupt]
+    unreadable: list[_Unreadable]
     origins: list[BatchOrigin]
     end: int
     """The offset after the last whole batch, or after the piece; -1 if there is none."""
     is_last: bool
+    damage: CorruptMessage | None = None
+    """The error of the batch header at `end`; None if all headers could be read."""
 
 
 def decode_records(
@@ -77,14 +84,15 @@ def decode_records(
     locks: Sequence[AcquisitionLock],
     config: ShareConsumerConfig,
 ) -> Iterator[DecodedRecords]:
-    """Yield the acquired records to hand out; settle gaps and unreadable offsets in ``held``."""
+    """Yield the acquired records to hand out, and errors between them; settle gaps in ``held``."""
     offsets: list[int] = []
     unread: list[tuple[int, int]] = []
     first_unsettled = 0
     for decoded in _take_apart(held, records, locks, config):
         start = len(offsets)
         offsets += [record.offset for record in decoded.records]
-        unread += [(first, end) for first, end, _ in decoded.corrupt if end is not None]
+        unread += [(batch.first, batch.end) for batch in decoded.unreadable]
+        damage = decoded.damage
         for index, lock in enumerate(locks):
             lock.origins = decoded.origins
             low = bisect_left(offsets, lock.first)
@@ -94,9 +102,34 @@ def decode_records(
                     settle_missing(held, lock, offsets[low:high], decoded.end, unread)
                 first_unsettled = index + 1
             found = decoded.records[max(low - start, 0) : max(high - start, 0)]
-            yield from _delivered(held, lock, _under(lock, found), config)
-            for error in _settle_corrupt(held, lock, decoded.corrupt):
-                yield DecodedRecords(lock, (), error)
+            yield from _with_errors(held, lock, found, decoded.unreadable, config)
+            if damage is not None and lock.end > decoded.end:
+                yield DecodedRecords(lock, (), damage)
+                damage = None
+
+
+def _with_errors(
+    held: HeldRecords,
+    lock: AcquisitionLock,
+    found: list[Record],
+    unreadable: Iterable[_Unreadable],
+    config: ShareConsumerConfig,
+) -> Iterator[DecodedRecords]:
+    """Yield records under a lock, and the unreadable ranges between them as errors."""
+    taken, reported_to = 0, lock.first
+    for batch in unreadable:
+        first, end = max(batch.first, reported_to), min(batch.end, lock.end)
+        until = bisect_left(found, first, taken, key=_offset)
+        if until < len(found):
+            # Only a broker that sends batches with common offsets makes this smaller.
+            end = min(end, found[until].offset)
+        if first < end:
+            reported_to = end
+            yield from _delivered(held, lock, _under(lock, found[taken:until]), config)
+            taken = until
+            error = UnreadableDelivery(batch.error, lock, first, end, batch.batch)
+            yield DecodedRecords(lock, (), error)
+    yield from _delivered(held, lock, _under(lock, found[taken:] if taken else found), config)
 
 
 def _take_apart(
@@ -106,7 +139,8 @@ def _take_apart(
     config: ShareConsumerConfig,
 ) -> Iterator[_Decoded]:
     decoded: list[Record] = []
-    corrupt: list[_Corrupt] = []
+    unreadable: list[_Unreadable] = []
+    damage: CorruptMessage | None = None
     origins: list[BatchOrigin] = []
     end = -1
     locks_ahead = iter(locks)
@@ -132,23 +166,26 @@ def _take_apart(
                 )
                 for piece in pieces:
                     if isinstance(piece, UnreadableRange):
-                        text = f"topic {held.topic!r} partition {held.partition}: {piece.error}"
                         end = piece.end
-                        corrupt.append(_Corrupt(piece.first, end, UnreadableBatch(text)))
+                        batch = bytes(records[position : position + header.size])
+                        unreadable.append(_Unreadable(piece.first, end, piece.error, batch))
                     else:
                         decoded += piece
                     if not isinstance(pieces, tuple):
                         if decoded:
                             end = max(end, decoded[-1].offset + 1)
-                        yield _Decoded(decoded, corrupt, origins, end, is_last=False)
-                        decoded, corrupt = [], []
+                        yield _Decoded(decoded, unreadable, origins, end, is_last=False)
+                        decoded, unreadable = [], []
             end = header.end_offset
     except CorruptMessage as error:
         # Without a readable header the end is unknown, so the rest is released, as after a
         # batch that was cut off.
-        text = f"topic {held.topic!r} partition {held.partition} from offset {end}: {error}"
-        corrupt.append(_Corrupt(end, None, CorruptMessage(text)))
-    yield _Decoded(decoded, corrupt, origins, end, is_last=True)
+        damage = CorruptMessage(
+            f"topic {held.topic!r} partition {held.partition} offsets {max(end, locks[0].first)} "
+            f"to {locks[-1].end - 1}: the batch header cannot be read: {error}; the offsets are "
+            "released; see the log of the broker that leads the partition"
+        )
+    yield _Decoded(decoded, unreadable, origins, end, is_last=True, damage=damage)
 
 
 def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], list[Record]]:
@@ -197,8 +234,8 @@ def settle_missing(
 ) -> None:
     """Settle the acquired offsets without a record: as gaps, or released if one may exist.
 
-    ``batches_end`` is the offset after the last whole batch.  ``unread`` are the ranges of corrupt
-    batches, which are settled elsewhere.
+    ``batches_end`` is the offset after the last whole batch.  ``unread`` are the ranges of
+    unreadable batches, which the application settles.
     """
     present = OffsetSet.of_offsets(offsets) | OffsetSet.of(unread)
     missing = find_missing(OffsetSet(((lock.first, lock.end),)), present, batches_end)
@@ -206,22 +243,6 @@ def settle_missing(
         held.settle_unseen(lock, first, end, AcknowledgeType.GAP)
     for first, end in missing.unknown:
         held.settle_unseen(lock, first, end, AcknowledgeType.RELEASE)
-
-
-def _settle_corrupt(
-    held: HeldRecords, lock: AcquisitionLock, corrupt: Iterable[_Corrupt]
-) -> Iterator[CorruptMessage]:
-    for batch_first, end, error in corrupt:
-        first, limit = max(batch_first, lock.first), lock.end if end is None else end
-        limit = min(limit, lock.end)
-        if first >= limit:
-            continue
-        if end is not None:
-            held.settle_unseen(lock, first, limit, AcknowledgeType.REJECT)
-            if held.unreadable_from == batch_first:
-                continue
-            held.unreadable_from = batch_first
-        yield error
 
 
 def _delivered(

@@ -3,12 +3,14 @@
 A worker knows how many handlers are free and when it is about to stop; settings cannot say that.
 
     resize      the window follows the speed of the handlers
+    keep        an unreadable range is settled after its dead letter is durable
     quiet       no more records are taken; the member stays without an assignment, with its locks
 """
 
 from __future__ import annotations
 
 from sharegroup.client.settings.consumer_config import AcquireModeName
+from sharegroup.client.share.record import UnreadableDelivery
 from sharegroup.client.share.share_consumer import ShareConsumer
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcquireMode
@@ -45,6 +47,11 @@ class FlowControl:
         window.in_flight_max = in_flight_max
         window.acquire_mode = AcquireMode(acquire_mode)
         window.max_wait_ms = max_wait_ms
+
+    def keep(self, error: UnreadableDelivery) -> None:
+        """Keep unreadable offsets over further polls, until they are settled or their lock ends."""
+        lock = error._lock
+        lock.held.keep_reported(lock, error.first, error.end)
 
     def flush(self) -> None:
         """Send outstanding acknowledgements without waiting, like ``commit(wait=False)``."""

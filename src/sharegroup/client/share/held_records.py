@@ -17,7 +17,8 @@ The cost of every call except `accept_open` and `forget_open` depends only on th
 about, not on all held records: a window of 100,000 records is settled one by one.
 
 Gaps (offsets without a record, after compaction or for control records) are settled from the
-start.  They are kept as ranges, so a range of a billion costs as much as one of two.
+start.  They are kept as ranges, so a range of a billion costs as much as one of two.  The offsets
+of a batch that cannot be read are ranges, too: `reported_ranges`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharegroup.client.records import IllegalStateError, TopicPartition
 from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.reported_ranges import ReportedRanges
 from sharegroup.client.share.settled import Settled
 from sharegroup.client.share_sessions.acknowledgements import AckRun, runs_of
 from sharegroup.errors import InvalidRecordState, KafkaError
@@ -50,8 +52,8 @@ class HeldRecords:
 
     __slots__ = (
         "_columns", "_gaps", "_locks", "_locks_max", "_on_renewal", "_open", "_renewals",
-        "_renewing", "_settled", "_stale", "_superseded", "explicit", "key", "lost", "on_settled",
-        "topic_partition", "unreadable_from",
+        "_renewing", "_reported", "_settled", "_stale", "_superseded", "explicit", "key", "lost",
+        "on_settled", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -78,8 +80,7 @@ class HeldRecords:
         self._renewals: dict[int, AcquisitionLock] = {}
         self._superseded: set[tuple[AcquisitionLock, int]] = set()
         self._stale: list[AckRun] = []
-        self.unreadable_from = -1
-        """The first offset of the last unreadable batch, so that it is reported once; or -1."""
+        self._reported = ReportedRanges()
         self.lost: KafkaError | None = None
         """Why the locks are lost, as set by `lose`; None while they are valid."""
 
@@ -101,6 +102,11 @@ class HeldRecords:
         )
 
     @property
+    def unsettled_count(self) -> int:
+        """The number of offsets that are handed out or reported as unreadable, and not settled."""
+        return self.open_count + self._reported.undecided_count
+
+    @property
     def open_bytes(self) -> float:
         """The size on the wire, on average, of the records handed out and not settled."""
         return sum(lock.open * lock.record_bytes for lock in self._locks)
@@ -112,6 +118,7 @@ class HeldRecords:
             self._settled
             or self._gaps
             or self._stale
+            or self._reported.has_settled
             or any(columns.has_settled() for columns in self._columns)
         )
 
@@ -123,11 +130,15 @@ class HeldRecords:
     @property
     def is_empty(self) -> bool:
         """Whether no record is open and no acknowledgement waits to be taken."""
-        return not (self.open_count or self.has_settled)
+        return not (self.open_count or self._reported or self.has_settled)
 
     def holds(self, offset: int) -> bool:
-        """Whether the record is handed out and its acknowledgement is not taken for sending."""
-        return offset in self._open or offset in self._settled
+        """Whether the offset is handed out and its acknowledgement is not taken for sending."""
+        return (
+            offset in self._open
+            or offset in self._settled
+            or self._reported.lock_of(offset) is not None
+        )
 
     def locks(self) -> Iterator[AcquisitionLock]:
         """Yield the locks with waiting or open records; none after the locks are lost."""
@@ -154,6 +165,8 @@ class HeldRecords:
         self._supersede(fresh)
         for columns in self._columns:
             columns.supersede(sorted(fresh))
+        if self._reported and fresh:
+            self._reported.drop(min(fresh), max(fresh) + 1)
         self._open.update(fresh)
         lock.open += len(fresh)
 
@@ -163,7 +176,30 @@ class HeldRecords:
             earlier.supersede(columns.offsets)
         if self._open:
             self._supersede(dict.fromkeys(columns.offsets.tolist()))
+        if self._reported:
+            self._reported.drop(columns.first, columns.end)
         self._columns.append(columns)
+
+    def report(self, lock: AcquisitionLock, first: int, end: int) -> None:
+        """Note that these unreadable offsets are reported to the application."""
+        open_offsets = [offset for offset in self._open if first <= offset < end]
+        self._supersede(dict.fromkeys(open_offsets))
+        for columns in self._columns:
+            low, high = columns.offsets.searchsorted((first, end)).tolist()
+            columns.supersede(columns.offsets[low:high])
+        self._reported.drop(first, end)
+        self._reported.add(lock, first, end)
+        lock.waiting_from = max(lock.waiting_from, end)
+
+    def keep_reported(self, lock: AcquisitionLock, first: int, end: int) -> None:
+        """Keep unreadable offsets until they are settled; `release_undecided` leaves them."""
+        self._reported.keep(lock, first, end)
+
+    def release_undecided(self) -> None:
+        """Release the unreadable offsets for which the application has not decided."""
+        for lock, first, end in self._reported.release_undecided():
+            if self.lost is None:
+                self.settle_unseen(lock, first, end, AcknowledgeType.RELEASE)
 
     def _supersede(self, fresh: Mapping[int, object]) -> None:
         """Mark open deliveries of the records in ``fresh`` as superseded."""
@@ -186,8 +222,25 @@ class HeldRecords:
             self._settle_otherwise(lock, offset, ack_type)
 
     def settle_offset(self, offset: int, ack_type: int) -> None:
-        """Set the acknowledgement type of the record at this offset."""
+        """Set the acknowledgement type of the record, or unreadable offset, at this offset."""
+        if (lock := self._reported.lock_of(offset)) is not None:
+            self.settle_range(lock, offset, offset + 1, ack_type)
+            return
         self._settle_otherwise(self._open.get(offset), offset, ack_type)
+
+    def settle_range(self, lock: AcquisitionLock, first: int, end: int, ack_type: int) -> None:
+        """Set, or change, the type of unreadable offsets; implicit mode allows it, too."""
+        if ack_type == RENEW:
+            self._renewing.append(lock)
+            self._on_renewal()
+        elif not self._reported.settle(lock, first, end, int(ack_type)):
+            raise IllegalStateError(
+                f"{self._where(first)}: the unreadable offsets up to {end - 1} are not held any "
+                "more: a later poll released them, their acknowledgement was sent, or they were "
+                "delivered again"
+            )
+        if self.on_settled is not None:
+            self.on_settled()
 
     def _settle_otherwise(self, lock: AcquisitionLock | None, offset: int, ack_type: int) -> None:
         self._check_explicit(offset)
@@ -264,7 +317,7 @@ class HeldRecords:
             self._open = {}
 
     def settle_unseen(self, lock: AcquisitionLock, first: int, end: int, ack_type: int) -> None:
-        """Settle offsets that are not handed out: gaps, corrupt batches, records to release."""
+        """Settle offsets that are not handed out: gaps, or offsets to release."""
         if first < end:
             lock.hole(first, end)
             self._gaps.append(AckRun(first, end, int(ack_type)))
@@ -282,6 +335,8 @@ class HeldRecords:
             settled, self._settled = self._settled, {}
             offsets = sorted(settled)
             runs += runs_of(offsets, [settled[offset] for offset in offsets])
+        if self._reported:
+            runs += self._reported.take()
         if self._columns:
             runs += [run for columns in self._columns for run in columns.take()]
             self._columns = [columns for columns in self._columns if columns.open]
@@ -328,6 +383,7 @@ class HeldRecords:
         partial_locks = locks_to_renew.difference(whole_locks)
         offsets = sorted(offset for offset, lock in self._open.items() if lock in partial_locks)
         runs += runs_of(offsets, [RENEW] * len(offsets))
+        runs += self._reported.open_runs(partial_locks, RENEW)
         for columns in self._columns:
             runs += columns.open_runs(
                 (lock for lock, _ in columns.locks if lock in locks_to_renew), RENEW
@@ -342,6 +398,7 @@ class HeldRecords:
         self._open = {}
         self._superseded = set()
         self._renewals = {}
+        self._reported.forget()
         for columns in self._columns:
             columns.forget()
 

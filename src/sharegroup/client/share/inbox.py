@@ -16,8 +16,7 @@ from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.decoded_records import DecodedRecords, decode_records
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.record import DeserializationError, Record
-from sharegroup.errors import UnreadableBatch
+from sharegroup.client.share.record import DeserializationError, Record, UnreadableDelivery
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches import UNREADABLE
 
@@ -38,7 +37,7 @@ class Parcel:
         self.locks = locks
         self.decoded: LazyDeque[DecodedRecords] | None = None
         """The remaining records; None until a poll asks for records."""
-        self.pieces: LazyDeque[Piece | Exception] | None = None
+        self.pieces: LazyDeque[Piece | DecodedRecords] | None = None
         """The remaining records as columns; None until a poll asks for columns."""
 
     @property
@@ -63,8 +62,8 @@ class Parcel:
                 self.pieces = None
         return self.decoded
 
-    def as_columns(self, config: ShareConsumerConfig) -> LazyDeque[Piece | Exception]:
-        """Return the remaining records as columns, with errors where `take` would raise them."""
+    def as_columns(self, config: ShareConsumerConfig) -> LazyDeque[Piece | DecodedRecords]:
+        """Return the remaining records as columns, with the failures between them."""
         # Imported here because it needs pyarrow, an optional dependency.
         from sharegroup.client.share import record_batches
 
@@ -79,7 +78,7 @@ class Parcel:
             self.pieces, self.decoded = LazyDeque(self._from_records(decoded)), None
         return self.pieces
 
-    def _from_records(self, decoded: LazyDeque[DecodedRecords]) -> Iterator[Piece | Exception]:
+    def _from_records(self, decoded: LazyDeque[DecodedRecords]) -> Iterator[Piece | DecodedRecords]:
         # Imported here because it needs pyarrow, an optional dependency.
         from sharegroup.client.share import record_batches
 
@@ -87,15 +86,15 @@ class Parcel:
             if records:
                 yield record_batches.from_records(self.held, lock, records)
             if failure is not None:
-                yield failure
+                yield DecodedRecords(lock, (), failure)
 
-    def _to_records(self, pieces: Iterable[Piece | Exception]) -> Iterator[DecodedRecords]:
+    def _to_records(self, pieces: Iterable[Piece | DecodedRecords]) -> Iterator[DecodedRecords]:
         # Imported here because it needs pyarrow, an optional dependency.
         from sharegroup.client.share import record_batches
 
         for piece in pieces:
-            if isinstance(piece, Exception):
-                yield DecodedRecords(self.locks[-1], (), piece)
+            if isinstance(piece, DecodedRecords):
+                yield piece
             else:
                 for lock, records in record_batches.to_records(piece):
                     yield DecodedRecords(lock, records, None)
@@ -135,7 +134,7 @@ class Inbox:
         self._config = config
         self._parcels: deque[Parcel] = deque()
         self.unreadable_count = 0
-        """The number of unreadable batches that were reported."""
+        """The number of ranges that were reported as unreadable."""
 
     def __len__(self) -> int:
         """The number of parcels that wait."""
@@ -213,9 +212,9 @@ class Inbox:
             pieces = parcel.as_columns(self._config) if alive else None
             while pieces and count > 0:
                 head = pieces.popleft()
-                if isinstance(head, Exception):
+                if isinstance(head, DecodedRecords):
                     if not taken:
-                        raise self._counted(head)
+                        raise self._counted(_failure(parcel.held, head))
                     pieces.appendleft(head)
                     return taken
                 piece, rest = head.cut(count)
@@ -229,7 +228,7 @@ class Inbox:
         return taken
 
     def _counted(self, failure: Exception) -> Exception:
-        self.unreadable_count += isinstance(failure, UnreadableBatch)
+        self.unreadable_count += isinstance(failure, UnreadableDelivery)
         return failure
 
 
@@ -271,4 +270,6 @@ def _failure(held: HeldRecords, head: DecodedRecords) -> Exception:
         held.hand_out(lock, [offset])
         held.choose(offset, AcknowledgeType.RELEASE)
         lock.waiting_from = offset + 1
+    elif isinstance(failure, UnreadableDelivery):
+        held.report(lock, failure.first, failure.end)
     return failure

@@ -43,6 +43,12 @@ class LockHolder(Protocol):
     def settle(self, lock: AcquisitionLock, offset: int, ack_type: int) -> None:
         """Set, or change, the acknowledgement type of a record handed out under ``lock``."""
 
+    def settle_range(self, lock: AcquisitionLock, first: int, end: int, ack_type: int) -> None:
+        """Set, or change, the acknowledgement type of unreadable offsets under ``lock``."""
+
+    def keep_reported(self, lock: AcquisitionLock, first: int, end: int) -> None:
+        """Keep unreadable offsets until they are settled."""
+
 
 class BatchOrigin(NamedTuple):
     """The facts that all records of one batch in the log have in common."""
@@ -82,7 +88,7 @@ class AcquisitionLock:
         self.record_bytes = record_bytes
         """The average size of one of its records on the wire."""
         self.open = 0
-        """The number of its records that are handed out and not settled."""
+        """The number of its offsets that are handed out, or reported, and not settled."""
         self.waiting_from = first
         self.origins: Sequence[BatchOrigin] = ()
         """The batches of its records, by offset; empty if they were not decoded one by one."""

@@ -8,6 +8,7 @@ from typing import Any
 from sharegroup.client.fetch.record_content import Field, RecordContent
 from sharegroup.client.records import Header, TopicPartition
 from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.errors import UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
 
 TYPES = frozenset(int(kind) for kind in AcknowledgeType) - {int(AcknowledgeType.GAP)}
@@ -123,6 +124,48 @@ class Record(RecordContent):
             f"offset={self.offset}, delivery_count={self.delivery_count}, key={self.key!r}, "
             f"value={self.value!r})"
         )
+
+
+class UnreadableDelivery(UnreadableBatch):
+    """Acquired offsets that cannot be read, whose batch `ShareConsumer` cannot divide.
+
+    `ShareConsumer.poll` raises it once for each acquired range.  The methods that take records take
+    it, too: ``consumer.reject(error)``.  The next `poll` releases the range if nothing was decided.
+    """
+
+    def __init__(
+        self, reason: object, lock: AcquisitionLock, first: int, end: int, batch: bytes
+    ) -> None:
+        super().__init__(
+            reason,
+            topic=lock.held.topic,
+            partition=lock.held.partition,
+            first=first,
+            end=end,
+            batch=batch,
+            action=f"delivery {lock.delivery_count}; pass this error to accept, release or reject "
+            "of the consumer, or the next poll releases the range",
+        )
+        self._lock = lock
+
+    @property
+    def delivery_count(self) -> int:
+        """The number of deliveries of the range so far, including this one."""
+        return self._lock.delivery_count
+
+    @property
+    def deadline(self) -> float:
+        """The end of the acquisition lock, in seconds of ``time.monotonic()``."""
+        return self._lock.deadline
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the acquisition lock is known to be lost, even before its deadline."""
+        return self._lock.held.lost is not None
+
+    def settle(self, acknowledge_type: int) -> None:
+        """Set, or change, the acknowledgement type of the whole range."""
+        self._lock.held.settle_range(self._lock, self.first, self.end, acknowledge_type)
 
 
 class UnreadableRecord(Record):

@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from sharegroup.client.group.membership import new_member_id
@@ -31,7 +31,7 @@ from sharegroup.client.share.acknowledgement_results import (
     AcknowledgementCallback as AcknowledgementCallback,
 )
 from sharegroup.client.share.flow import Flow
-from sharegroup.client.share.record import Record, check_type
+from sharegroup.client.share.record import Record, UnreadableDelivery, check_type
 from sharegroup.client.share.share_member import ShareMember
 from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.errors import KafkaError, RequestTimedOut
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sharegroup.client.share.record_batches import HandedOut
+
+    Records: TypeAlias = Record | Iterable[Record] | UnreadableDelivery | pa.RecordBatch | pa.Table
 
 log = logging.getLogger(__name__)
 
@@ -358,16 +360,17 @@ class ShareConsumer:
 
     def acknowledge(
         self,
-        records: Record | Iterable[Record] | pa.RecordBatch | pa.Table,
+        records: Records,
         acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT,
     ) -> None:
-        """Acknowledge a record, several records, or a batch of `poll_arrow`.
+        """Acknowledge a record, several records, a batch of `poll_arrow`, or an UnreadableBatch.
 
         The type may be changed until the next `poll`, `commit` or `close`.  Any part of a batch
-        is accepted, filtered or sliced, if it has the columns topic, partition and offset.
+        is accepted, filtered or sliced, if it has the columns topic, partition and offset.  The
+        error that `poll` raised for unreadable offsets stands for all of these offsets.
         """
         check_type(acknowledge_type)
-        if isinstance(records, Record):
+        if isinstance(records, Record | UnreadableDelivery):
             records.settle(acknowledge_type)
         elif hasattr(records, "schema"):
             # Imported here because it needs pyarrow, an optional dependency.
@@ -379,26 +382,26 @@ class ShareConsumer:
             for record in records:
                 record.settle(acknowledge_type)
 
-    def accept(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+    def accept(self, records: Records) -> None:
         """Acknowledge records as processed."""
         self.acknowledge(records, AcknowledgeType.ACCEPT)
 
-    def release(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+    def release(self, records: Records) -> None:
         """Make records available for another delivery."""
         self.acknowledge(records, AcknowledgeType.RELEASE)
 
-    def reject(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+    def reject(self, records: Records) -> None:
         """Archive records without further deliveries, because they cannot be processed."""
         self.acknowledge(records, AcknowledgeType.REJECT)
 
-    def renew(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+    def renew(self, records: Records) -> None:
         """Renew acquisition locks; for a batch, every lock that covers one of its records."""
         self.acknowledge(records, AcknowledgeType.RENEW)
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, acknowledge_type: AcknowledgeType
     ) -> None:
-        """Acknowledge the record at an offset, for a record that came with an exception."""
+        """Acknowledge one offset, for a record or a range that came with an exception."""
         check_type(acknowledge_type)
         for table in self._member.tables():
             if table.topic_partition == (topic, partition) and table.holds(offset):
@@ -551,6 +554,8 @@ class ShareConsumer:
         return True
 
     def _close_last_batch(self) -> None:
+        for table in self._member.tables():
+            table.release_undecided()
         if not self._config.explicit:
             self._accept_open()
         elif not self._config.has_window:

@@ -205,7 +205,7 @@ class ShareMember:
         counts: Counter[TopicPartition] = Counter()
         for table in self.tables():
             if table.lost is None:
-                counts[table.topic_partition] += table.open_count
+                counts[table.topic_partition] += table.unsettled_count
         for parcel in self.inbox:
             counts[parcel.held.topic_partition] += parcel.waiting
         return {topic_partition: count for topic_partition, count in counts.items() if count}

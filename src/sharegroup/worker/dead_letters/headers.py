@@ -24,6 +24,7 @@ from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.ports import DeliveredRecord, Header
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.redaction import Redaction
 
 MESSAGE_CHARACTERS_MAX = 4_000
@@ -74,6 +75,10 @@ def _ours(
         yield _text("error.message", message_of(step.error, MESSAGE_CHARACTERS_MAX, by.redaction))
         if not shrunk:
             yield _text("error.traceback", traceback_text(step.error, by.redaction))
+    if isinstance(delivery, UnreadableRange):
+        yield _text("last.offset", str(delivery.end - 1))
+        yield _text("batch.offset", str(delivery.batch_offset))
+        yield _text("batch.bytes", str(delivery.batch_bytes))
     yield _text("handler", by.handler)
     yield _text("group", by.group)
     yield _text("member", by.member)

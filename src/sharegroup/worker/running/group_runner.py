@@ -24,6 +24,7 @@ from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_slot import HandlerSlot
@@ -275,6 +276,10 @@ class GroupRunner:
                 self._make_way(intake.source.topic)
 
     def _add(self, intake: Intake, deliveries: Sequence[DeliveredRecord]) -> None:
+        if isinstance(deliveries[0], UnreadableRange):
+            self._routing.add_unreadable(deliveries[0])
+            self._watch.begin()
+            return
         if self._parts.held:
             self._note_newest(deliveries)
         caution = self._parts.cautions[intake.source.topic]

@@ -5,6 +5,7 @@ topic ----------> the route of this topic
                   without a handler in this process: postponed for another process, and after
                   `UNROUTED_MAX` times a dead letter
                   without an origin: the only route of the group; with several, a dead letter
+unreadable -----> a dead letter with the bytes of the batch
 
 Any program can write to the group's own topic, and a mirror copies it under other names.  So no
 header decides whether a record leaves it: each one is run or becomes a dead letter.
@@ -20,8 +21,10 @@ from dataclasses import replace
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import NEW, Story, from_elsewhere
 from sharegroup.dead_letters.story_headers import story_of
-from sharegroup.worker.decisions.steps import Bury, Postpone, Step
+from sharegroup.worker.decisions.steps import Bury, Postpone, Redeliver, Step
+from sharegroup.worker.declarations.route import OnUnreadable
 from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.taken_record import TakenRecord
@@ -91,6 +94,19 @@ class RecordRouting:
                 self._send_round(delivery, story, now)
         for runner in self.runners:
             runner.queue.wake_one()
+
+    def add_unreadable(self, unreadable: UnreadableRange) -> None:
+        """Send offsets that cannot be read to the dead letters, or as the route's options say."""
+        runner = self._by_topic.get(unreadable.topic, self.runners[0])
+        record = TakenRecord(runner.route, unreadable, NEW, self._parts.clock.now())
+        runner.counts.unreadable += unreadable.end - unreadable.offset
+        self._parts.events.tell("record.unreadable", record, unreadable.error)
+        choice = runner.route.unreadable
+        step: Step = Redeliver()
+        if choice is not OnUnreadable.RELEASE:
+            is_kept = choice is OnUnreadable.DEAD_LETTER
+            step = Bury(NEW, DeadLetterReason.DAMAGED, unreadable.error, is_kept=is_kept)
+        runner.settlement.carry_out(record, step)
 
     def runner_of(self, record: TakenRecord) -> RouteRunner:
         """Return the runner of a record's route."""

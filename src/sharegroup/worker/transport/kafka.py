@@ -28,10 +28,12 @@ from sharegroup.client import (
 )
 from sharegroup.client.settings.client_config import ClientConfig, config_from
 from sharegroup.client.share.flow_control import FlowControl
-from sharegroup.errors import KafkaError, UnreadableBatch
+from sharegroup.client.share.record import UnreadableDelivery
+from sharegroup.errors import KafkaError
 from sharegroup.worker.declarations.names import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import Header, WrittenRecord
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.topics import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -107,6 +109,10 @@ class KafkaSource:
             max_poll_records=FETCH_RECORDS,
         )
         self._control = FlowControl(self._consumer)
+        self._is_in_unreadable = False
+        """Whether the next offsets may be the rest of an unreadable batch, to acquire at once."""
+        self._buried: dict[int, int] = {}
+        """The last unreadable batch whose letter is durable, by partition."""
         self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
 
     @property
@@ -130,8 +136,12 @@ class KafkaSource:
         """Whether locks are renewed."""
         return self._control.renews
 
-    async def take(self, room: int, wait_seconds: float) -> Sequence[Record]:
+    async def take(
+        self, room: int, wait_seconds: float
+    ) -> Sequence[Record] | tuple[UnreadableRange]:
         """Take up to ``room`` records, and wait for the first at most ``wait_seconds``.
+
+        Offsets that cannot be read are returned alone, as one UnreadableRange.
 
         Raises KafkaError if the consumer has failed for good; transient errors are logged.
         """
@@ -140,21 +150,18 @@ class KafkaSource:
         self._control.resize(
             in_flight + room,
             acquire_mode=AcquireMode.RECORD_LIMIT
-            if room < STRICT_BELOW
+            if room < STRICT_BELOW and not self._is_in_unreadable
             else AcquireMode.BATCH_OPTIMIZED,
             max_wait_ms=BUSY_WAIT_MS if in_flight else IDLE_WAIT_MS,
         )
         try:
-            return await consumer.poll(wait_seconds, room)
+            records = await consumer.poll(wait_seconds, room)
         except WakeupError:
             return ()
-        except UnreadableBatch as error:
-            log.warning(
-                "event=batch.unreadable group=%s error=%r action='its records were rejected'",
-                self._group,
-                error,
-            )
-            return ()  # The caller takes the records after it at once.
+        except UnreadableDelivery as error:
+            self._control.keep(error)
+            self._is_in_unreadable = True
+            return (UnreadableRange(error, self._buried),)
         except KafkaError as error:
             if self._control.failure is not None:
                 raise
@@ -165,6 +172,8 @@ class KafkaSource:
             )
             await asyncio.sleep(self._pause_seconds)
             return ()
+        self._is_in_unreadable = False
+        return records
 
     def quiet(self, *, delivered_below: int) -> None:
         """Stop taking records and release those fetched ahead; a pending `take` returns."""
