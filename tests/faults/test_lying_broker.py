@@ -642,12 +642,13 @@ CONSUMER_LIES = {f"fetch: {name}": (SHARE_FETCH, lie) for name, lie in FETCH_LIE
 CONSUMER_LIES |= {f"heartbeat: {name}": (HEARTBEAT, lie) for name, lie in HEARTBEAT_LIES.items()}
 
 
+UNREADABLE = "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read"
 TOLD: dict[str, str] = {
     "fetch: garbage for records": "CorruptMessage: topic 't' partition 0",
-    "fetch: a flipped bit": "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read",
+    "fetch: a flipped bit": UNREADABLE,
     "fetch: a batch of negative length": "CorruptMessage: topic 't' partition 0",
-    "fetch: two billion records": "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read",
-    "fetch: minus one record": "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read",
+    "fetch: two billion records": UNREADABLE,
+    "fetch: minus one record": UNREADABLE,
     "fetch: unknown error": "UnknownErrorCode: error code 9999",
     "heartbeat: unknown error": "UnknownErrorCode: error code 9999: group 'g' member",
 }
@@ -721,9 +722,7 @@ def test_bomb_of_256_mebibytes_is_not_unpacked() -> None:
                     return await lied_to(member, SECONDS_MAX / 2)
 
     (told,) = asyncio.run(run())
-    assert told.startswith(
-        "UnreadableDelivery: topic 't' partition 0 offsets 0 to 0 cannot be read"
-    )
+    assert told.startswith(UNREADABLE)
     assert "1048576" in told
 
 

@@ -61,7 +61,8 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
     "--reject-on-error",
     "--reject-message-on-error",
     is_flag=True,
-    help="Reject a record that cannot be written in this format, and continue.",
+    help="Reject a record that cannot be written in this format, and offsets that cannot be read; "
+    "continue.",
 )
 @consumer_property_option
 @kafka_consumer_options
@@ -86,9 +87,11 @@ def command(
     headers; %T %K %V %H are lengths.  %v{hex}, base64, string (JSON's), json (one line);
     %o{hex}, big32, little64; %d{rfc3339}, %d{%H:%M:%S}.  \\n, \\t and \\x00 are characters.
 
-    A batch that cannot be decoded is rejected and reported on standard error.
+    Offsets that cannot be read are reported on standard error, and released at the end; with
+    --reject-on-error they are rejected.
 
-    Exit code 0: all written records are settled, also after Ctrl-C.
+    Exit code 0: all written records are settled, also after Ctrl-C. 1: some are not, or some
+    offsets cannot be read.
     """
     outcome = _outcome(options)
     access = with_properties(access, command_properties)
@@ -137,7 +140,7 @@ async def _consume(
     finally:
         await consumer.close(timeout=CLOSE_SECONDS if stop.code else access.timeout_ms / 1000)
         _report(printer)
-    return 1 if printer.lost else 0
+    return 1 if printer.lost or printer.unreadable else 0
 
 
 def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +167,9 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
 
 def _report(printer: RecordPrinter) -> None:
     rejected = f", {printer.rejected} of them rejected" if printer.rejected else ""
-    unreadable = f"; {printer.unreadable} batches could not be read" if printer.unreadable else ""
+    unreadable = (
+        f"; {printer.unreadable} ranges of offsets could not be read" if printer.unreadable else ""
+    )
     complain(f"processed {printer.count} records{rejected}{unreadable}")
     for (topic, partition), (count, error) in printer.lost.items():
         complain(

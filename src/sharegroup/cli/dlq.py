@@ -8,13 +8,13 @@ from sharegroup.cli import dlq_export, dlq_purge, dlq_redrive, dlq_show
 from sharegroup.cli.cluster_access import Access, cluster_options, json_option
 from sharegroup.cli.dlq_options import (
     moment_text,
-    pass_over,
     redriven_option,
     selection_options,
     with_queue,
 )
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import Listing, print_listing
+from sharegroup.cli.unreadable_batches import UnreadableBatches
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.dead_letters.summary import summary
 
@@ -33,10 +33,11 @@ def command() -> None:
 @redriven_option
 @cluster_options
 @json_option
-def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> None:
+def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> int:
     """Count dead letters by group, handler, reason and error."""
+    unreadable = UnreadableBatches()
     deaths_by_kind = with_queue(
-        access, topic, lambda queue: summary(queue, selection, unreadable=pass_over)
+        access, topic, lambda queue: summary(queue, selection, unreadable=unreadable)
     )
     rows = [
         {
@@ -58,6 +59,7 @@ def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) ->
     )  # fmt: skip
     nothing = "There are no dead letters." if selection == Selection() else "None matches."
     print_listing(Listing(rows, columns, nothing), as_json=as_json)
+    return unreadable.exit_code
 
 
 command.add_command(dlq_show.command)

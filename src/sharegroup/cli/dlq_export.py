@@ -10,7 +10,6 @@ import click
 from sharegroup.cli.cluster_access import Access, cluster_options
 from sharegroup.cli.dlq_options import (
     letter_row,
-    pass_over,
     record_row,
     redriven_option,
     selection_options,
@@ -19,6 +18,7 @@ from sharegroup.cli.dlq_options import (
 from sharegroup.cli.formats.writing import as_json, json_line
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import complain
+from sharegroup.cli.unreadable_batches import UnreadableBatches
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.selection import Selection
 
@@ -34,16 +34,18 @@ from sharegroup.dead_letters.selection import Selection
 @cluster_options
 def command(
     *, topic: str, selection: Selection, limit: int | None, output: BinaryIO, access: Access
-) -> None:
+) -> int:
     """Write each dead letter with all its headers as one line of JSON.
 
     `sharegroup produce --json` reads these lines; key, value and headers stay the same bytes.
     The reason and the history of each dead letter are in the field "dead".
     """
 
+    unreadable = UnreadableBatches()
+
     async def export(queue: DeadLetterQueue) -> int:
         count = 0
-        async for chunk in queue.chunks(selection, complete=True, unreadable=pass_over):
+        async for chunk in queue.chunks(selection, complete=True, unreadable=unreadable):
             for letter in chunk.letters:
                 if count == limit:
                     return count
@@ -58,3 +60,4 @@ def command(
     output.flush()
     if output is not sys.stdout.buffer:
         complain(f"wrote {count} dead letters")
+    return unreadable.exit_code

@@ -13,16 +13,13 @@ import click
 from sharegroup.cli.cluster_access import Access, Verb, telling_errors
 from sharegroup.cli.formats.writing import Row, as_json, rfc3339
 from sharegroup.cli.log_positions import moment_ms
-from sharegroup.cli.output import complain
 from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.waiting import lacks_broker, telling_waits
-from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.errors import KafkaError
 
 T = TypeVar("T")
 
@@ -155,15 +152,6 @@ def received_bytes(queue: DeadLetterQueue) -> float:
     """Return the number of bytes that were received so far, letters and all other responses."""
     groups = queue.cluster.metrics.read().values()
     return sum(group.get("incoming-byte-total", 0) for group in groups)
-
-
-def pass_over(batch: PartitionRange, error: KafkaError) -> None:
-    """Report on standard error that a batch of letters cannot be decoded and is left out."""
-    partition = batch.where
-    complain(
-        f"topic {partition.topic!r} partition {partition.partition} offset {batch.first}: a batch "
-        f"cannot be decoded and is omitted: {error}"
-    )
 
 
 def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:

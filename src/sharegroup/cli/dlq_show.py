@@ -12,13 +12,13 @@ from sharegroup.cli.cluster_access import Access, cluster_options, json_option
 from sharegroup.cli.dlq_options import (
     letter_row,
     moment_text,
-    pass_over,
     redriven_option,
     selection_options,
     with_queue,
 )
 from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import printable
+from sharegroup.cli.unreadable_batches import UnreadableBatches
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.reasons import REASONS
@@ -44,12 +44,14 @@ def command(*, topic: str, selection: Selection, limit: int, access: Access, as_
     """Print dead letters with their record, reason, attempts and traceback.
 
     If a broker's dead letter does not contain its record, the record is read from its own topic.
-    Exit code 1: no dead letter matches.
+    Exit code 1: no dead letter matches, or a batch of letters cannot be read.
     """
+
+    unreadable = UnreadableBatches()
 
     async def letters(queue: DeadLetterQueue) -> list[tuple[Letter, bool]]:
         letters_found: list[tuple[Letter, bool]] = []
-        async for chunk in queue.chunks(selection, complete=True, unreadable=pass_over):
+        async for chunk in queue.chunks(selection, complete=True, unreadable=unreadable):
             letters_found += [(letter, letter.offset in chunk.redriven) for letter in chunk.letters]
             if len(letters_found) > limit:
                 break
@@ -66,7 +68,7 @@ def command(*, topic: str, selection: Selection, limit: int, access: Access, as_
             click.echo(f"More dead letters match than the {limit} shown; see --limit.", err=True)
     else:
         click.echo("None matches.")
-    return 0 if shown else 1
+    return unreadable.exit_code if shown else 1
 
 
 def _lines(letter: Letter, redriven: bool) -> Iterator[str]:

@@ -18,9 +18,10 @@ from sharegroup.cli.formats.writing import Row, RowWriter
 from sharegroup.cli.running import Stop
 from sharegroup.cli.standard_streams import write_all
 from sharegroup.client.records import AcknowledgementResult, TopicPartition
-from sharegroup.client.share.record import Record
+from sharegroup.client.share.flow_control import FlowControl
+from sharegroup.client.share.record import Record, UnreadableDelivery
 from sharegroup.client.share.share_consumer import ShareConsumer
-from sharegroup.errors import InvalidRecordState, KafkaError, UnreadableBatch, UnsupportedVersion
+from sharegroup.errors import InvalidRecordState, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import AcknowledgeType
 
 POLL_SECONDS = 0.2
@@ -66,7 +67,7 @@ class RecordPrinter:
         self.rejected = 0
         """The number of records among them that the format could not write."""
         self.unreadable = 0
-        """The number of batches that cannot be read; they are rejected."""
+        """The number of ranges of offsets that cannot be read."""
         self.lost: dict[TopicPartition, tuple[int, KafkaError]] = {}
         """By partition, the number of records whose acknowledgement failed, and the last error.
 
@@ -93,10 +94,8 @@ class RecordPrinter:
     async def _poll(self, count_max: int | None) -> Sequence[Record]:
         try:
             return await self._consumer.poll(POLL_SECONDS, count_max)
-        except UnreadableBatch as error:
-            # The client has rejected the batch, because no consumer can read it.
-            self.unreadable += 1
-            self._complain(f"rejected: {error}")
+        except UnreadableDelivery as error:
+            self._say_unreadable(error)
             return ()
         except (InvalidRecordState, UnsupportedVersion) as error:
             # The consumer raises once if the broker cannot renew locks, and then runs without.
@@ -104,6 +103,19 @@ class RecordPrinter:
                 raise
             self._complain(str(error))
             return ()
+
+    def _say_unreadable(self, error: UnreadableDelivery) -> None:
+        """Report offsets that cannot be read; they are released at the end unless told otherwise.
+
+        Released at once, they would be delivered here again until the delivery count limit.
+        """
+        self.unreadable += 1
+        if self._reject_on_error:
+            self._consumer.reject(error)
+        else:
+            FlowControl(self._consumer).keep(error)
+        outcome = "rejected" if self._reject_on_error else "released at the end"
+        self._complain(f"{outcome}: {error}")
 
     async def _print(self, records: Sequence[Record]) -> None:
         wall_ms, monotonic = time.time_ns() // 1_000_000, time.monotonic()

@@ -15,16 +15,15 @@ from sharegroup.cli.formats.writing import Row, RowWriter, json_line
 from sharegroup.cli.inspecting.coordinator_document import coordinator_document
 from sharegroup.cli.log_positions import moment_ms, parse_offsets
 from sharegroup.cli.name_arguments import naming_one
-from sharegroup.cli.output import complain
 from sharegroup.cli.record_formats import record_format_options
 from sharegroup.cli.running import Stop, run, until_stopped
 from sharegroup.cli.standard_streams import write_all
 from sharegroup.cli.topic_tail import TailRange, TopicTail
+from sharegroup.cli.unreadable_batches import UnreadableBatches
 from sharegroup.cli.waiting import lacks_broker, telling_waits
-from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.errors import UnknownTopicOrPartition
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
 
@@ -142,7 +141,7 @@ class _Printing:
         self._write = write
         self._left = max_messages
         self._number = 0
-        self._is_damaged = False
+        self._unreadable = UnreadableBatches()
 
     async def run(self, stop: Stop, *, follow: bool) -> int:
         """Print until the records end, or ``stop`` is set; return the exit code."""
@@ -153,11 +152,11 @@ class _Printing:
             ):
                 await until_stopped(self._print_all(cluster, stop, follow=follow), stop)
         # Ctrl-C is the way to end what follows without end.
-        return 1 if self._is_damaged else 0 if follow else stop.code
+        return self._unreadable.exit_code or (0 if follow else stop.code)
 
     async def _print_all(self, cluster: Cluster, stop: Stop, *, follow: bool) -> None:
         await self._check_topic(cluster)
-        tail = TopicTail(cluster, self._topic, self._wanted, self._pass_over)
+        tail = TopicTail(cluster, self._topic, self._wanted, self._unreadable)
         async for rows in tail.rows():
             if not await self._print(rows) or stop.is_set():
                 return
@@ -198,11 +197,3 @@ class _Printing:
         if self._left is not None:
             self._left -= len(content)
         return self._left is None or self._left > 0
-
-    def _pass_over(self, batch: PartitionRange, error: KafkaError) -> None:
-        self._is_damaged = True
-        topic, partition = batch.where
-        complain(
-            f"topic {topic!r} partition {partition} offset {batch.first}: a batch cannot be "
-            f"decoded and is omitted: {error}"
-        )

@@ -160,7 +160,7 @@ def test_unreadable_batch_is_omitted_and_reported(bootstrap: str) -> None:
     asyncio.run(fill(bootstrap, "torn", 1, (0, 2_000, "y")))
     done = tail(bootstrap, "torn -n 1000")
     assert (done.code, done.out) == (1, b"x\ny\n")
-    assert "topic 'torn' partition 0 offset 1: a batch cannot be decoded and is omitted" in done.err
+    assert "topic 'torn' partition 0 offsets 1 to 400 cannot be read and are omitted" in done.err
 
 
 @pytest.mark.usefixtures("letters")

@@ -26,13 +26,13 @@ import click
 
 from sharegroup.cli.cluster_access import line_of
 from sharegroup.cli.measuring.figures import Flow, consuming_line
-from sharegroup.cli.output import complain
 from sharegroup.cli.progress import showing_progress
 from sharegroup.cli.running import CLOSE_SECONDS, Stop, run, until_stopped
 from sharegroup.cli.waiting import lacks_broker, telling_waits
-from sharegroup.client.share.record import Record
+from sharegroup.client.share.flow_control import FlowControl
+from sharegroup.client.share.record import Record, UnreadableDelivery
 from sharegroup.client.share.share_consumer import ShareConsumer
-from sharegroup.errors import KafkaError, UnreadableBatch
+from sharegroup.errors import KafkaError
 
 POLL_SECONDS = 0.1
 READY_SECONDS_MAX = 60.0
@@ -138,8 +138,9 @@ async def _take(
     while total.value < plan.count and not stop.is_set():
         try:
             records = await consumer.poll(POLL_SECONDS)
-        except UnreadableBatch as error:
-            complain(f"rejected: {line_of(error)}")
+        except UnreadableDelivery as error:
+            FlowControl(consumer).keep(error)  # Released at the end, not delivered here again.
+            consumed.error = consumed.error or line_of(error)
             continue
         if not records:
             if time.monotonic() - idle_since > plan.idle_ms / 1000:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import BatchHeader, Buffer, scan
 from sharegroup.wire.markers import decode_marker
 
@@ -32,10 +33,12 @@ class Batch(NamedTuple):
     header: BatchHeader
     is_delivered: bool
     """Whether consumers get its records."""
+    error: CorruptMessage | None = None
+    """Why its transaction marker cannot be read; None for every other batch."""
 
 
 def classified_batches(buffer: Buffer, aborted: Iterable[AbortedTransaction]) -> Iterator[Batch]:
-    """Yield all whole batches in order; raise CorruptMessage for an invalid header or marker."""
+    """Yield all whole batches in order; raise CorruptMessage for an invalid header."""
     upcoming = sorted(aborted, key=lambda transaction: -transaction.first_offset)
     producers: set[int] = set()
     for position, header in scan(buffer):
@@ -43,7 +46,11 @@ def classified_batches(buffer: Buffer, aborted: Iterable[AbortedTransaction]) ->
             producers.add(upcoming.pop().producer_id)
         if header.is_control:
             if header.producer_id in producers:
-                marker = decode_marker(memoryview(buffer)[position : position + header.size])
+                try:
+                    marker = decode_marker(memoryview(buffer)[position : position + header.size])
+                except CorruptMessage as error:
+                    yield Batch(position, header, False, error)
+                    continue
                 if marker is not None and not marker.is_commit:
                     producers.discard(header.producer_id)
             yield Batch(position, header, False)

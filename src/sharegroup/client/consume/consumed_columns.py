@@ -49,9 +49,14 @@ def decode(
     """
     ranges: list[tuple[int, int]] = []
     epochs: list[tuple[int, int]] = []
+    bad_marker: UnreadableRange | None = None
     try:
-        for _, header, is_delivered in classified_batches(data, aborted):
+        for _, header, is_delivered, error in classified_batches(data, aborted):
             first = max(header.base_offset, first_offset)
+            if error is not None and header.end_offset > first:
+                # Without its marker nobody knows which of the following records were aborted.
+                bad_marker = UnreadableRange(header.base_offset, header.end_offset, error)
+                break
             if not is_delivered or header.end_offset <= first:
                 continue
             epochs.append((first, header.leader_epoch))
@@ -72,6 +77,8 @@ def decode(
             failures.clear()
             yield _batch(where, group, epochs)
         yield from _after(first_offset, failures)
+        if bad_marker is not None:
+            yield bad_marker
     except CorruptMessage as error:
         topic, partition = where
         raise CorruptMessage(

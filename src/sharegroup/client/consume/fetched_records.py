@@ -17,8 +17,8 @@ from sharegroup.client.consume.aborted_transactions import AbortedTransaction, c
 from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecord
 from sharegroup.client.lazy_deque import LazyDeque
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import KafkaError
-from sharegroup.wire.batches import Buffer, batch_positions, parse_header
+from sharegroup.errors import UnreadableBatch
+from sharegroup.wire.batches import Buffer, batch_positions, parse_header, scan
 from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
 from sharegroup.wire.records import DecodedRecord
 
@@ -76,7 +76,7 @@ class FetchedRecords:
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Take up to ``limit`` records of one batch; an empty list means that none are left.
 
-        Raises CorruptMessage for a batch that cannot be read; `next_offset` is its first offset.
+        Raises UnreadableBatch for offsets that cannot be read; `next_offset` is the first of them.
         """
         self._columns = None
         if self._index >= len(self._decoded) and not self._decode_next():
@@ -97,7 +97,10 @@ class FetchedRecords:
         self._restart()
 
     def take_columns(self, limit: int) -> pa.RecordBatch | None:
-        """Take up to ``limit`` records as columns; None means that none are left."""
+        """Take up to ``limit`` records as columns; None means that none are left.
+
+        Raises UnreadableBatch as `take` does.
+        """
         # Imported here because it needs pyarrow, an optional dependency.
         from sharegroup.client.consume import consumed_columns
 
@@ -157,9 +160,13 @@ class FetchedRecords:
     def _begin_batch(self) -> bool:
         """Go on to the next batch that has records to deliver; return False at the end."""
         self.next_offset = max(self.next_offset, self._end_of_batch)
-        for position, header, is_delivered in self._batches:
+        for position, header, is_delivered, error in self._batches:
             if header.end_offset <= self.next_offset:
                 continue
+            if error is not None:
+                unreadable = UnreadableRange(header.base_offset, header.end_offset, error)
+                self._pieces = iter((unreadable,))
+                return True
             self.next_epoch = header.leader_epoch
             if is_delivered:
                 self._end_of_batch = header.end_offset
@@ -178,10 +185,20 @@ class FetchedRecords:
             self.next_offset = header.end_offset
         return False
 
-    def _failure(self, unreadable: UnreadableRange) -> KafkaError:
-        return type(unreadable.error)(
-            f"topic {self.where.topic!r} partition {self.where.partition} offset "
-            f"{self.next_offset}: {unreadable.error}; seek to {unreadable.end} to go on behind it"
+    def _failure(self, unreadable: UnreadableRange) -> UnreadableBatch:
+        position, header = next(
+            (position, header)
+            for position, header in scan(self._data)
+            if header.base_offset <= unreadable.first < header.end_offset
+        )
+        return UnreadableBatch(
+            unreadable.error,
+            topic=self.where.topic,
+            partition=self.where.partition,
+            first=max(self.next_offset, unreadable.first),
+            end=unreadable.end,
+            batch=bytes(self._data[position : position + header.size]),
+            action=f"seek to {unreadable.end} to go on behind them",
         )
 
 

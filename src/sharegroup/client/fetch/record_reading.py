@@ -21,6 +21,7 @@ from sharegroup.errors import (
     KafkaError,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
+    UnreadableBatch,
 )
 from sharegroup.ids import TopicId
 from sharegroup.wire.batches import BatchHeader, Buffer, scan
@@ -90,7 +91,7 @@ async def read_records(
     A response is decoded batch by batch, because compressed megabytes have many records whose
     objects would all be in memory before the first one is used.
 
-    Without ``unreadable`` a batch that cannot be decoded raises CorruptMessage.  Raises
+    Without ``unreadable`` a batch that cannot be decoded raises UnreadableBatch.  Raises
     TopicMadeAgain if the topic has another id than the range, and RequestTimedOut if there is no
     progress for ``timeout_ms``, by default ``default_api_timeout_ms``.
     """
@@ -141,6 +142,8 @@ def _decoded(
                 if len(records) >= RECORDS_MIN or len(piece) < header.record_count:
                     yield _within(records, here)
                     records = Records(header.is_letter)
+    except UnreadableBatch:
+        raise
     except CorruptMessage as error:
         topic, partition = here.where
         raise CorruptMessage(
@@ -169,12 +172,21 @@ def _pieces_of(
     ):
         if not isinstance(piece, UnreadableRange):
             yield piece
-        elif unreadable is None:
-            raise piece.error
-        else:
-            first = max(piece.first, batch.first)
-            if first < min(piece.end, end):
-                unreadable(batch._replace(first=first, end=piece.end), piece.error)
+            continue
+        first = max(piece.first, batch.first)
+        if first >= min(piece.end, end):
+            continue
+        if unreadable is None:
+            raise UnreadableBatch(
+                piece.error,
+                topic=batch.where.topic,
+                partition=batch.where.partition,
+                first=first,
+                end=piece.end,
+                batch=bytes(data[at : at + header.size]),
+                action=f"read from offset {piece.end} to go on behind them",
+            ) from piece.error
+        unreadable(batch._replace(first=first, end=piece.end), piece.error)
 
 
 def _within(records: Records, wanted: PartitionRange) -> Records:

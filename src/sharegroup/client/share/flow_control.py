@@ -49,9 +49,14 @@ class FlowControl:
         window.max_wait_ms = max_wait_ms
 
     def keep(self, error: UnreadableDelivery) -> None:
-        """Keep unreadable offsets over further polls, until they are settled or their lock ends."""
+        """Keep unreadable offsets over further polls, until they are settled or their lock ends.
+
+        The next fetch acquires the rest of their batch as one range, also above the limit of
+        records, because a range of each few offsets is of no use.
+        """
         lock = error._lock
         lock.held.keep_reported(lock, error.first, error.end)
+        self._member.window.completes_batch = True
 
     def flush(self) -> None:
         """Send outstanding acknowledgements without waiting, like ``commit(wait=False)``."""

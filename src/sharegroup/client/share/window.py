@@ -18,12 +18,20 @@ from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.inbox import Inbox
 from sharegroup.client.share_sessions.share_requests import FetchLimits
+from sharegroup.protocol_enums import AcquireMode
 
 
 class Window:
     """Computes how many records may be handed out and fetched now."""
 
-    __slots__ = ("_config", "_inbox", "acquire_mode", "in_flight_max", "max_wait_ms")
+    __slots__ = (
+        "_config",
+        "_inbox",
+        "acquire_mode",
+        "completes_batch",
+        "in_flight_max",
+        "max_wait_ms",
+    )
 
     def __init__(self, config: ShareConsumerConfig, inbox: Inbox) -> None:
         self._config = config
@@ -32,6 +40,8 @@ class Window:
         """The limit of records; None: no limit.  `FlowControl` changes this and the next two."""
         self.acquire_mode = config.share_acquire_mode
         self.max_wait_ms = config.fetch_max_wait_ms
+        self.completes_batch = False
+        """Whether the next fetch may acquire a whole log batch in every acquire mode."""
 
     def to_hand_out(self, wanted: int, tables: Iterable[HeldRecords]) -> int:
         """Return how many of ``wanted`` records may be handed out now."""
@@ -76,10 +86,14 @@ class Window:
                 room_bytes = min(room_bytes, int(config.in_flight_bytes - used_bytes))
             if room <= 0 or room_bytes <= 0:
                 return None
+        acquire_mode, self.completes_batch = self._next_acquire_mode(), False
         return FetchLimits(
             max_records=room,
             max_bytes=room_bytes,
             max_wait_ms=max_wait_ms,
             min_bytes=min(config.fetch_min_bytes, room_bytes),
-            acquire_mode=self.acquire_mode,
+            acquire_mode=acquire_mode,
         )
+
+    def _next_acquire_mode(self) -> AcquireMode:
+        return AcquireMode.BATCH_OPTIMIZED if self.completes_batch else self.acquire_mode

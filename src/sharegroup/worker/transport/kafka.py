@@ -109,8 +109,6 @@ class KafkaSource:
             max_poll_records=FETCH_RECORDS,
         )
         self._control = FlowControl(self._consumer)
-        self._is_in_unreadable = False
-        """Whether the next offsets may be the rest of an unreadable batch, to acquire at once."""
         self._buried: dict[int, int] = {}
         """The last unreadable batch whose letter is durable, by partition."""
         self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
@@ -150,17 +148,16 @@ class KafkaSource:
         self._control.resize(
             in_flight + room,
             acquire_mode=AcquireMode.RECORD_LIMIT
-            if room < STRICT_BELOW and not self._is_in_unreadable
+            if room < STRICT_BELOW
             else AcquireMode.BATCH_OPTIMIZED,
             max_wait_ms=BUSY_WAIT_MS if in_flight else IDLE_WAIT_MS,
         )
         try:
-            records = await consumer.poll(wait_seconds, room)
+            return await consumer.poll(wait_seconds, room)
         except WakeupError:
             return ()
         except UnreadableDelivery as error:
             self._control.keep(error)
-            self._is_in_unreadable = True
             return (UnreadableRange(error, self._buried),)
         except KafkaError as error:
             if self._control.failure is not None:
@@ -172,8 +169,6 @@ class KafkaSource:
             )
             await asyncio.sleep(self._pause_seconds)
             return ()
-        self._is_in_unreadable = False
-        return records
 
     def quiet(self, *, delivered_below: int) -> None:
         """Stop taking records and release those fetched ahead; a pending `take` returns."""

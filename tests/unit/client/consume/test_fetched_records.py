@@ -7,8 +7,8 @@ import pytest
 from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.consume.fetched_records import FetchedRecords
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import parse_header, stamp
+from sharegroup.errors import CorruptMessage, UnreadableBatch
+from sharegroup.wire.batches import stamp
 from sharegroup.wire.compression import CODECS
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import SimpleRecord, encode_batch
@@ -110,15 +110,57 @@ def test_records_can_be_given_back() -> None:
     assert all_values(records) == [b"b", b"c"]
 
 
-def test_a_corrupt_batch_names_its_place_and_is_not_passed() -> None:
-    broken = bytearray(batch(0, b"a") + batch(1, b"b") + batch(2, b"c"))
-    second = parse_header(broken).size
-    broken[second + 65] ^= 0xFF
-    records = fetched(bytes(broken))
-    assert [record.value for record in records.take(9)] == [b"a"]
-    with pytest.raises(CorruptMessage, match=r"'orders' partition 3 offset 1: .*seek to 2"):
-        records.take(9)
+def flipped(data: bytes) -> bytes:
+    """A batch whose checksum does not match."""
+    return data[:65] + bytes([data[65] ^ 0xFF]) + data[66:]
+
+
+def taken(records: FetchedRecords, *, columns: bool) -> list[bytes]:
+    """The values of the next take."""
+    if not columns:
+        return [record.value for record in records.take(9)]
+    batch = records.take_columns(9)
+    return [] if batch is None else batch.column("value").to_pylist()
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["records", "columns"])
+def test_an_unreadable_batch_is_a_range_to_seek_past(columns: bool) -> None:
+    bad = flipped(batch(1, b"b", b"c"))
+    data = batch(0, b"a") + bad + batch(3, b"d")
+    records = fetched(data)
+    assert taken(records, columns=columns) == [b"a"]
     assert records.next_offset == 1
+    for _ in range(2):  # It is not passed.
+        with pytest.raises(
+            UnreadableBatch,
+            match=r"'orders' partition 3 offsets 1 to 2 cannot be read: .*; seek to 3 to go on",
+        ) as raised:
+            records.take_columns(9) if columns else records.take(9)
+        error = raised.value
+        assert (error.topic, error.partition, error.first, error.end) == ("orders", 3, 1, 3)
+        assert error.batch == bad
+        assert records.next_offset == 1
+    assert taken(fetched(data, 3), columns=columns) == [b"d"]
+    with pytest.raises(UnreadableBatch, match="offsets 2 to 2 cannot be read"):
+        taken(fetched(data, 2), columns=columns)
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["records", "columns"])
+def test_an_unreadable_marker_of_an_aborted_transaction_is_a_range_too(columns: bool) -> None:
+    data = (
+        batch(0, b"a", producer=7, transaction=True)
+        + flipped(marker(1, 7, is_commit=False))
+        + batch(2, b"b")
+    )
+    records = fetched(data, 0, AbortedTransaction(7, 0))
+    with pytest.raises(UnreadableBatch, match=r"offsets 1 to 1 cannot be read.*seek to 2"):
+        taken(records, columns=columns)
+    assert taken(fetched(data, 2), columns=columns) == [b"b"]
+
+
+def test_an_unreadable_batch_of_an_aborted_transaction_is_left_out_like_its_others() -> None:
+    data = flipped(batch(0, b"a", producer=7, transaction=True)) + batch(1, b"b")
+    assert all_values(fetched(data, 0, AbortedTransaction(7, 0))) == [b"b"]
 
 
 def test_columns_have_the_same_records() -> None:
