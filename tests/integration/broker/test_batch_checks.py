@@ -90,13 +90,15 @@ def test_unreadable_batch_is_passed_over_in_few_fetches(
         with caplog.at_level(logging.WARNING):
             await take_sound(broker, member, count)
         events = [
-            record for record in caplog.records if "event=batch_unreadable" in record.getMessage()
+            record for record in caplog.records if "event=records_unreadable" in record.getMessage()
         ]
         assert len(events) == 1
+        assert f"first=0 end={count} " in events[0].getMessage()
         [live] = broker.running.parts.share_partitions
         assert live.state.start_offset == count
         assert live.state.snapshot().run_count == 1
-        assert broker.running.parts.share_partitions.batch_checks.unreadable_count == 1
+        checks = broker.running.parts.share_partitions.batch_checks
+        assert (checks.unreadable_count, checks.archived_count) == (1, count)
 
     run(scenario, tmp_path)
 

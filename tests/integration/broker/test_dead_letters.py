@@ -424,7 +424,9 @@ def test_share_partitions_with_many_letters_take_turns(tmp_path: Path) -> None:
     played(scenario, tmp_path)
 
 
-def test_unreadable_record_has_a_letter_with_that_reason(tmp_path: Path) -> None:
+def test_unreadable_record_has_a_letter_with_that_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The disk damages the second of three batches, and the broker is restarted."""
 
     async def main() -> None:
@@ -451,9 +453,13 @@ def test_unreadable_record_has_a_letter_with_that_reason(tmp_path: Path) -> None
         assert headers["__dlq.errors.delivery.count"] == b"2"
         assert b"does not match its checksum" in (headers["sharegroup.dlq.not.copied"] or b"")
         assert rejected.value == b"0000000000"
+        checks = scene.broker.running.parts.share_partitions.batch_checks
+        assert checks.archived_count == 1
         await scene.broker.stop()
 
     asyncio.run(main())
+    (line,) = [text for text in caplog.messages if "event=records_unreadable" in text]
+    assert "first=1 end=2 reason='the log could not read them in 2 deliveries'" in line
 
 
 def damage_batch(path: Path, *, number: int) -> None:

@@ -427,6 +427,11 @@ PROCESS: tuple[Family, ...] = (
         "Large batches that cannot be read, so that share groups skipped their offsets; counted "
         "once per group.",
     ),
+    UNREADABLE_RECORDS := Family(
+        "sharegroup_unreadable_records_total", MetricType.COUNTER, "records",
+        "Offsets that were archived for a share group because the log cannot read their batch; "
+        "counted for each group.",
+    ),
     RECORD_JOBS := Family(
         "sharegroup_record_jobs_total", MetricType.COUNTER, "batches",
         "Large batches that were decompressed or parsed: for lookups by timestamp, for the keys "

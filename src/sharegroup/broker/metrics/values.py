@@ -379,8 +379,9 @@ class Metrics:
             yield names.TLS_HANDSHAKES, (listener.name, "failed"), listener.failed_count
             yield names.TLS_EXPIRES, (listener.name,), listener.expires_seconds
         yield names.BAD_REQUESTS, (), requests.bad_count
-        unreadable = self._parts.share_partitions.batch_checks.unreadable_count
-        yield names.UNREADABLE_BATCHES, (), unreadable
+        checks = self._parts.share_partitions.batch_checks
+        yield names.UNREADABLE_BATCHES, (), checks.unreadable_count
+        yield names.UNREADABLE_RECORDS, (), checks.archived_count
         yield names.RECORD_JOBS, (), self._parts.record_jobs.job_count
         yield names.RECORD_JOBS_WAITING, (), self._parts.record_jobs.waiting_count
         yield from _budget("requests", server.budgets.requests)

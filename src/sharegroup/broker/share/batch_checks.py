@@ -13,7 +13,8 @@ readable batches::
                               unreadable: its offsets are archived as a hole, in one state write
 
 Offsets of an unreadable batch get no dead letters: there is nothing to copy, and there may be two
-billion of them.  A warning names the batch.
+billion of them.  A warning names the batch, and metrics count batches and offsets.  Its bytes stay
+in the log until retention deletes them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ VERDICTS_MAX = 64
 class BatchChecks:
     """The batch checks of one broker; ``wake`` is called when fetches may continue."""
 
-    __slots__ = ("_tasks", "_wake", "jobs", "owner_of", "unreadable_count")
+    __slots__ = ("_tasks", "_wake", "archived_count", "jobs", "owner_of", "unreadable_count")
 
     def __init__(self, wake: Callable[[SharePartitionKey], None]) -> None:
         self.jobs: RecordJobs | None = None
@@ -57,6 +58,8 @@ class BatchChecks:
         """Returns the user to whom a group belongs, whose turns the checks take."""
         self.unreadable_count = 0
         """Batches that could not be read, since the broker started."""
+        self.archived_count = 0
+        """Offsets that were archived because their batch could not be read, over all groups."""
         self._wake = wake
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -109,20 +112,26 @@ class BatchChecks:
         except UNREADABLE as error:
             is_sound = False
             self.unreadable_count += 1
-            log.warning(
-                "event=batch_unreadable %s first=%d end=%d error=%r action='its offsets are "
-                "archived for this group, because the batch cannot be read'",
-                live,
-                first,
-                end,
-                str(error),
-            )
+            self.note_archived(live, first, end, str(error))
         except KafkaError:
             pass  # The disk cannot read it now: the fetch that gets the batch reports that.
         finally:
             live.batches_checked.discard(first)
         _note(live, first, is_sound=is_sound)
         self._wake(live.key)
+
+    def note_archived(self, live: LiveSharePartition, first: int, end: int, reason: str) -> None:
+        """Count and log offsets that are archived, because the log cannot read their batch."""
+        first = max(first, live.log.start_offset)
+        self.archived_count += end - first
+        log.warning(
+            "event=records_unreadable %s first=%d end=%d reason=%r action='the offsets are "
+            "archived for this group; their bytes stay in the log until retention deletes them'",
+            live,
+            first,
+            end,
+            reason,
+        )
 
 
 def _verdict(live: LiveSharePartition, first: int, end: int) -> bool | None:

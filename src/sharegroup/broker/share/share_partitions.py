@@ -376,12 +376,17 @@ class SharePartitions:
     def _release_unreadable(
         self, live: LiveSharePartition, member_id: MemberId, unreadable: tuple[Acquired, ...]
     ) -> None:
-        """Release records that cannot be read; the delivery counts."""
+        """Release records that cannot be read; the delivery counts, and the last archives them."""
+        limits = self._settings.limits(live.key.group_id)
         delta = live.state.release_unreadable(
             member_id,
             [(acquired.first, acquired.end) for acquired in unreadable],
-            limits=self._settings.limits(live.key.group_id),
+            limits=limits,
         )
+        for first, end, delivery_count in unreadable:
+            if delivery_count >= limits.delivery_count_max:
+                reason = f"the log could not read them in {delivery_count} deliveries"
+                self.batch_checks.note_archived(live, first, end, reason)
         self._append_unattended(live, delta)
 
     def can_settle(self, live: LiveSharePartition) -> bool:
