@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from sharegroup.client.fetch.record_reading import PartitionRange, read_records
+from sharegroup.client.fetch.record_reading import PartitionRange, Unreadable, read_records
 from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
@@ -44,15 +44,15 @@ def decoded_records(
     if not isinstance(partition, RunsPartition):
         return  # For a batch read without partitions Spark passes an empty one of its own.
     process = this_process()
-    records = _records(process.cluster(options), partition.parts)
+    records = _records(process.cluster(options), partition.parts, choice_of(options))
     yield from from_async(process.thread, records)
 
 
 async def _records(
-    cluster: Cluster, parts: Iterable[PartitionRuns]
+    cluster: Cluster, parts: Iterable[PartitionRuns], unreadable: Unreadable | None
 ) -> AsyncIterator[tuple[TopicPartition, Sequence[DecodedRecord]]]:
     for wanted in ranges_of(parts):
-        async for records in read_records(cluster, wanted, unreadable=leave_out):
+        async for records in read_records(cluster, wanted, unreadable=unreadable):
             yield wanted.where, records
 
 
@@ -76,6 +76,11 @@ async def _closed(elements: AsyncIterator[T]) -> None:
     aclose = getattr(elements, "aclose", None)
     assert aclose is not None, "the elements come from an asynchronous generator"
     await aclose()
+
+
+def choice_of(options: ReadOptions) -> Unreadable | None:
+    """Return what to do with a batch that cannot be decoded; None raises its error."""
+    return None if options.fail_on_unreadable else leave_out
 
 
 def leave_out(batch: PartitionRange, error: KafkaError) -> None:

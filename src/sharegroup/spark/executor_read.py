@@ -4,7 +4,7 @@ Records that the driver has kept on this machine (`kept_records`) are not fetche
 first; in each topic partition they have the lower offsets.  The others are fetched meanwhile
 (`executor_fetch`).
 
-An unreadable batch is skipped with one warning; the others are read.
+An unreadable batch ends the task, unless ``failOnUnreadable`` is false; then it is left out.
 
 Reading is a pure function of options and partition.  If Spark stops early (``take``, ``isEmpty``, a
 failure elsewhere), it closes the iterator, and the pending fetch is cancelled.
@@ -23,6 +23,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sharegroup import freed_memory
 from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.errors import UnreadableBatch
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.spark.kept_records import Reader, opened
 from sharegroup.spark.options import ReadOptions
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from sharegroup.spark.executor_fetch import TaskFetch
 
 log = logging.getLogger(__name__)
+
+LEAVE_OUT = "to leave their rows out, set the option failOnUnreadable=false"
 
 Unreadable = Callable[[PartitionRuns, OffsetSet], None]
 """Callback for the requested offsets of a partition that cannot be read."""
@@ -140,7 +143,16 @@ class _Rows:
     def _leave_out(
         self, ranges: OffsetRanges, batch_first: int, batch_end: int, error: Exception
     ) -> None:
-        """Warn about a batch that cannot be read, and report its requested offsets."""
+        """Raise the error of an unreadable batch, or leave it out and report its offsets."""
+        if self._options.fail_on_unreadable:
+            raise UnreadableBatch(
+                error,
+                topic=self._part.topic,
+                partition=self._part.partition,
+                first=batch_first,
+                end=batch_end,
+                action=LEAVE_OUT,
+            ) from error
         requested = OffsetSet.of(zip(ranges.first.tolist(), ranges.end.tolist(), strict=True))
         offsets = requested.between(batch_first, batch_end)
         log.warning(

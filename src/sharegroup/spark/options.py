@@ -55,6 +55,7 @@ class ReadOptions:
     include_headers: bool = False
     include_delivery_count: bool = False
     fail_on_data_loss: bool = True
+    fail_on_unreadable: bool = True
     partitions_min: int | None = None
     """Approximate minimum number of tasks; None for as few as the rows need."""
     records_per_partition_max: int | None = None
@@ -259,6 +260,11 @@ _READ = (
     Option(
         *("failOnDataLoss", "fail_on_data_loss", _boolean, "`true`"),
         "whether the query ends if a record is deleted before it is read",
+    ),
+    Option(
+        *("failOnUnreadable", "fail_on_unreadable", _boolean, "`true`"),
+        "whether the query ends if the batch of a record cannot be read; `false` leaves its rows "
+        "out with a warning, and a stream of a share group rejects its offsets",
     ),
     Option(
         *("minPartitions", "partitions_min", _positive, "one task for each 10,000 rows"),

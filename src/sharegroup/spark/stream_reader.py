@@ -147,7 +147,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return executor_read.read(self._options, partition, unreadable=self._reject)
 
     def _reject(self, part: PartitionRuns, offsets: OffsetSet) -> None:
-        """Reject unreadable offsets, so they are archived when the batch is acknowledged.
+        """Reject unreadable offsets, as ``failOnUnreadable=false`` says, with their batch.
 
         This runs on an executor: the decision is a file, like those of `foreachBatch`. If it cannot
         be written, the offsets are accepted.

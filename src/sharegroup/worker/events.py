@@ -29,7 +29,7 @@ EVENTS: Mapping[str, str] = {
     "record.postponed": "The record was written to a retry topic.",
     "record.due": "A record of a retry topic was written to the group's own topic.",
     "record.dead_lettered": "The record was written to the dead-letter topic.",
-    "record.unreadable": "The value of the record cannot be decoded for its handler.",
+    "record.unreadable": "A value cannot be decoded for its handler, or a batch cannot be read.",
     "record.unrouted": "No handler in this process takes records of this topic.",
     "record.timed_out": "A handler ran longer than `max_handling` and was cancelled.",
     "record.lock_lost": "The lock ended while a handler ran; the handler was cancelled.",

@@ -12,7 +12,7 @@ from sharegroup.client import AdminClient, NewTopic, Producer, TopicPartition
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.errors import OffsetOutOfRange
+from sharegroup.errors import OffsetOutOfRange, UnreadableBatch
 from sharegroup.ids import TopicId
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
@@ -215,8 +215,12 @@ def test_unreadable_batches_are_left_out_with_one_log_line_each(bootstrap, caplo
     )
     told = []
     partition = RunsPartition((part,))
+    with pytest.raises(UnreadableBatch, match=r"offsets 2 to 401 cannot be read: .*failOnUnread"):
+        list(executor_read.read(options_for(bootstrap), partition))
     batches = executor_read.read(
-        options_for(bootstrap), partition, unreadable=lambda *call: told.append(call)
+        options_for(bootstrap, failOnUnreadable="false"),
+        partition,
+        unreadable=lambda *call: told.append(call),
     )
     values = pa.Table.from_batches(list(batches)).column("value").to_pylist()
     assert values == [b"0.1", b"sound", b"sound"]

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from sharegroup.client import AdminClient, SharePartitionOffset
@@ -104,7 +105,7 @@ def test_failing_record_is_redelivered_up_to_the_delivery_limit(
 
 
 @pytest.mark.skipif(chosen() == "kafka", reason="Kafka decodes each batch before it appends it")
-def test_unreadable_batches_are_rejected_and_do_not_stop_the_query(
+def test_unreadable_batches_end_the_query_unless_it_leaves_them_out(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     produce(bootstrap, topic, b"1", b"2", partition=0)
@@ -115,7 +116,15 @@ def test_unreadable_batches_are_rejected_and_do_not_stop_the_query(
     def work(batch: DataFrame, batch_id: int) -> None:
         written.update(bytes(row.value) for row in batch.collect())
 
-    frame = stream(spark, bootstrap, topic, group, outcomesLocation=str(tmp_path / "outcomes"))
+    outcomes = str(tmp_path / "outcomes")
+    frame = stream(spark, bootstrap, topic, group, outcomesLocation=outcomes)
+    with pytest.raises(
+        StreamingQueryException, match=f"'{topic}' partition 0 offsets 2 to 401 cann"
+    ):
+        run_available(frame, tmp_path / "checkpoint", work)
+    assert not written
+    leave_out = {"outcomesLocation": outcomes, "failOnUnreadable": "false"}
+    frame = stream(spark, bootstrap, topic, group, **leave_out)
     run_available(frame, tmp_path / "checkpoint", work)
     assert written == {b"1": 1, b"2": 1, b"3": 1}
     assert lag(bootstrap, group) == {0: 0, 1: 0}
@@ -127,15 +136,17 @@ def test_unreadable_batches_are_rejected_and_do_not_stop_the_query(
 
 
 @pytest.mark.skipif(chosen() == "kafka", reason="Kafka decodes each batch before it appends it")
-def test_batch_read_leaves_out_unreadable_batches(
+def test_batch_read_fails_or_leaves_out_unreadable_batches(
     spark: SparkSession, bootstrap: str, topic: str
 ) -> None:
     produce_batches(bootstrap, topic, cut_off(), untrue())
     produce(bootstrap, topic, b"1", partition=0)
-    frame = (
+    read = (
         spark.read.format("kafka-share")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
-        .load()
     )
+    with pytest.raises(Exception, match=r"offsets 0 to 399 cannot be read.*failOnUnreadable=false"):
+        read.load().collect()
+    frame = read.option("failOnUnreadable", "false").load()
     assert [bytes(row.value) for row in frame.collect()] == [b"1"]

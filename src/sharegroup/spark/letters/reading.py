@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from sharegroup.dead_letters.queue import Chunk, DeadLetterQueue
-from sharegroup.spark.decoded_read import from_async, leave_out, ranges_of
+from sharegroup.spark.decoded_read import choice_of, from_async, ranges_of
 from sharegroup.spark.executor_fetch import this_process
 from sharegroup.spark.letters.rows import letter_rows
 from sharegroup.spark.options import LettersOptions
@@ -36,6 +36,6 @@ async def _chunks(options: LettersOptions, parts: Iterable[PartitionRuns]) -> As
     for topic, of_topic in groupby(parts, attrgetter("topic")):
         async with DeadLetterQueue(topic, **options.client) as queue:
             queue.ranges = ranges_of(of_topic)
-            chunks = queue.chunks(complete=options.complete_records, unreadable=leave_out)
+            chunks = queue.chunks(complete=options.complete_records, unreadable=choice_of(options))
             async for chunk in chunks:
                 yield chunk

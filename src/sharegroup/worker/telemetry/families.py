@@ -59,7 +59,8 @@ DEAD_LETTERED = MetricFamily(
 )  # fmt: skip
 UNREADABLE = MetricFamily(
     "sharegroup_worker_unreadable_total", "counter", "records",
-    "Records whose value could not be decoded for the handler.", _HANDLER,
+    "Records whose value could not be decoded for the handler, and offsets of unreadable batches.",
+    _HANDLER,
 )  # fmt: skip
 TIMED_OUT = MetricFamily(
     "sharegroup_worker_timed_out_total", "counter", "records",
