@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,10 @@ T = TypeVar("T")
 Verb = Callable[..., Any]
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+BROKER_LIST_PROPERTY = "metadata.broker.list"
+"""What librdkafka also calls `BOOTSTRAP_PROPERTY`."""
+OTHER_BOOTSTRAP = re.compile(r"(?i)(^|[._-])bootstrap[._-]servers$")
+"""Names of bootstrap servers in the files of other programs."""
 NOT_NAMED = "the default"
 BOOTSTRAP_OPTION, CONFIG_OPTION, PROFILE_OPTION = (
     "--bootstrap-server",
@@ -92,6 +97,19 @@ profile_option = click.option(
     help=f"Profile in the configuration file.  [default: {PROFILE_VARIABLE}, or the default there]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _refuse_other_files(properties: Mapping[str, str]) -> None:
+    """Raise UsageError if a file names servers, but as another program does (Spring, MirrorMaker).
+
+    Without this, such a command would go to the default address.
+    """
+    for name in properties:
+        if OTHER_BOOTSTRAP.search(name):
+            raise click.UsageError(
+                f"{CONFIG_OPTION}: the file has {name}, a property of another program, and no "
+                f"{BOOTSTRAP_PROPERTY}; name the servers with that, or with {BOOTSTRAP_OPTION}"
+            )
 
 
 def _check_address(address: str, origin: str) -> None:
@@ -134,7 +152,9 @@ class Access:
         default profile.  The last two apply as a whole or not at all (`profiles`).
         """
         properties = dict(read_properties(command_config)) if command_config else {}
-        in_file = properties.pop(BOOTSTRAP_PROPERTY, None)
+        in_file = properties.pop(BOOTSTRAP_PROPERTY, properties.pop(BROKER_LIST_PROPERTY, None))
+        if not (bootstrap_servers or in_file):
+            _refuse_other_files(properties)
         variable = os.environ.get(BOOTSTRAP_VARIABLE)
         chosen: Profile | None = None
         if profile is not None:
