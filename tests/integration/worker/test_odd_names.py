@@ -66,7 +66,7 @@ def test_redrive_sends_the_bytes(bootstrap: str, group: str, run: Run) -> None:
         bury(bootstrap, dead, group, (Given("orders", headers=HEADERS), failed(NoAnswer("x"))))
     )
     row = run(f"export {dead}").rows
-    assert [header["name"] for header in row["headers"]] == SHOWN
+    assert [header["name"] for header in row["headers"][: len(NAMES)]] == SHOWN
     assert run(f"redrive {dead} --json").rows["sent"] == {target: 1}
     (record,) = asyncio.run(lying_in(bootstrap, target))
     assert own_names(record) == list(NAMES)
