@@ -82,6 +82,20 @@ def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]
     return checked
 
 
+def checked_time(call: str, timestamp_ms: int) -> int:
+    """Return a time to look up; negative numbers are named offsets in the protocol."""
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(
+            f"{call}: expected milliseconds since 1970 as int, found {type(timestamp_ms).__name__}"
+        )
+    if not 0 <= timestamp_ms < 2**63:
+        raise ValueError(
+            f"{call}: expected 0 to 2**63 - 1 milliseconds since 1970, found {timestamp_ms}; "
+            "beginning_offsets and end_offsets return the first and the last offsets"
+        )
+    return timestamp_ms
+
+
 class IllegalStateError(Exception):
     """The client or the record is in a state that does not allow the call."""
 

@@ -35,6 +35,7 @@ from sharegroup.client.records import (
     TopicPartition,
     WakeupError,
     checked_offsets,
+    checked_time,
 )
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.option_values import GroupProtocol
@@ -458,7 +459,7 @@ class Consumer:
 
     def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
         """Set positions to the first record since a time, or to the end if there is none."""
-        self._seek_to(partitions, _checked_time("seek_to_time", timestamp_ms))
+        self._seek_to(partitions, checked_time("seek_to_time", timestamp_ms))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions, until `resume`; without arguments of all."""
@@ -508,7 +509,7 @@ class Consumer:
         """Return the first record since a time, by partition; None if there is no such record."""
         listed = await self._listed(
             {
-                TopicPartition(*where): _checked_time("offsets_for_times", time_ms)
+                TopicPartition(*where): checked_time("offsets_for_times", time_ms)
                 for where, time_ms in timestamps_ms.items()
             }
         )
@@ -688,17 +689,3 @@ class Consumer:
 
 def _partitions(partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(*where) for where in partitions)
-
-
-def _checked_time(call: str, timestamp_ms: int) -> int:
-    """Return a time to look up; negative numbers are named offsets in the protocol."""
-    if not isinstance(timestamp_ms, int):
-        raise TypeError(
-            f"{call}: expected milliseconds since 1970 as int, found {type(timestamp_ms).__name__}"
-        )
-    if not 0 <= timestamp_ms < 2**63:
-        raise ValueError(
-            f"{call}: expected 0 to 2**63 - 1 milliseconds since 1970, found {timestamp_ms}; "
-            f"beginning_offsets and end_offsets return the first and the last offsets"
-        )
-    return timestamp_ms

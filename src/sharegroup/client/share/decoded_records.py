@@ -180,12 +180,16 @@ def _take_apart(
     except CorruptMessage as error:
         # Without a readable header the end is unknown, so the rest is released, as after a
         # batch that was cut off.
-        damage = CorruptMessage(
-            f"topic {held.topic!r} partition {held.partition} offsets {max(end, locks[0].first)} "
-            f"to {locks[-1].end - 1}: the batch header cannot be read: {error}; the offsets are "
-            "released; see the log of the broker that leads the partition"
-        )
+        damage = _damage(held, max(end, locks[0].first), locks[-1].end, error)
     yield _Decoded(decoded, unreadable, origins, end, is_last=True, damage=damage)
+
+
+def _damage(held: HeldRecords, first: int, end: int, error: CorruptMessage) -> CorruptMessage:
+    return CorruptMessage(
+        f"topic {held.topic!r} partition {held.partition} offsets {first} to {end - 1}: the batch "
+        f"header cannot be read: {error}; the offsets are released; see the log of the broker that "
+        "leads the partition"
+    )
 
 
 def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], list[Record]]:
