@@ -25,6 +25,7 @@ import org.apache.kafka.clients.admin.ShareGroupDescription;
 import org.apache.kafka.clients.admin.ShareMemberDescription;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -113,6 +114,7 @@ public final class ShareClient implements AutoCloseable {
             case "implicit-errors" -> implicitErrors();
             case "implicit-end" -> implicitEnd();
             case "unreadable" -> unreadable();
+            case "refused" -> refused();
             case "admin" -> administration();
             default -> throw new IllegalArgumentException(scene);
         }
@@ -292,6 +294,44 @@ public final class ShareClient implements AutoCloseable {
             say("seen", seen);
             say("committed", results(consumer.commitSync()));
         }
+    }
+
+    /** A batch with a wrong checksum, between two others, in a topic that the test has made. */
+    private void refused() {
+        List<String> shared = new ArrayList<>();
+        try (var consumer = consumer("explicit", Map.of())) {
+            until("the record behind the batch comes", () -> {
+                try {
+                    consumer.poll(POLL).forEach(record -> {
+                        shared.add(text(record));
+                        consumer.acknowledge(record);
+                    });
+                } catch (KafkaException error) {
+                    shared.add(name(error));
+                }
+                return !shared.isEmpty() && shared.get(shared.size() - 1).startsWith("3=");
+            });
+        }
+        say("shared", shared);
+        List<String> plain = new ArrayList<>();
+        Map<String, Object> config = Map.of(
+            "bootstrap.servers", bootstrap, "group.id", group + ".plain", "auto.offset.reset", "earliest",
+            "key.deserializer", StringDeserializer.class, "value.deserializer", StringDeserializer.class);
+        try (var consumer = new KafkaConsumer<String, String>(config)) {
+            consumer.assign(List.of(first()));
+            until("the record behind the batch comes", () -> {
+                try {
+                    consumer.poll(POLL).forEach(record -> plain.add(record.offset() + "=" + record.value()));
+                } catch (KafkaException error) {
+                    plain.add(name(error) + " at " + consumer.position(first()));
+                    if (plain.size() == 3) {  // It does not pass by itself.
+                        consumer.seek(first(), 3);
+                    }
+                }
+                return !plain.isEmpty() && plain.get(plain.size() - 1).startsWith("3=");
+            });
+        }
+        say("plain", plain);
     }
 
     private void administration() throws Exception {

@@ -26,7 +26,7 @@ from sharegroup.client import (
     TopicPartition,
 )
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.errors import KafkaError, NetworkException
+from sharegroup.errors import KafkaError, NetworkException, UnreadableBatch
 from sharegroup.worker.retrying.tier_log import (
     Committed,
     OwnershipLost,
@@ -114,6 +114,9 @@ class KafkaTierLog:
             fetched = await consumer.poll(wait_seconds)
         except IllegalStateError as error:
             raise NetworkException("the consumer of the tiers was closed") from error
+        except UnreadableBatch as error:
+            self._set_aside(consumer, error)
+            return {}
         if not fetched:
             self._check_coordinator(consumer)
         records: dict[TierPartition, list[TierRecord]] = defaultdict(list)
@@ -161,6 +164,20 @@ class KafkaTierLog:
         consumer = self._consumer
         owns = consumer is not None and TopicPartition(*partition) in consumer.assignment
         return consumer if owns else None
+
+    def _set_aside(self, consumer: Consumer, error: UnreadableBatch) -> None:
+        """Pause a partition whose next batch cannot be read; the others are read further.
+
+        Its retries may not be lost, and nothing tells what they are, so an operator decides.
+        """
+        consumer.pause(TopicPartition(error.topic, error.partition))
+        log.warning(
+            "event=tier_unreadable group=%s topic=%s partition=%d first=%d end=%d error=%r "
+            "action='this partition waits; commit offset %d for this group, while no worker runs, "
+            "to go on behind the batch'",
+            self._group_id,
+            *(error.topic, error.partition, error.first, error.end, str(error), error.end),
+        )
 
     def _check_coordinator(self, consumer: Consumer) -> None:
         """Raise the error of a coordinator that has not answered for `SILENCE_SECONDS`.

@@ -20,7 +20,7 @@ from sharegroup.client import (
 )
 from sharegroup.client.consume.consumer_record import BatchOrigin
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.errors import GroupAuthorizationFailed, NetworkException
+from sharegroup.errors import GroupAuthorizationFailed, NetworkException, UnreadableBatch
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition, TierRecord
 from sharegroup.worker.transport import tier_log_kafka
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
@@ -42,6 +42,7 @@ class Consumer:
         self.assignment: frozenset[TopicPartition] = frozenset()
         self.coordinator_error: Exception | None = None
         self.commits: list[Any] = []
+        self.paused: list[TopicPartition] = []
         self.refusal: Exception | None = None
         self.is_closed = False
         self.listener: Any = None
@@ -82,6 +83,9 @@ class Consumer:
         if self.refusal is not None:
             raise self.refusal
         self.commits.append(offsets)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused += partitions
 
     def assigned(self, *partitions: TopicPartition) -> Callable[[], Awaitable[None]]:
         async def step() -> None:
@@ -186,6 +190,28 @@ def test_errors_of_the_consumer_are_raised() -> None:
             await tier_log.read(1)
 
     play(scene)
+
+
+def test_partition_with_an_unreadable_batch_waits_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers.append(consumer.assigned(ONE, OTHER))
+        consumer.answers.append(
+            UnreadableBatch(
+                "bad checksum", topic=OTHER.topic, partition=1, first=5, end=9, action="seek to 9"
+            )
+        )
+        consumer.answers.append([fetched(4)])
+        assert await tier_log.read(1) == {}
+        assert consumer.paused == [OTHER]
+        assert list(await tier_log.read(1)) == [FIRST]
+        assert consumer.commits == []
+
+    play(scene)
+    (line,) = [text for text in caplog.messages if "event=tier_unreadable" in text]
+    assert "topic=g.retry.5s partition=1 first=5 end=9" in line
+    assert "commit offset 9 for this group" in line
 
 
 def test_silent_coordinator_is_an_error_after_a_while() -> None:
