@@ -33,6 +33,7 @@ from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
+from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive import sent_back_headers
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
@@ -52,6 +53,7 @@ from sharegroup.spark.decision_files import (
     folder_of,
     write_decisions,
 )
+from sharegroup.spark.letters.rows import letter_rows
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.storage.directory.clean_shutdown import read_clean_shutdown, write_clean_shutdown
 from sharegroup.storage.disk.files import RealFiles
@@ -130,6 +132,11 @@ PAIRS = (
         "the pid file of a worker",
         "worker.lifecycle.pid_files:PidFile", "worker.lifecycle.pid_files:worker_of",
         f"{HERE}::test_pid_file",
+    ),
+    Pair(
+        "dead letters as rows of Spark",
+        "dead_letters.story_headers:story_headers", "spark.letters.rows:letter_rows",
+        f"{HERE}::test_letter_rows",
     ),
     # The command line.
     Pair(
@@ -331,6 +338,22 @@ def letter_from(story: Story, own: Sequence[tuple[str, bytes | None]], group: st
     step = Bury(story, DeadLetterReason.REJECTED)
     written = letter_headers(delivery, step, Buried(group, "h", "m"), now_ms=0, shrunk=False)
     return letter_of("d" * 249, 2**31 - 1, Stored(2**63 - 1, -5, None, None, written))
+
+
+@given(story=stories, own=headers, group=groups)
+def test_letter_rows(story: Story, own: tuple[tuple[str, bytes | None], ...], group: str) -> None:
+    """Times that Spark's microseconds cannot hold are cut; lone surrogates are escaped."""
+    letter = letter_from(story, own, group)
+    rows_of_letter = letter_rows(Chunk(0, [letter], frozenset()))
+    origin = letter.story.origin
+    assert origin is not None
+    found = rows_of_letter["origin"]
+    assert found.field("offset").to_pylist() == [origin.offset]
+    assert found.field("timestamp").is_null().to_pylist() == [origin.timestamp_ms == -1]
+    assert len(rows_of_letter["attempts"][0]) == len(letter.story.attempts)
+    assert rows_of_letter["headers"].to_pylist() == [
+        [{"key": name, "value": value} for name, value in own] or None
+    ]
 
 
 @given(story=stories, own=headers, group=groups, again=st.sampled_from(["", f"@{2**63 - 1}"]))

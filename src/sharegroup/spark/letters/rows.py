@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.letter import NO_TIME, Letter
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.wire.header_columns import HEADERS
 from sharegroup.wire.header_names import with_names
@@ -53,9 +53,9 @@ def _text(text: str) -> str | None:
 
 def _micros(milliseconds: int | None) -> int | None:
     """Convert a time to Spark's microseconds; None for a time that is unknown."""
-    if milliseconds is None or milliseconds < 0:
+    if milliseconds is None or milliseconds == NO_TIME:
         return None
-    return min(milliseconds, MILLISECONDS_MAX) * 1000
+    return max(-MILLISECONDS_MAX, min(milliseconds, MILLISECONDS_MAX)) * 1000
 
 
 def _attempts(letter: Letter) -> list[dict[str, Any]]:
