@@ -33,6 +33,7 @@ from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
+from sharegroup.dead_letters.names import is_topic_name, own_topic
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive import sent_back_headers
@@ -60,6 +61,7 @@ from sharegroup.storage.disk.files import RealFiles
 from sharegroup.worker.dead_letters.headers import Buried, letter_headers
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declarations.names import dead_topic
 from sharegroup.worker.durations import DELAY_DAYS_MAX, seconds
 from sharegroup.worker.lifecycle import pid_files
 from sharegroup.worker.lifecycle.pid_files import PidFile
@@ -117,6 +119,11 @@ PAIRS = (
     Pair(
         "the redrive ledger",
         "dead_letters.ledger:Ledger", "dead_letters.ledger:parsed", f"{HERE}::test_ledger",
+    ),
+    Pair(
+        "names of topics after groups and dead-letter topics",
+        "dead_letters.ledger:ledger_topic", "dead_letters.names:is_topic_name",
+        f"{HERE}::test_names_of_derived_topics_are_names_of_topics",
     ),
     Pair(
         "payloads of a sender",
@@ -401,6 +408,20 @@ def test_ledger(topic_id: UUID, partition: int, done: list[int]) -> None:
     ranges = tuple(ledger.runs_of(done))
     written = ledger.encoded(str(topic_id), partition, ranges, {"at_ms": 2**63, "to": ["x" * 249]})
     assert ledger.parsed(written) == ledger.Entry(str(topic_id), partition, ranges)
+
+
+@given(group=groups, letters=topics, tiers=st.lists(st.integers(1, DELAY_MS_MAX), min_size=1))
+@example(group="g" * 220, letters="d" * 249, tiers=[DELAY_MS_MAX - 1])
+def test_names_of_derived_topics_are_names_of_topics(
+    group: str, letters: str, tiers: list[int]
+) -> None:
+    derived = [
+        ledger.ledger_topic(letters), own_topic(group), dead_topic(group),
+        *Tiers.of([delay_ms / 1000 for delay_ms in tiers]).topics(group),
+    ]  # fmt: skip
+    assert [name for name in derived if not is_topic_name(name)] == []
+    assert ledger.ledger_topic("orders.dead") == "orders.dead.redriven"
+    assert ledger.ledger_topic("d" * 249) != ledger.ledger_topic("d" * 248)
 
 
 @given(st.lists(st.integers(1, DELAY_MS_MAX), min_size=1, max_size=6, unique=True))

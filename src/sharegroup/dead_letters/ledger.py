@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.dead_letters.names import TOPIC_CHARACTERS_MAX
 from sharegroup.dead_letters.replicas import MIN_INSYNC, default_min_insync, default_replicas
 from sharegroup.errors import (
     InvalidRecord,
@@ -45,6 +47,7 @@ from sharegroup.errors import (
 )
 
 SUFFIX = ".redriven"
+HASH_CHARACTERS = 16
 CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
@@ -62,7 +65,7 @@ class Ledger:
     __slots__ = ("_done", "_topic_id", "topic")
 
     def __init__(self, letters: str, topic_id: str) -> None:
-        self.topic = letters + SUFFIX
+        self.topic = ledger_topic(letters)
         self._topic_id = topic_id
         self._done: dict[int, OffsetSet] = {}
 
@@ -152,6 +155,15 @@ class Ledger:
             log_range for log_range in await partition_ranges(cluster, self.topic)
             if log_range.where == TopicPartition(self.topic, 0)
         ]  # fmt: skip
+
+
+def ledger_topic(letters: str) -> str:
+    """The name of a ledger; that of a long topic is cut, with a hash in place of the rest."""
+    name = letters + SUFFIX
+    if len(name) <= TOPIC_CHARACTERS_MAX:
+        return name
+    end = f".{sha256(letters.encode()).hexdigest()[:HASH_CHARACTERS]}{SUFFIX}"
+    return letters[: TOPIC_CHARACTERS_MAX - len(end)] + end
 
 
 def runs_of(offsets: Iterable[int]) -> Iterable[Range]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+TOPIC_CHARACTERS_MAX = 249
+_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS_MAX}}}")
 
 
 def is_topic_name(name: str) -> bool:

@@ -37,7 +37,7 @@ from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.client.records import Header
 from sharegroup.dead_letters.letter import Letter
-from sharegroup.dead_letters.names import is_topic_name, own_topic
+from sharegroup.dead_letters.names import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
 from sharegroup.dead_letters.refusals import Refusals
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
@@ -99,9 +99,6 @@ OF_ONE_TARGET = (
 
 TARGETS_KNOWN_MAX = 10_000
 """Cached topic descriptions; a dead-letter topic may name any number of groups."""
-
-NAME_CHARACTERS_MAX = 249
-"""The longest topic name that Kafka allows; longer names are cut in the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +339,7 @@ class Redrive:
         return await _outcome(future)
 
     def _refuse(self, partition: int, offset: int, target: str, reason: str) -> None:
-        self.done.refused.add(target[:NAME_CHARACTERS_MAX], reason, partition, offset)
+        self.done.refused.add(target[:TOPIC_CHARACTERS_MAX], reason, partition, offset)
 
     async def _check(self, targets: Iterable[str | None]) -> None:
         """Query new target topics; raises errors that do not concern only one target."""

@@ -246,3 +246,15 @@ async def deleted_midway(bootstrap: str, group: str) -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             await admin.delete_records({TopicPartition(dead, 0): 3})
         assert [chunk async for chunk in queue.chunks()] == []
+
+
+def test_dead_letters_in_a_topic_with_the_longest_name_are_redriven_once(
+    bootstrap: str, group: str, run: Run
+) -> None:
+    """`<dead letters>.redriven` would be longer than Kafka allows."""
+    dead, own = f"{group}.".ljust(249, "d"), f"{group}.retry"
+    asyncio.run(make_topics(bootstrap, dead, own))
+    asyncio.run(write(bootstrap, dead, of_a_worker(group.encode())))
+    assert run(f"redrive {dead} --json").rows["sent"] == {own: 1}
+    again = run(f"redrive {dead} --json").rows
+    assert (again["sent"], again["left"]) == ({}, {"redriven-before": 1})
