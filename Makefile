@@ -123,8 +123,9 @@ docs: setup ## Build the documentation as a site into build/site; warnings are e
 docs-test: setup ## Run every example of README and docs in an environment made from the wheel (5 minutes); PAGES="docs/client.md".
 	@$(BIN)/python -m tests.docs.snippets $(PAGES)
 
-chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one (4 minutes).
+chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one; poison handlers, a hundred restarts (10 minutes).
 	@$(BIN)/python -m tests.faults.worker_chaos
+	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py
 
 attacks: setup ## Run every attack on a broker process, the slow ones too (10 minutes).
 	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks

@@ -34,7 +34,7 @@ LONG = Size(
     workers=8,
     worker_kills=24,
     broker_kills=2,
-    exiting=3,
+    exiting=8,
     send_seconds=150,
     finish_seconds_max=300,
 )

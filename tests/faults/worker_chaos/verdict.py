@@ -187,8 +187,12 @@ class _Court:
             later[copy.number].append(copy)
         for copy in [*self.topics.sources, *self.topics.own]:
             buried = any(letter.failures >= copy.failures for letter in self.letters[copy.number])
+            # With more failures, or put aside with as many, because the worker died around it.
             postponed = any(
-                later_copy.failures > copy.failures for later_copy in later[copy.number]
+                later_copy.failures > copy.failures
+                or (later_copy.failures == copy.failures and later_copy.place != copy.place)
+                for later_copy in later[copy.number]
+                if later_copy.timestamp_ms >= copy.timestamp_ms
             )
             if copy.place not in returned and not buried and not postponed:
                 self._problem(f"{copy.number}: its copy {copy.place} has no end and no successor")

@@ -36,18 +36,24 @@ class ReadyRecords(Protocol):
         """Wake an idle slot if records are ready."""
 
 
-class RunningRoute(Protocol):
-    """A route whose handlers run in this process: a `RouteRunner`."""
+class RunningGroup(Protocol):
+    """A share group whose handlers run in this process: a `GroupRunner`."""
 
     @property
-    def queue(self) -> ReadyRecords: ...
+    def room(self) -> RoomSignal: ...
 
     @property
     def is_busy(self) -> bool:
-        """Whether a handler runs that was not given up."""
+        """Whether a handler runs that was not given up, or a record is being written."""
 
     def runs_now(self, record: TakenRecord) -> bool:
-        """Whether the handler runs for this record."""
+        """Whether a handler runs for this record."""
+
+    def make_alone(self) -> None:
+        """Put aside the waiting records that a crash would judge."""
+
+    def wake(self) -> None:
+        """Begin handlers, and take records, again."""
 
 
 class AloneRun:
@@ -68,22 +74,20 @@ class AloneRun:
 class Alone:
     """The record of a process that runs alone; shared by all routes of all groups."""
 
-    __slots__ = ("_asked", "_changed", "_clock", "_rooms", "_runners", "run_now")
+    __slots__ = ("_asked", "_changed", "_clock", "_groups", "run_now")
 
     def __init__(self, clock: WorkerClock) -> None:
         self._clock = clock
         self._asked = asyncio.Event()
         self._changed = asyncio.Event()
-        self._runners: list[RunningRoute] = []
-        self._rooms: list[RoomSignal] = []
+        self._groups: list[RunningGroup] = []
         self.run_now: AloneRun | None = None
         """None if handlers may begin as usual."""
 
-    def join(self, runners: Sequence[RunningRoute], room: RoomSignal) -> None:
-        """Add the routes of a group of this process."""
-        self._runners += runners
-        self._rooms.append(room)
-        room.also = self._changed
+    def join(self, group: RunningGroup) -> None:
+        """Add a group of this process."""
+        self._groups.append(group)
+        group.room.also = self._changed
 
     def ask(self, run: AloneRun) -> bool:
         """Let a record run alone soon; False if another one already waits or runs."""
@@ -128,17 +132,17 @@ class Alone:
             await self._asked.wait()
             self._asked.clear()
             if (run := self.run_now) is not None:
-                for room in self._rooms:
-                    room.waiters += 1
+                for group in self._groups:
+                    group.room.waiters += 1
                 try:
                     await self._run(run)
                 finally:
-                    for room in self._rooms:
-                        room.waiters -= 1
+                    for group in self._groups:
+                        group.room.waiters -= 1
 
     async def _run(self, run: AloneRun) -> None:
         deadline = self._clock.now() + WAIT_SECONDS
-        while self.run_now is run and self._others_run():
+        while self.run_now is run and self._has_others():
             if self._clock.now() >= deadline:
                 self._end(run)
                 run.put_aside(run.record)
@@ -154,13 +158,16 @@ class Alone:
         if self.run_now is run:
             self._end(run)
 
-    def _others_run(self) -> bool:
-        return any(runner.is_busy for runner in self._runners)
+    def _has_others(self) -> bool:
+        """Whether a crash now would count for records that are about to be judged, or written."""
+        for group in self._groups:
+            group.make_alone()
+        return any(group.is_busy for group in self._groups)
 
     def _is_under_way(self, run: AloneRun) -> bool:
         if run.record.is_done:
             return False
-        return not run.has_begun or any(runner.runs_now(run.record) for runner in self._runners)
+        return not run.has_begun or any(group.runs_now(run.record) for group in self._groups)
 
     async def _change(self, until: float | None) -> None:
         """Wait until a handler has ended somewhere, or the time is over."""
@@ -178,7 +185,5 @@ class Alone:
         assert self.run_now is run, "only one record runs alone"
         self.run_now = None
         self._changed.set()
-        for runner in self._runners:
-            runner.queue.wake_one()
-        for room in self._rooms:
-            room.notify()
+        for group in self._groups:
+            group.wake()

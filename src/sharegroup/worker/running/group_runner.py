@@ -30,6 +30,7 @@ from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.intake import Intake
 from sharegroup.worker.running.record_routing import RecordRouting
+from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.settlement import HELD_OF_LOCKS
 from sharegroup.worker.running.taken_record import TakenRecord
@@ -93,7 +94,7 @@ class GroupRunner:
             alone=alone,
         )
         self.runners = [RouteRunner(route, self._parts, middlewares) for route in routes]
-        self._parts.alone.join(self.runners, self._parts.room)
+        self._parts.alone.join(self)
         self._routing = RecordRouting(self.runners, self._parts)
         self._intakes = [Intake(source, self._parts) for source in sources]
         self._watch = Watch(self._routing, self._parts)
@@ -261,6 +262,33 @@ class GroupRunner:
     def _slots(self) -> list[HandlerSlot]:
         return [slot for runner in self.runners for slot in runner.slots]
 
+    # A record that runs alone.
+
+    @property
+    def room(self) -> RoomSignal:
+        """The signal that a handler run or a write has ended."""
+        return self._parts.room
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler runs that was not given up, or a record is being written."""
+        return self._is_busy()
+
+    def runs_now(self, record: TakenRecord) -> bool:
+        """Whether a handler runs for this record."""
+        return any(record in slot.records for slot in self._slots())
+
+    def make_alone(self) -> None:
+        """Put aside the waiting records that a crash would judge."""
+        for runner in self.runners:
+            runner.put_aside_waiting(delivered_from=self._parts.limits.alone_from)
+
+    def wake(self) -> None:
+        """Begin handlers, and take records, again."""
+        for runner in self.runners:
+            runner.queue.wake_one()
+        self._parts.room.notify()
+
     # Taking.
 
     async def _take(self, intake: Intake) -> None:
@@ -287,6 +315,8 @@ class GroupRunner:
         if caution.suspects is not None:
             caution.took(deliveries, self._parts.limits)
         self._watch.begin()
+        if self._parts.alone.run_now is not None:
+            self.make_alone()
         if not self._is_taking:
             self._release_waiting()  # These arrived after the worker became quiet.
 

@@ -8,7 +8,6 @@ add --> [key is determined in a thread] --> [behind its key] --> ready --> [rate
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -123,12 +122,21 @@ class RecordQueue:
         self.ready.extend(remaining)
         return taken
 
-    def take_ready(self) -> list[TakenRecord]:
-        """Remove and return the unsettled records that are ready or behind their keys."""
-        taken = [record for record in self.ready if not record.is_done]
+    def take_ready(self, *, delivered_from: int) -> list[TakenRecord]:
+        """Remove and return unsettled records that are ready or behind their keys.
+
+        Only those with at least this delivery count.
+        """
+        taken: list[TakenRecord] = []
+        remaining: list[TakenRecord] = []
+        for record in self.ready:
+            if not record.is_done:
+                is_taken = record.delivery.delivery_count >= delivered_from
+                (taken if is_taken else remaining).append(record)
         if self.keys is not None:
-            taken += self.keys.take(delivered_below=sys.maxsize)
+            taken += self.keys.take(delivered_from=delivered_from)
         self.ready.clear()
+        self.ready.extend(remaining)
         return taken
 
     async def wait_rate(self, records: Sequence[TakenRecord]) -> list[TakenRecord]:

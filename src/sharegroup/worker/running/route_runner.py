@@ -93,9 +93,13 @@ class RouteRunner:
         released = self.queue.take_back(delivered_below=delivered_below)
         for record in released:
             self.settlement.carry_out(record, Redeliver())
-        for record in self.queue.take_ready():
-            self.settlement.put_aside(record)
+        self.put_aside_waiting(delivered_from=delivered_below)
         return released
+
+    def put_aside_waiting(self, *, delivered_from: int) -> None:
+        """Put aside records not begun with at least this delivery count."""
+        for record in self.queue.take_ready(delivered_from=delivered_from):
+            self.settlement.put_aside(record)
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:
         """Settle the records of a handler that does not end after its interruption."""
@@ -114,10 +118,6 @@ class RouteRunner:
     def is_busy(self) -> bool:
         """Whether a handler runs that was not given up."""
         return self.running > self.runs.given_up
-
-    def runs_now(self, record: TakenRecord) -> bool:
-        """Whether the handler runs for this record."""
-        return any(record in slot.records for slot in self.slots)
 
     def room(self, now: float, lock_seconds: float) -> int:
         """The number of further records to take: those that slots begin now or shortly."""

@@ -109,6 +109,7 @@ class Settlement:
         held = parts.held
         if (
             not parts.may_hold
+            or delivery.delivery_count >= parts.limits.alone_from  # Another's crash would judge it.
             or len(held) >= holding.records
             or held.bytes + record.weight > holding.bytes
             or held.of_partition(delivery.topic, delivery.partition)
