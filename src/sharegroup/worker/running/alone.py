@@ -22,8 +22,11 @@ from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.taken_record import TakenRecord
 
-WAIT_SECONDS = 10.0
-"""Maximum time for which a record waits until the other handlers end, and they wait for it."""
+WAIT_SECONDS = 2.0
+"""Maximum time for which a record waits until the other handlers end, and they wait for it.
+
+It is short, because a crash of one of them in this time would be the fault of the waiting record.
+"""
 
 
 class ReadyRecords(Protocol):

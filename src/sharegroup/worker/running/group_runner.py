@@ -280,8 +280,10 @@ class GroupRunner:
 
     def make_alone(self) -> None:
         """Put aside the waiting records that a crash would judge."""
+        parts = self._parts
+        alone = None if parts.alone.run_now is None else parts.alone.run_now.record
         for runner in self.runners:
-            runner.put_aside_waiting(delivered_from=self._parts.limits.alone_from)
+            runner.put_aside_waiting(delivered_from=parts.limits.alone_from, but=alone)
 
     def wake(self) -> None:
         """Begin handlers, and take records, again."""

@@ -122,16 +122,18 @@ class RecordQueue:
         self.ready.extend(remaining)
         return taken
 
-    def take_ready(self, *, delivered_from: int) -> list[TakenRecord]:
+    def take_ready(
+        self, *, delivered_from: int, but: TakenRecord | None = None
+    ) -> list[TakenRecord]:
         """Remove and return unsettled records that are ready or behind their keys.
 
-        Only those with at least this delivery count.
+        Only those with at least this delivery count, and not ``but``.
         """
         taken: list[TakenRecord] = []
         remaining: list[TakenRecord] = []
         for record in self.ready:
             if not record.is_done:
-                is_taken = record.delivery.delivery_count >= delivered_from
+                is_taken = record.delivery.delivery_count >= delivered_from and record is not but
                 (taken if is_taken else remaining).append(record)
         if self.keys is not None:
             taken += self.keys.take(delivered_from=delivered_from)

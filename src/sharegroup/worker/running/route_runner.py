@@ -96,9 +96,9 @@ class RouteRunner:
         self.put_aside_waiting(delivered_from=delivered_below)
         return released
 
-    def put_aside_waiting(self, *, delivered_from: int) -> None:
-        """Put aside records not begun with at least this delivery count."""
-        for record in self.queue.take_ready(delivered_from=delivered_from):
+    def put_aside_waiting(self, *, delivered_from: int, but: TakenRecord | None = None) -> None:
+        """Put aside records not begun with at least this delivery count, except ``but``."""
+        for record in self.queue.take_ready(delivered_from=delivered_from, but=but):
             self.settlement.put_aside(record)
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:

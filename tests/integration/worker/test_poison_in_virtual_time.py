@@ -92,7 +92,9 @@ def test_record_that_ends_its_process_is_the_only_dead_letter(
             assert Counter(record.outcome for record in records) == {"accepted": 40}
             assert poison.outcome == "dead_lettered"
             assert len(t.dead_letters) == 1
-            assert shop.runs[POISON] == crashes == LIMIT - 1
+            assert shop.runs[POISON] == crashes
+            # With several topics, it may meet others in its last run, and begins anew.
+            assert crashes == LIMIT - 1 or (topics > 1 and crashes <= 2 * LIMIT)
 
     asyncio.run(test())
 
