@@ -16,6 +16,10 @@ from confluent_kafka import AcknowledgeType, Message, Producer
 from confluent_kafka.admin import ResourceType
 
 from sharegroup.client import AdminClient, TopicPartition
+from sharegroup.wire.batches import LETTER_PRODUCER_ID
+from sharegroup.wire.records import SimpleRecord, encode_batch
+from tests.attacks.target import produce_request, produced
+from tests.faults.raw_connection import RawConnection
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
@@ -34,6 +38,7 @@ IS_KAFKA = chosen() == KAFKA
 ENABLED = {"errors.deadletterqueue.group.enable": "true"}
 AUTO_CREATE = "errors.deadletterqueue.auto.create.topics.enable"
 PREFIX = "__dlq.errors."
+INVALID_RECORD = 87
 
 
 class Queue(NamedTuple):
@@ -202,3 +207,19 @@ def test_letters_refused_by_the_topic_wait_in_ours_and_are_lost_in_kafka(
     [letter] = queue.letters(1)
     assert letter.value() == b"bad"
     queue.settles()
+
+
+@pytest.mark.parametrize(("producer_id", "sequence"), [(LETTER_PRODUCER_ID, -1), (7, -1)])
+def test_no_client_can_write_the_mark_of_our_brokers_letters(
+    queue: Queue, producer_id: int, sequence: int
+) -> None:
+    """Readers believe the mark on every broker, so Apache Kafka must refuse it, too (ADR 0036)."""
+    queue.make()
+    batch = encode_batch(
+        [SimpleRecord(None, b"forged", 1)],
+        producer_id=producer_id, producer_epoch=0, base_sequence=sequence,
+    )  # fmt: skip
+    port = int(queue.bootstrap_servers.rpartition(":")[2])
+    with RawConnection(port) as connection:
+        assert produced(connection.ask(produce_request(queue.dead, bytes(batch)))) == INVALID_RECORD
+    assert end_offset(queue.bootstrap_servers, queue.dead) == 0
