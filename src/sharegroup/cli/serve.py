@@ -129,7 +129,7 @@ def command(  # The options of one verb; click passes each as an argument.
         # other code in a process that calls `main` or embeds the broker (ADR 0024).
         import_lightly()
     with _named_origin({key: place for key, place in origins.items() if key in values}):
-        _run(values, insecure=insecure, test_port=test_port)
+        _run(values, insecure=insecure, test_port=test_port, log_handler=handler)
 
 
 def _settings(
@@ -162,7 +162,13 @@ def _pair(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _run(values: dict[str, str], *, insecure: bool, test_port: int | None) -> None:
+def _run(
+    values: dict[str, str],
+    *,
+    insecure: bool,
+    test_port: int | None,
+    log_handler: logging.Handler,
+) -> None:
     # Imported modules live as long as the process, so collecting garbage meanwhile is useless.
     gc.disable()
     # Imported here because `import_lightly` has to run before, and without garbage collections.
@@ -174,8 +180,7 @@ def _run(values: dict[str, str], *, insecure: bool, test_port: int | None) -> No
     from sharegroup.broker.garbage import GarbagePolicy
     from sharegroup.broker.log_limit import LOG_LIMIT
 
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(LOG_LIMIT)
+    log_handler.addFilter(LOG_LIMIT)
     freed_memory.keep_for_requests()
     garbage = GarbagePolicy()
     garbage.start()
