@@ -22,8 +22,9 @@ RUN python -m venv /opt/sharegroup \
     && /opt/sharegroup/bin/python -m compileall -q /opt/sharegroup/lib
 
 FROM python:3.12-slim
+# Group 0 may write to /data too: Kubernetes and OpenShift run images with users of their own in it.
 RUN useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin sharegroup \
-    && install --directory --owner sharegroup --mode 0700 /data
+    && install --directory --owner sharegroup --group root --mode 0770 /data
 COPY --from=build /opt/sharegroup /opt/sharegroup
 COPY container/entry /usr/local/bin/sharegroup-entry
 COPY container/health.py /usr/local/lib/sharegroup-health.py

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     help="Port to listen on; 0: a free port.  [default: 9092]",
 )
 @click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), default=None, help="Data directory."
+    "--data",
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
+    default=None,
+    help="Data directory.",
 )
 @click.option(
     "--durability",
