@@ -200,7 +200,17 @@ class Cluster:
         address = self._nodes.get(node_id)
         if address is None:
             raise LeaderNotAvailable(f"node {node_id} is not among the brokers {self._nodes}")
-        return await self._connect(address, purpose)
+        try:
+            return await self._connect(address, purpose)
+        except (NetworkException, RequestTimedOut) as error:
+            known = {*self._bootstrap, *(known for known, _ in self._connections)}
+            if address in known or type(error) not in (NetworkException, RequestTimedOut):
+                raise
+            # Common with containers: the bootstrap server answers, and names what is not reachable.
+            raise type(error)(
+                f"{error}; node {node_id} advertises this address (advertised.listeners), and no "
+                "connection to it has succeeded: it has to be one that clients can reach"
+            ) from error
 
     async def any_connection(self, *, in_turn: str | None = None) -> Connection:
         """Return a connection to a broker that answers, or raise NetworkException.
