@@ -81,6 +81,57 @@ def test_start_of_a_broker_imports_no_handler_and_not_all_versions_of_messages()
     assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
+STARTED = """
+import asyncio, sys, tempfile
+from sharegroup.broker.app import start
+from sharegroup.broker.configuration.config import Config
+
+async def main():
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}
+        running = await start(Config.parse(config))
+        print(*sys.modules)
+        await running.stop()
+
+asyncio.run(main())
+"""
+
+NOT_AT_START = (
+    *(
+        "aiokafka",
+        "kio.schema.sasl",
+        "sharegroup.broker.handlers",
+        "sharegroup.broker.handler_table",
+    ),
+    *(
+        "sharegroup.broker.tls.transport",
+        "sharegroup.broker.tls.context",
+        "sharegroup.broker.sasl",
+    ),
+    *("sharegroup.broker.logins.mechanisms", "sharegroup.broker.security.authorizer"),
+    *("sharegroup.broker.share_parts", "sharegroup.broker.share.dead_letters"),
+    *("sharegroup.broker.groups.share_group_coordinator", "sharegroup.broker.warm_up"),
+    *("sharegroup.core.share_partition", "sharegroup.core.share_group.share_group"),
+    *(
+        "sharegroup.core.security.scram",
+        "sharegroup.core.client_telemetry",
+        "sharegroup.core.patterns",
+    ),
+    *("sharegroup.storage.log.compaction", "sharegroup.storage.recovery.recovery"),
+    *("sharegroup.wire.records", "sharegroup.wire.record_walk", "sharegroup.wire.otlp_metrics"),
+)
+
+
+def test_a_start_on_an_empty_directory_imports_only_what_it_needs() -> None:
+    """Half of a start is the imports of our own modules; each of these was one of them once."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED], stdout=subprocess.PIPE, check=True, timeout=300
+    )
+    loaded = done.stdout.decode().split()
+    assert not [name for name in loaded if name.startswith(NOT_AT_START)]
+    assert len([name for name in loaded if name.startswith("sharegroup.")]) <= 160
+
+
 EMBEDDED = """
 import importlib, sys
 for package in ("client", "testing", "worker"):

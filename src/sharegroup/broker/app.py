@@ -58,7 +58,6 @@ from sharegroup.broker.tls.listeners import TlsListeners
 from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
-from sharegroup.broker.warm_up import prepare_for_share_groups
 from sharegroup.errors import InvalidConfig
 from sharegroup.storage.directory.log_directory import LogDirectory, last_write_ms
 from sharegroup.storage.disk.files import Files, RealFiles
@@ -146,11 +145,13 @@ async def start(
     files: Files | None = None,
     syncer: MakeSyncer = Syncer,
     handler_of: HandlerOf | None = None,
+    prepares: bool = False,
 ) -> Running:
     """Start a broker on the running event loop; it accepts connections when this returns.
 
     ``clock``, ``files`` and ``syncer`` are its access to the machine, and ``handler_of`` returns
-    the handler of an API; tests replace them.
+    the handler of an API; tests replace them.  With ``prepares`` everything that
+    requests need is imported soon after the start (`warm_up`).
     """
     clock = clock or SystemClock()
     listeners = parse_listeners(config, insecure=insecure)
@@ -181,18 +182,23 @@ async def start(
         metrics = await _serve_metrics(parts, server, directory, host)
         parts.config.on_applied(partial(_limit_hosts, server, parts))
         _limit_hosts(server, parts)
-        views = [
-            parts.seen_by(listener.name, node)
-            for listener, node in zip(listeners, nodes, strict=True)
-        ]
+        views = _views(parts, listeners, nodes)
         handlers = OnDemand(lambda: handler_of or _handler_table())
         await server.serve(views, handlers, lambda ended: _connection_closed(parts, ended))
     except BaseException:
         await server.stop()
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
-    background = asyncio.create_task(jobs.run(_jobs(parts, expiry, directory, tls), clock))
+    todo = _jobs(parts, expiry, directory, tls, prepares=prepares)
+    background = asyncio.create_task(jobs.run(todo, clock))
     return Running(parts, server, directory, background, metrics, bound)
+
+
+def _views(parts: Parts, listeners: Iterable[Listener], nodes: Iterable[Node]) -> list[Parts]:
+    """Return the parts as the connections of each listener see them."""
+    return [
+        parts.seen_by(listener.name, node) for listener, node in zip(listeners, nodes, strict=True)
+    ]
 
 
 def _handler_table() -> HandlerOf:
@@ -244,7 +250,7 @@ async def run_until(
 
     ``ready`` is called with the bootstrap address, the cluster id and the data directory.
     """
-    running = await start(config, insecure=insecure)
+    running = await start(config, insecure=insecure, prepares=True)
     ready(running.bootstrap_servers, running.cluster_id, config.server.log_dirs)
     try:
         await stop.wait()
@@ -398,7 +404,12 @@ async def _serve_metrics(
 
 
 def _jobs(
-    parts: Parts, expiry: ExpiryClock, directory: LogDirectory, tls: TlsListeners
+    parts: Parts,
+    expiry: ExpiryClock,
+    directory: LogDirectory,
+    tls: TlsListeners,
+    *,
+    prepares: bool,
 ) -> dict[str, jobs.Job]:
     """Return the background jobs of a broker by name."""
     return {
@@ -414,8 +425,15 @@ def _jobs(
         "producer_expiry": lambda: _forget_producers(parts, expiry),
         "audit": parts.audit.run,
         "log_limit": lambda: LOG_LIMIT.run(parts.clock),
-        "preparing": lambda: prepare_for_share_groups(parts.clock, _handler_table()),
+        **({"preparing": lambda: _prepare_all(parts)} if prepares else {}),
     }
+
+
+async def _prepare_all(parts: Parts) -> None:
+    # Imported after the start, like all that it imports.
+    from sharegroup.broker.warm_up import prepare_all
+
+    await prepare_all(parts.clock, parts.slices, _handler_table())
 
 
 async def _forget_producers(parts: Parts, expiry: ExpiryClock) -> None:
