@@ -37,14 +37,15 @@ from tests.faults.raw_connection import RawConnection
 from tests.faults.served import ServedBroker
 from tests.support.confluent_calls import admin, create_topic, read_partition, set_group
 from tests.support.kafka_peer import free_ports
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 TOPIC = "orders"
 GROUP = "billing"
 PARTITIONS = 3
 BACKLOG_MAX = 1_500
-PROGRESS_SECONDS_MAX = 20.0
-DRAIN_SECONDS_MAX = 40.0
+PROGRESS_SECONDS_MAX = HANGING_SECONDS
+DRAIN_SECONDS_MAX = HANGING_SECONDS
 RECONNECT = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,

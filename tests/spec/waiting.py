@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-SECONDS_MAX = 15.0
+from tests.support.limits import HANGING_SECONDS
+
+SECONDS_MAX = HANGING_SECONDS
 POLL_SECONDS = 0.01
 
 T = TypeVar("T")

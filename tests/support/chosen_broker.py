@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import pytest
 
 from tests.support.kafka_peer import KafkaPeer, why_missing
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 OURS, KAFKA = "sharegroup", "kafka"
@@ -38,7 +39,7 @@ BOTH_IN_INTEROP = [OURS, pytest.param(KAFKA, marks=[*ON_KAFKA, LONG_WITH_A_JVM])
 
 T = TypeVar("T")
 
-HEARD_SECONDS_MAX = 10.0
+HEARD_SECONDS_MAX = HANGING_SECONDS
 
 SHORT_TIMES = {
     "group.share.min.record.lock.duration.ms": "1000",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import flaky_tests
+from tests.support.limits import HANGING_SECONDS
 
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 300
-PYTEST = f"{sys.executable} -m pytest -q -p no:randomly -p no:cacheprovider"
+PYTEST = f"{shlex.quote(sys.executable)} -m pytest -q -p no:randomly -p no:cacheprovider"
 NAME = "test_some.py::test_flaky"
 FLAKY = """
 from pathlib import Path
@@ -37,7 +38,7 @@ def run(
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=HANGING_SECONDS,
         check=False,
     )
     return ended.returncode, ended.stdout.splitlines()

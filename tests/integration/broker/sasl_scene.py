@@ -20,6 +20,7 @@ from sharegroup.core.security.scram import salted_password
 from sharegroup.protocol_enums import ScramMechanism
 from sharegroup.testing import TestBroker
 from tests.faults.raw_connection import RawConnection
+from tests.support.limits import HANGING_SECONDS
 from tests.support.token_issuer import AUDIENCE, ISSUER, key_of, key_set
 
 OPEN = "PLAINTEXT"
@@ -29,7 +30,7 @@ CLOSED = "CLIENTS"
 
 USER, PASSWORD = "alice", "correct, horse=staple"
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = HANGING_SECONDS
 
 ALL_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
 

@@ -16,8 +16,9 @@ from sharegroup.broker.handler_contract import AnyHandler, RequestContext
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.parts import Parts
 from sharegroup.cli.local_certificates import CertificateFiles
+from tests.support.limits import HANGING_SECONDS
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = HANGING_SECONDS
 
 
 def tls_settings(files: CertificateFiles, **values: str) -> dict[str, str]:

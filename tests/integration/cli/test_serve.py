@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from sharegroup.cli.main import main
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
-STOP_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = HANGING_SECONDS
 
 
 def test_properties_are_parsed_like_kafka(

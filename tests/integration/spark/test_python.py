@@ -11,7 +11,11 @@ import pytest
 from sharegroup.spark import ensure_python
 from sharegroup.spark.python import set_default_python
 
-PRINTED = "import os, sharegroup.spark; print(os.environ['PYSPARK_PYTHON'], os.environ['PATH'])"
+PRINTED = """
+import os, sharegroup.spark
+print(os.environ["PYSPARK_PYTHON"])
+print(os.environ["PATH"])
+"""
 
 
 @pytest.fixture
@@ -60,6 +64,6 @@ def test_import_names_this_python(monkeypatch):
     monkeypatch.setenv("PATH", os.defpath)  # As in an environment that is not activated.
     told = subprocess.run(
         [sys.executable, "-c", PRINTED], capture_output=True, text=True, check=True
-    ).stdout.split()
+    ).stdout.splitlines()
     folder = os.path.dirname(sys.executable)
     assert told == ["python3", f"{folder}{os.pathsep}{os.defpath}"]

@@ -7,8 +7,9 @@ from confluent_kafka import KafkaException, Producer
 
 from sharegroup.client.sync import AdminClient
 from sharegroup.testing import TestBroker, run_broker
+from tests.support.limits import HANGING_SECONDS
 
-SECONDS_MAX = 10.0
+SECONDS_MAX = HANGING_SECONDS
 
 
 def producer_of(broker: TestBroker, **settings: str | int) -> Producer:

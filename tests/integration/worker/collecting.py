@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-LIMIT_SECONDS = 40.0
+from tests.support.limits import HANGING_SECONDS
+
+LIMIT_SECONDS = HANGING_SECONDS
 
 
 class Collected:

@@ -20,7 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-WAIT_SECONDS_MAX = 20.0
+from tests.support.limits import HANGING_SECONDS
+
+WAIT_SECONDS_MAX = HANGING_SECONDS
 LOOK_SECONDS = 0.02
 
 PRELUDE = """\

@@ -14,8 +14,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from sharegroup.worker import App
+from tests.support.limits import HANGING_SECONDS
 
-WAIT_SECONDS_MAX = 20.0
+WAIT_SECONDS_MAX = HANGING_SECONDS
 
 
 def application(bootstrap: str, group: str, topic: str, done: asyncio.Queue[str]) -> App:

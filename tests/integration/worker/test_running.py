@@ -19,9 +19,10 @@ from sharegroup.client import Producer
 from sharegroup.worker import App, Record, Reject, Release, Retry
 from sharegroup.worker.events import Event
 from tests.integration.worker import handlers
+from tests.support.limits import HANGING_SECONDS
 
 # A member of Apache Kafka's groups waits for its partitions until a heartbeat brings them.
-SECONDS_MAX = 60.0 if os.environ.get("SHAREGROUP_INTEROP") == "kafka" else 20.0
+SECONDS_MAX = HANGING_SECONDS
 SHORT_LOCK = {"share.record.lock.duration.ms": "1000"}
 NO_RETRY = Retry(max_attempts=1)
 

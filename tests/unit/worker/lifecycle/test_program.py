@@ -14,8 +14,9 @@ from sharegroup.errors import RequestTimedOut
 from sharegroup.worker.lifecycle.pid_files import worker_of
 from sharegroup.worker.lifecycle.program import Program, Surroundings
 from sharegroup.worker.telemetry.state import Phase, WorkerGroupState, WorkerState
+from tests.support.limits import HANGING_SECONDS
 
-SECONDS_MAX = 5.0
+SECONDS_MAX = HANGING_SECONDS
 
 
 class Stood:
