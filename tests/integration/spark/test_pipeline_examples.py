@@ -270,7 +270,7 @@ def test_refused_order_is_redriven_to_the_worker_three_times_and_then_stays(
     module = example("returned_orders")
 
     def checked(records: int) -> None:
-        broker.wait_until(topic="orders.priced", records=records)
+        broker.wait_until(topic="orders.priced", records=records, timeout_s=60)
         run(module["query"](spark, broker.bootstrap_servers, tmp_path))
 
     def redriven() -> tuple[dict[str, int], dict[str, int]]:
