@@ -1,6 +1,8 @@
 """One attacker: a process at nice 19 that repeats one attack until its time is up.
 
 python -m tests.soak.attacker PORT NAME SECONDS [AUTHORITY USER PASSWORD]
+
+It prints a line when it is loaded, and begins when it reads one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ NICE = 19
 
 def main(port: int, name: str, seconds: float, login: Login | None) -> None:
     """Repeat the attack; print how often, and how often the broker ended it, as JSON."""
+    print("loaded", flush=True)
+    sys.stdin.readline()
     os.nice(NICE)
     attack = BY_NAME[name]
     target = Target(port, login=login)
