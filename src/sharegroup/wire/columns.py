@@ -234,6 +234,7 @@ def _groups(
         return _in_place(view, positions[batches], table[batches])
 
     for index, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        is_large = False
         try:
             if crc32c(view[begin + CHECKED_AT : end]) != crcs[index]:
                 raise _corrupt(table[index], "the checksum does not match")
@@ -247,12 +248,13 @@ def _groups(
             if batches:  # What is reported comes behind the records before it.
                 yield group()
                 bodies, batches, total = [], [], 0
-            if isinstance(error, TooLarge) and in_pieces:
-                yield from _streamed(view[begin:end], table[index], limits, unreadable)
-            elif unreadable is None:
+            is_large = isinstance(error, TooLarge) and in_pieces
+            if not is_large and unreadable is None:
                 raise
-            else:
+            if not is_large and unreadable is not None:
                 unreadable(*_offsets(table[index]), error)
+        if is_large:  # Behind the handler, because the error holds the buffers that were too small.
+            yield from _streamed(view[begin:end], table[index], limits, unreadable)
         if batches and (total >= group_bytes or index + 1 == len(begins)):
             yield group()
             bodies, batches, total = [], [], 0

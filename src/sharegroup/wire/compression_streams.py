@@ -28,7 +28,7 @@ from sharegroup.wire.compression import (
     inflated,
     xerial_blocks,
 )
-from sharegroup.wire.odd_records import plain_number
+from sharegroup.wire.zigzag import plain_number
 
 PIECE_BYTES = 1024 * 1024
 """Size of a piece: a few milliseconds of work.  A block of lz4 may have four times that."""

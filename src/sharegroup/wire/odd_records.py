@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import NO_TIMESTAMP, BatchHeader, Buffer
 from sharegroup.wire.header_names import Header, header_name, name_bytes
+from sharegroup.wire.zigzag import zigzag
 
 INT_BITS, LONG_BITS = 32, 64
 INT_BYTES_MAX, LONG_BYTES_MAX = 5, 10  # 32 and 64 bits in groups of 7.
@@ -130,18 +131,3 @@ def encode(
 
 def _sized(content: bytes | None) -> bytes:
     return _NO_SIZE if content is None else zigzag(len(content)) + content
-
-
-def zigzag(number: int) -> bytes:
-    """Return a number of up to 64 bits in zigzag, seven bits to a byte."""
-    return plain_number((number << 1) ^ (number >> LONG_BITS - 1))
-
-
-def plain_number(number: int) -> bytes:
-    """Return a number of 0 or more, seven bits to a byte."""
-    octets = bytearray()
-    while number > 0x7F:
-        octets.append(number & 0x7F | 0x80)
-        number >>= 7
-    octets.append(number)
-    return bytes(octets)

@@ -168,18 +168,20 @@ def read_pieces(
         )
     except TooLarge:
         batch = memoryview(buffer)[position : position + header.size]
-        return _streamed(batch, header, make, decompressed_bytes_max)
+        return streamed(batch, header, make, record_bytes_max=decompressed_bytes_max)
     except UNREADABLE as error:
         return (UnreadableRange(header.base_offset, header.end_offset, error),)
     return (made,)
 
 
-def _streamed(
+def streamed(
     batch: memoryview,
     header: BatchHeader,
     make: Callable[[Iterable[DecodedRecord]], Made],
+    *,
     record_bytes_max: int,
 ) -> Iterator[Made | UnreadableRange]:
+    """Yield what `read_pieces` returns for a batch that is `TooLarge` to be read as a whole."""
     for piece in cut_pieces(batch, header, record_bytes_max=record_bytes_max):
         if isinstance(piece, UnreadableRange):
             yield piece

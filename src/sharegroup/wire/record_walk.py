@@ -23,8 +23,6 @@ from typing import NamedTuple, TypeVar
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.wire.batches import HEADER_BYTES, BatchHeader, Buffer
 from sharegroup.wire.compression import NONE, TooLarge, decompress
-from sharegroup.wire.compression_streams import pieces
-from sharegroup.wire.record_pieces import RecordCutter, WholeRecords
 from sharegroup.wire.records import DecodedRecord, batch_records
 
 T = TypeVar("T")
@@ -224,15 +222,22 @@ def check_batch(batch: Buffer, header: BatchHeader, *, bytes_max: int) -> Walk[N
 
     Of a batch that large `STREAM_BYTES_MAX` are checked. A record above ``bytes_max`` is skipped.
     """
+    body: Buffer | None
     try:
         body = yield from body_of(batch, header, bytes_max=bytes_max)
     except TooLarge:
+        body = None  # The error holds the buffers that were too small, so the handler ends here.
+    if body is None:
         yield from _check_stream(memoryview(batch), header, bytes_max)
     else:
         yield from check_records(body, header)
 
 
 def _check_stream(batch: memoryview, header: BatchHeader, record_bytes_max: int) -> Walk[None]:
+    # Imported here because few brokers ever read such a batch.
+    from sharegroup.wire.compression_streams import pieces
+    from sharegroup.wire.record_pieces import RecordCutter, WholeRecords
+
     stream = pieces(header.codec, batch[HEADER_BYTES : header.size])
     cutter = RecordCutter(header, record_bytes_max)
     total, last_delta = 0, -1

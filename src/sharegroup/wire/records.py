@@ -23,7 +23,6 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire import odd_records
 from sharegroup.wire.batches import (
     CHECKED_AT,
     CODEC_MASK,
@@ -156,23 +155,25 @@ def read_batch(
         batch = _guarded(buffer, position, header)
     else:
         batch = _decompressed(buffer, position, header, decompressed_bytes_max)
-    return made_of(batch, header, header.record_count, make)
+    try:
+        return make(DefaultRecordBatch(batch))
+    except REFUSED:
+        return _made_again(batch, header, header.record_count, make)
 
 
-def made_of(
+def _made_again(
     batch: memoryview,
     header: BatchHeader,
     count: int,
     make: Callable[[Iterable[DecodedRecord]], Made],
 ) -> Made:
-    """Return the result of ``make`` for the ``count`` records of a decompressed, guarded batch.
+    """Return the result of ``make`` for records that the compiled codec refuses.
 
-    ``make`` is called again from the beginning if the compiled codec refuses a record.
+    Java may accept them: the other decoder finds out, and says what is wrong if not.
     """
-    try:
-        return make(DefaultRecordBatch(batch))
-    except REFUSED:
-        pass  # Java may accept it: the other decoder finds out, and says what is wrong if not.
+    # Imported here because few processes ever read such a batch.
+    from sharegroup.wire import odd_records
+
     try:
         return make(odd_records.decode(batch[HEADER_BYTES:], header, count))
     except CorruptMessage as error:
@@ -211,6 +212,9 @@ def encode_batch(
     try:
         batch = _built(builder(), records if has_time else _one_later(records))
     except TypeError:  # The compiled codec refuses names of a subclass of str.
+        # Imported here because few processes ever write such a batch.
+        from sharegroup.wire import odd_records
+
         plain = [
             (key, value, timestamp, [(str(name), content) for name, content in headers])
             for key, value, timestamp, headers in records
@@ -299,7 +303,11 @@ def part_of_batch(
     """Return the result of ``make`` for ``count`` decompressed records of a batch."""
     head = bytearray(memoryview(batch)[:HEADER_BYTES])
     head[RECORD_COUNT_AT:HEADER_BYTES] = count.to_bytes(HEADER_BYTES - RECORD_COUNT_AT, "big")
-    return made_of(_in_place_of_body(head, header, content), header, count, make)
+    whole = _in_place_of_body(head, header, content)
+    try:
+        return make(DefaultRecordBatch(whole))
+    except REFUSED:
+        return _made_again(whole, header, count, make)
 
 
 def _decompressed(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> memoryview:

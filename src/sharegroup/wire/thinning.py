@@ -29,8 +29,8 @@ from sharegroup.wire.batches import (
     header_bytes,
 )
 from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
-from sharegroup.wire.odd_records import zigzag
 from sharegroup.wire.record_walk import read_varint
+from sharegroup.wire.zigzag import zigzag
 
 _crc = Struct(">I")
 

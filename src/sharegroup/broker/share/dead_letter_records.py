@@ -16,7 +16,7 @@ record and has a header that says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.core.share_partition.delivery import DeadLetterRange, Reason
 from sharegroup.errors import (
@@ -38,7 +38,6 @@ from sharegroup.wire.batches import (
 )
 from sharegroup.wire.compression import NONE, ZSTD, TooLarge
 from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
-from sharegroup.wire.record_pieces import UnreadableRange, WholeRecords, cut_in_steps
 from sharegroup.wire.record_walk import Walk, WalkStep, body_of, header_count, places_of_records
 from sharegroup.wire.records import (
     DecodedRecord,
@@ -47,6 +46,9 @@ from sharegroup.wire.records import (
     encode_batch,
     single_record,
 )
+
+if TYPE_CHECKING:
+    from sharegroup.wire.record_pieces import UnreadableRange, WholeRecords
 
 MESSAGES: Mapping[Reason, bytes] = {
     Reason.REJECTED: b"Offset rejected by client.",
@@ -109,7 +111,7 @@ class Originals:
         self._body: Buffer = b""
         self._places: dict[int, tuple[int, int]] = {}
         self._missing = NO_RECORD
-        self._stream: Iterator[WholeRecords | UnreadableRange | None] = iter(())
+        self._stream: Iterator[WholeRecords | UnreadableRange | None] | None = None
         """What is left of a batch that is too large to be decompressed as a whole."""
 
     def at(self, offset: int) -> Walk[DecodedRecord | str]:
@@ -132,7 +134,7 @@ class Originals:
         """Read the batch that contains ``offset``, and find its records."""
         if self._end <= offset and (yield from self._read_stream(offset)):
             return
-        self._first, self._end, self._stream = offset, offset + 1, iter(())
+        self._first, self._end, self._stream = offset, offset + 1, None
         self._body, self._places, self._missing = b"", {}, NO_RECORD
         try:
             spans = self._log.batches(offset, bytes_max=1, count_max=1)
@@ -150,6 +152,9 @@ class Originals:
             self._body = yield from _body(self._batch, header)
             self._places = yield from places_of_records(self._body, header)
         except TooLarge:
+            # Imported here because few brokers ever read such a batch.
+            from sharegroup.wire.record_pieces import cut_in_steps
+
             self._stream = cut_in_steps(
                 memoryview(self._batch),
                 header,
@@ -165,6 +170,11 @@ class Originals:
 
     def _read_stream(self, offset: int) -> Walk[bool]:
         """Read the rest of a large batch up to ``offset``; return whether it was reached."""
+        if self._stream is None:
+            return False
+        # Imported here because few brokers ever read such a batch.
+        from sharegroup.wire.record_pieces import UnreadableRange
+
         header = self._header
         for piece in self._stream:
             if piece is None:

@@ -18,9 +18,10 @@ from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecor
 from sharegroup.client.lazy_deque import LazyDeque
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import UnreadableBatch
-from sharegroup.wire.batches import Buffer, batch_positions, parse_header, scan
-from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches import UNREADABLE, Buffer, batch_positions, parse_header, scan
+from sharegroup.wire.compression import TooLarge
+from sharegroup.wire.record_pieces import UnreadableRange, streamed
+from sharegroup.wire.records import DecodedRecord, read_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,27 +161,36 @@ class FetchedRecords:
     def _begin_batch(self) -> bool:
         """Go on to the next batch that has records to deliver; return False at the end."""
         self.next_offset = max(self.next_offset, self._end_of_batch)
-        for position, header, is_delivered, error in self._batches:
+        for position, header, is_delivered, marker_error in self._batches:
             if header.end_offset <= self.next_offset:
                 continue
-            if error is not None:
-                unreadable = UnreadableRange(header.base_offset, header.end_offset, error)
+            if marker_error is not None:
+                unreadable = UnreadableRange(header.base_offset, header.end_offset, marker_error)
                 self._pieces = iter((unreadable,))
                 return True
             self.next_epoch = header.leader_epoch
             if is_delivered:
                 self._end_of_batch = header.end_offset
                 origin = BatchOrigin(self.where, header.leader_epoch, header.has_log_append_time)
-                pieces = read_pieces(
-                    self._data,
-                    position,
-                    header,
-                    _made_from(origin),
-                    decompressed_bytes_max=self._decompressed_bytes_max,
-                    check_crc=True,
-                )
-                self._is_whole = isinstance(pieces, tuple)
-                self._pieces = iter(pieces)
+                make, bytes_max = _made_from(origin), self._decompressed_bytes_max
+                self._is_whole = True
+                try:
+                    records = read_batch(
+                        self._data,
+                        position,
+                        header,
+                        make,
+                        decompressed_bytes_max=bytes_max,
+                        check_crc=True,
+                    )
+                    self._pieces = iter((records,))
+                except TooLarge:
+                    self._is_whole = False
+                    batch = memoryview(self._data)[position : position + header.size]
+                    self._pieces = streamed(batch, header, make, record_bytes_max=bytes_max)
+                except UNREADABLE as error:
+                    failure = UnreadableRange(header.base_offset, header.end_offset, error)
+                    self._pieces = iter((failure,))
                 return True
             self.next_offset = header.end_offset
         return False

@@ -39,9 +39,10 @@ from sharegroup.client.share_locks.acquired_gaps import find_missing
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.batches import scan
-from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches import UNREADABLE, scan
+from sharegroup.wire.compression import TooLarge
+from sharegroup.wire.record_pieces import UnreadableRange, streamed
+from sharegroup.wire.records import DecodedRecord, read_batch
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,8 @@ def _take_apart(
     unreadable: list[_Unreadable] = []
     damage: CorruptMessage | None = None
     origins: list[BatchOrigin] = []
-    end = -1
+    end, bytes_max = -1, config.decompressed_bytes_max
+    pieces: Iterable[list[Record] | UnreadableRange] = ()  # Those of a large batch.
     locks_ahead = iter(locks)
     lock = next(locks_ahead)
     try:
@@ -156,26 +158,26 @@ def _take_apart(
                 origins.append(
                     BatchOrigin(header.end_offset, header.leader_epoch, header.has_log_append_time)
                 )
-                pieces = read_pieces(
-                    records,
-                    position,
-                    header,
-                    _made_under(lock),
-                    decompressed_bytes_max=config.decompressed_bytes_max,
-                    check_crc=True,
-                )
+                make = _made_under(lock)
+                batch = memoryview(records)[position : position + header.size]
+                try:
+                    decoded += read_batch(
+                        records,
+                        position,
+                        header,
+                        make,
+                        decompressed_bytes_max=bytes_max,
+                        check_crc=True,
+                    )
+                except TooLarge:
+                    pieces = streamed(batch, header, make, record_bytes_max=bytes_max)
+                except UNREADABLE as error:
+                    where = header.base_offset, header.end_offset
+                    unreadable.append(_Unreadable(*where, error, bytes(batch)))
                 for piece in pieces:
-                    if isinstance(piece, UnreadableRange):
-                        end = piece.end
-                        batch = bytes(records[position : position + header.size])
-                        unreadable.append(_Unreadable(piece.first, end, piece.error, batch))
-                    else:
-                        decoded += piece
-                    if not isinstance(pieces, tuple):
-                        if decoded:
-                            end = max(end, decoded[-1].offset + 1)
-                        yield _Decoded(decoded, unreadable, origins, end, is_last=False)
-                        decoded, unreadable = [], []
+                    yield _Decoded(decoded, unreadable, origins, end, is_last=False)
+                    decoded, unreadable, end = _of_piece(piece, batch)
+                pieces = ()
             end = header.end_offset
     except CorruptMessage as error:
         # Without a readable header the end is unknown, so the rest is released, as after a
@@ -190,6 +192,15 @@ def _damage(held: HeldRecords, first: int, end: int, error: CorruptMessage) -> C
         f"header cannot be read: {error}; the offsets are released; see the log of the broker that "
         "leads the partition"
     )
+
+
+def _of_piece(
+    piece: list[Record] | UnreadableRange, batch: memoryview
+) -> tuple[list[Record], list[_Unreadable], int]:
+    """Return the records of a piece, what cannot be read of it, and the offset behind it."""
+    if isinstance(piece, UnreadableRange):
+        return [], [_Unreadable(*piece, bytes(batch))], piece.end
+    return piece, [], piece[-1].offset + 1
 
 
 def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], list[Record]]:
