@@ -291,11 +291,7 @@ async def _build(
         requests=RequestCounters(),
         unserved=UnservedFeatures(clock),
         transactions=groups.transactions,
-        client_telemetry=ClientTelemetry(
-            clock,
-            topics.catalog.client_metrics.all,
-            user_percent=started.server.user_limits_percent,
-        ),
+        client_telemetry=_client_telemetry(started, topics, clock),
         logins=_logins(started, listeners, topics, clock),
         audit=audit,
         authorizer=_authorizer(started, topics, audit, listeners),
@@ -305,6 +301,11 @@ async def _build(
     groups.transactions.load()
     await parts.logins.load()
     return parts
+
+
+def _client_telemetry(started: Config, topics: Topics, clock: Clock) -> ClientTelemetry:
+    percent = started.server.user_limits_percent
+    return ClientTelemetry(clock, topics.catalog.client_metrics.all, user_percent=percent)
 
 
 def _quotas(started: Config, topics: Topics, clock: Clock) -> Quotas:
