@@ -159,7 +159,6 @@ def _take_apart(
                     BatchOrigin(header.end_offset, header.leader_epoch, header.has_log_append_time)
                 )
                 make = _made_under(lock)
-                batch = memoryview(records)[position : position + header.size]
                 try:
                     decoded += read_batch(
                         records,
@@ -170,10 +169,12 @@ def _take_apart(
                         check_crc=True,
                     )
                 except TooLarge:
+                    batch = memoryview(records)[position : position + header.size]
                     pieces = streamed(batch, header, make, record_bytes_max=bytes_max)
                 except UNREADABLE as error:
                     where = header.base_offset, header.end_offset
-                    unreadable.append(_Unreadable(*where, error, bytes(batch)))
+                    content = bytes(records[position : position + header.size])
+                    unreadable.append(_Unreadable(*where, error, content))
                 for piece in pieces:
                     yield _Decoded(decoded, unreadable, origins, end, is_last=False)
                     decoded, unreadable, end = _of_piece(piece, batch)
