@@ -18,6 +18,7 @@ from sharegroup.cli.formats.reading import (
 )
 from sharegroup.cli.formats.template import FormatError, RecordFormatError, parse_template
 from sharegroup.cli.formats.writing import Row, json_writer, template_writer
+from sharegroup.wire.header_names import name_bytes
 
 
 def read(reader: Reader, *pieces: bytes) -> list[NewRecord]:
@@ -92,8 +93,12 @@ def test_header_without_a_value_or_with_null_for_a_name_is_refused() -> None:
         lines(form, b"a\tv")
     with pytest.raises(RecordFormatError, match="name can't be null"):
         lines(form, b"NULL:1\tv")
-    with pytest.raises(RecordFormatError, match="name is not UTF-8"):
-        lines(form, b"\xff:1\tv")
+
+
+def test_header_name_that_is_not_utf_8_keeps_its_bytes() -> None:
+    (record,) = lines(LineForm(parse_headers=True), b"\xff:1\tv")
+    ((name, value),) = record.headers
+    assert (name, name_bytes(name), value) == ("\ufffd", b"\xff", b"1")
 
 
 def test_errors_can_be_ignored_as_in_kafkas_tool() -> None:

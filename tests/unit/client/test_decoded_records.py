@@ -367,7 +367,9 @@ def test_record_that_is_too_large_is_reported_alone() -> None:
     assert [record.offset for part in parts for record in part.records] == [0, 2]
     (failure,) = [part.failure for part in parts if part.failure is not None]
     assert isinstance(failure, UnreadableBatch)
-    assert "topic 't' partition 0: the record at offset 1 has 3145737 bytes" in str(failure)
+    text = str(failure)
+    assert text.startswith("topic 't' partition 0 offsets 1 to 1 cannot be read: the record at ")
+    assert "offset 1 has 3145737 bytes" in text
 
 
 def test_pieces_are_decoded_when_they_are_taken() -> None:

@@ -236,8 +236,10 @@ def test_a_record_that_is_too_large_costs_no_other(columns: bool) -> None:
             records = fetched(data, records.next_offset + 1)
     assert found == [0, 1, 3, 4]
     (text,) = refused
-    assert text.startswith("topic 'orders' partition 3 offset 2: the record at offset 2 has ")
-    assert text.endswith("; seek to 3 to go on behind it")
+    assert text.startswith(
+        "topic 'orders' partition 3 offsets 2 to 2 cannot be read: the record at offset 2 has "
+    )
+    assert text.endswith("; seek to 3 to go on behind them")
 
 
 def test_columns_before_a_corrupt_batch_are_taken_first() -> None:
@@ -247,5 +249,7 @@ def test_columns_before_a_corrupt_batch_are_taken_first() -> None:
     first = records.take_columns(10)
     assert first is not None
     assert (first.column("value").to_pylist(), records.next_offset) == ([b"a", b"b"], 2)
-    with pytest.raises(CorruptMessage, match=r"partition 3 offset 2: .*; seek to 3"):
+    with pytest.raises(
+        CorruptMessage, match=r"partition 3 offsets 2 to 2 cannot be read: .*; seek to 3"
+    ):
         records.take_columns(10)
