@@ -43,7 +43,6 @@ from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnD
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.listening import bracketed, listen
-from sharegroup.broker.log_limit import LOG_LIMIT
 from sharegroup.broker.logins.logins import Logins
 from sharegroup.broker.logins.pending_logins import PendingLogins
 from sharegroup.broker.parts import Node, OnDemand, Parts
@@ -425,9 +424,22 @@ def _jobs(
         "token_keys": parts.logins.keep_keys,
         "producer_expiry": lambda: _forget_producers(parts, expiry),
         "audit": parts.audit.run,
-        "log_limit": lambda: LOG_LIMIT.run(parts.clock),
-        **({"preparing": lambda: _prepare_all(parts)} if prepares else {}),
+        **(
+            {
+                "log_limit": lambda: _report_suppressed_lines(parts),
+                "preparing": lambda: _prepare_all(parts),
+            }
+            if prepares
+            else {}
+        ),
     }
+
+
+async def _report_suppressed_lines(parts: Parts) -> None:
+    # Imported here because only `sharegroup serve` has a handler with this limit.
+    from sharegroup.broker.log_limit import LOG_LIMIT
+
+    await LOG_LIMIT.run(parts.clock)
 
 
 async def _prepare_all(parts: Parts) -> None:
