@@ -92,6 +92,8 @@ NOT_SHOWN = {
             *("sharegroup_audit_lines_suppressed_total", "sharegroup_log_lines_suppressed_total"),
             *("sharegroup_logins_evicted_total", "sharegroup_login_sessions_expired_total"),
             *("sharegroup_client_quota_meters_shared_total",),
+            *("sharegroup_unreadable_records_total", "sharegroup_worker_unrouted_total"),
+            *("sharegroup_dead_letters_refused_total", "sharegroup_dead_letters_throttled_total"),
             "sharegroup_user_part_refused_total",
         ),
         "rare, and logged",

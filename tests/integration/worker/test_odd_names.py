@@ -67,6 +67,6 @@ def test_redrive_sends_the_bytes(bootstrap: str, group: str, run: Run) -> None:
     )
     row = run(f"export {dead}").rows
     assert [header["name"] for header in row["headers"][: len(NAMES)]] == SHOWN
-    assert run(f"redrive {dead} --json").rows["sent"] == {target: 1}
+    assert run(f"redrive {dead} --json --confirm {target}").rows["sent"] == {target: 1}
     (record,) = asyncio.run(lying_in(bootstrap, target))
     assert own_names(record) == list(NAMES)

@@ -23,10 +23,11 @@ async def test_held_retries_of_a_quiet_worker_are_done_by_others(
 ) -> None:
     quiet, events = app_of(bootstrap)
     other, _ = app_of(bootstrap)
-    failing, retried = asyncio.Event(), list[tuple[str, int]]()
+    begun, failing, retried = asyncio.Event(), asyncio.Event(), list[tuple[str, int]]()
 
     async def fail(value: str, record: Record) -> None:
         if value == "late":
+            begun.set()
             await failing.wait()
         raise TimeoutError
 
@@ -39,6 +40,7 @@ async def test_held_retries_of_a_quiet_worker_are_done_by_others(
     async with quiet:
         await send(bootstrap, topic, b"held", b"late")
         await until(lambda: any(event.name == "record.held" for event in events))
+        await begun.wait()
         quieted(quiet)
         failing.set()  # This one fails while its worker is quiet.
         async with other:

@@ -13,7 +13,7 @@ import pytest
 
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
-from sharegroup.worker.decisions.decide import before_run, decide
+from sharegroup.worker.decisions.decide import before_run, decide, put_aside
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
@@ -223,6 +223,11 @@ def test_row_15_base_exception_is_a_failure_like_an_exception(error: BaseExcepti
     step = decided(error)  # Its policy names other classes.
     assert isinstance(step, Bury)
     assert step.reason == "not-retried"
+
+
+def test_row_24_record_put_aside_is_due_now_with_its_history_unchanged() -> None:
+    story = Story(failures=2, redrives=1)
+    assert put_aside(story, now_ms=NOW_MS) == Postpone(replace(story, due_ms=NOW_MS))
 
 
 def test_record_keeps_its_origin_and_redrives_through_a_failure() -> None:
