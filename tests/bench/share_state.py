@@ -150,7 +150,7 @@ def taken(state: SharePartition, chance: random.Random) -> list[int]:
 def fill(running: app.Running, topic: Topic, records: int) -> None:
     """Records to settle: state of offsets that a log does not reach is cut at the next start."""
     for partition in range(topic.partition_count):
-        batch = encode_batch((None, None, 1, ()) for _ in range(records))
+        batch = encode_batch([(None, None, 1, ()) for _ in range(records)])
         running.parts.topics.log_of(topic, partition).append(batch, now_ms=1)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from sharegroup.cli.formats.writing import json_line
 from sharegroup.client import Consumer, ShareConsumer, TopicPartition
-from sharegroup.errors import CorruptMessage
+from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.testing import TestBroker, run_broker
 from sharegroup.wire.batches import parse_header
 from sharegroup.wire.header_columns import headers_of
@@ -74,6 +74,10 @@ class OddLog(NamedTuple):
         """The ranges of batches that Java refuses."""
         return [(b.base_offset, b.end_offset) for b in self.batches if b.fault is not None]
 
+    @property
+    def unreadable_offsets(self) -> set[int]:
+        return {offset for first, end in self.unreadable for offset in range(first, end)}
+
 
 @pytest.fixture(scope="module")
 def log() -> Iterator[OddLog]:
@@ -115,29 +119,32 @@ def _rows(batch: Any) -> list[dict[str, Any]]:
     return rows
 
 
-async def _share(log: OddLog, group: str, take: Callable[[Any], Any]) -> tuple[list[Shown], int]:
-    """Read the log with a share consumer; return its records and the number of errors."""
+async def _share(
+    log: OddLog, group: str, take: Callable[[Any], Any]
+) -> tuple[list[Shown], set[int]]:
+    """Read the log with a share consumer; return its records and the offsets of its errors."""
     found: list[Shown] = []
-    errors = 0
+    unread: set[int] = set()
     async with (
         asyncio.timeout(SECONDS_MAX),
         ShareConsumer(TOPIC, group_id=group, bootstrap_servers=log.bootstrap) as consumer,
     ):
-        while len(found) < len(log.records) or errors < len(log.unreadable):
+        while len(found) < len(log.records) or unread < log.unreadable_offsets:
             try:
                 found += await take(consumer)
                 await consumer.commit()
-            except CorruptMessage:
-                errors += 1
-    return found, errors
+            except UnreadableBatch as error:
+                unread.update(range(error.first, error.end))
+                consumer.reject(error)
+    return found, unread
 
 
 def test_share_consumer_gets_every_record(log: OddLog) -> None:
     async def take(consumer: ShareConsumer) -> list[Shown]:
         return [_shown(record) for record in await consumer.poll(timeout=1)]
 
-    found, errors = asyncio.run(_share(log, "poll", take))
-    assert (sorted(found), errors) == (sorted(log.records), len(log.unreadable))
+    found, unread = asyncio.run(_share(log, "poll", take))
+    assert (sorted(found), unread) == (sorted(log.records), log.unreadable_offsets)
 
 
 def test_share_consumer_gets_every_record_as_columns(log: OddLog) -> None:
@@ -145,8 +152,8 @@ def test_share_consumer_gets_every_record_as_columns(log: OddLog) -> None:
         batch = await consumer.poll_arrow(timeout=1)
         return [] if batch is None else list(map(_shown_row, _rows(batch)))
 
-    found, errors = asyncio.run(_share(log, "arrow", take))
-    assert (sorted(found), errors) == (sorted(log.records), len(log.unreadable))
+    found, unread = asyncio.run(_share(log, "arrow", take))
+    assert (sorted(found), unread) == (sorted(log.records), log.unreadable_offsets)
 
 
 @pytest.mark.parametrize("arrow", [False, True])
@@ -197,7 +204,7 @@ def test_tail_prints_every_record_and_a_pipe_copies_it(log: OddLog) -> None:
     tailed = sharegroup(*at(log.bootstrap, f"tail {TOPIC} -n 100000 --json"))
     documents = sorted(tailed.documents, key=itemgetter("offset"))
     assert [_of_json(document) for document in documents] == list(log.records)
-    assert tailed.err.count("a batch cannot be decoded") == len(log.unreadable)
+    assert tailed.err.count("cannot be read and are omitted") == len(log.unreadable)
     log.broker.create_topic("copy", settings=SETTINGS)
     copied = [document | {"timestamp": 1} for document in documents]
     again = _piped(log, copied, "copy")

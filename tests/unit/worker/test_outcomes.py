@@ -241,9 +241,7 @@ async def test_row_21_process_that_is_killed() -> None:
 @worker
 async def test_row_25_exception_that_cannot_be_judged() -> None:
     def raises(record: Record) -> None:
-        raise RetryAfter.__new__(
-            RetryAfter
-        )  # Without its constructor.
+        raise RetryAfter.__new__(RetryAfter)  # Without its constructor.
 
     outcome, ran, letters = await ending(raises)
     assert (outcome, len(ran), letters) == ("dead_lettered", 1, ["not-retried"])
