@@ -41,7 +41,6 @@ from sharegroup.wire.batches import (
     parse_header,
 )
 from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX, TooLarge, decompress
-from sharegroup.wire.record_pieces import WholeRecords, cut_pieces
 
 try:
     import numpy as np
@@ -264,6 +263,9 @@ def _streamed(
     batch: memoryview, row: np.void, limits: _Limits, unreadable: Unreadable | None
 ) -> Iterator[_Group]:
     """Iterate over the pieces of a batch that decompresses to more than the limit."""
+    # Imported here because few batches are that large, and it imports the codec of records.
+    from sharegroup.wire.record_pieces import WholeRecords, cut_pieces
+
     for piece in cut_pieces(
         batch, parse_header(batch), record_bytes_max=limits.decompressed_bytes_max
     ):
