@@ -1,12 +1,12 @@
 """Steps: long computations as generators that yield at the points where they may pause.
 
     def squares(numbers: Sequence[int]) -> Steps[list[int]]:
-        found = []
-        for index, number in enumerate(numbers):
-            found.append(number * number)
-            if index & STEP_MASK == STEP_MASK:
+        squared = []
+        for number, pause in paced(numbers):
+            squared.append(number * number)
+            if pause:
                 yield
-        return found
+        return squared
 
 A computation yields None, and its return value is the result.  It yields at least once for every
 `STEP_ELEMENTS` elements of the usual size, which take about 0.1 ms.  The broker serves other
@@ -16,7 +16,7 @@ requests between steps (`sharegroup.broker.slices`); `run_to_end` runs all steps
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
 E = TypeVar("E")
@@ -32,6 +32,12 @@ STEP_MASK = STEP_ELEMENTS - 1
 
 ATTEMPT_STEPS = 8
 """Number of steps after which a computation counts as large: about 500 elements."""
+
+
+def paced(elements: Iterable[E], every: int = STEP_ELEMENTS) -> Iterator[tuple[E, bool]]:
+    """Yield each element, and whether a step ends after it."""
+    for count, element in enumerate(elements, 1):
+        yield element, count % every == 0
 
 
 def of_each(make: Callable[[E], T], elements: Iterable[E]) -> Steps[tuple[T, ...]]:

@@ -33,7 +33,7 @@ from sharegroup.errors import (
     ShareSessionNotFound,
 )
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
-from sharegroup.steps import run_to_end
+from tests.support.share_sessions import fetch_filled
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 SESSIONS_MAX = 3
@@ -80,7 +80,6 @@ class ShareSessionMachine(RuleBasedStateMachine):
         super().__init__()
         self.sessions = ShareSessions(SESSIONS_MAX, partitions_max=PARTITIONS_MAX)
         self.model: dict[SessionKey, Session] = {}
-        self.fetch_count = 0
         self.records: set[SharePartitionKey] = set()
         """Where there is something to fetch."""
 
@@ -327,21 +326,16 @@ class ShareSessionMachine(RuleBasedStateMachine):
         forgotten: list[TopicIdPartition],
         has_acks: bool,
     ) -> Fetching | Closed:
-        """Accept a fetch, each second one as if it were large."""
-        self.fetch_count += 1
-        fills_later = self.fetch_count % 2 == 0
-        outcome = self.sessions.fetch(
+        """Accept a fetch."""
+        return fetch_filled(
+            self.sessions,
             key,
             epoch,
             connection_id=connection_id,
             partitions=named,
             forgotten=forgotten,
             has_acks=has_acks,
-            fills_later=fills_later,
         )
-        if fills_later and isinstance(outcome, Fetching):
-            run_to_end(outcome.partitions.fill(dict.fromkeys(named), forgotten))
-        return outcome
 
     @invariant()
     def sessions_are_the_model(self) -> None:

@@ -30,6 +30,7 @@ from sharegroup.core.share_state.share_states import ShareStates
 from sharegroup.errors import FencedStateEpoch, KafkaError
 from sharegroup.ids import MemberId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcquireMode
+from tests.support.share_sessions import fetch_filled
 from tests.transcripts.words import (
     Range,
     acquired_text,
@@ -186,7 +187,8 @@ class Scene:
         self, member: str, *, epoch: str, on: str = "c1"
     ) -> Generator[str, None, Fetching | None]:
         """Pass the epoch through the sessions; None when the session ended by it."""
-        result = self.sessions.fetch(
+        result = fetch_filled(
+            self.sessions,
             SessionKey(GROUP, MemberId(member)),
             int(epoch),
             connection_id=on,

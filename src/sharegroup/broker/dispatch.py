@@ -5,18 +5,18 @@ may return is in `broker.handler_contract`.  A handler takes the newest version 
 returns the newest version of its response.  Conversion from and to the client's version happens
 here, by field name.
 
-A handler decides at once, in the order in which the requests came, before the next request is
+Requests are decided in the order in which they came, each before the next one of its connection is
 dispatched (ADR 0006).  Only the reply may wait: a handler returns its response, or a `Later` of it.
 
-Long work is done in slices (`broker.slices`): large requests are decoded, and large answers
-encoded, in slices.  A handler that only reads may return `Steps`, and so may a refusal.
+Long work is done in slices (`broker.slices`): large requests are decoded and decided, and large
+answers encoded, in slices.  `Handling` says how a handler works; a refusal may be steps, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -31,11 +31,9 @@ from sharegroup.broker.handler_contract import (
     CloseConnection,
     Encoded,
     HandlerOf,
-    HandlerResult,
+    Handling,
     Later,
-    ReadyResponse,
     RequestContext,
-    Wide,
 )
 from sharegroup.broker.holds import CLIENT_ID_CHARACTERS_MAX, RequestOrigin, note_hold
 from sharegroup.broker.late_requests import Decoding
@@ -50,7 +48,7 @@ from sharegroup.errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
-from sharegroup.steps import Steps, Unfinished, attempt
+from sharegroup.steps import Steps, Unfinished, attempt, run_to_end
 from sharegroup.wire import decoder, encoder
 from sharegroup.wire.apis import APIS, newest_request_class, request_class, response_class
 from sharegroup.wire.batches import Writable
@@ -76,7 +74,7 @@ WHOLE_ELEMENTS_MAX = 512
 """A large request with more elements is decoded in slices."""
 
 WIDE_ELEMENTS_MAX = 128
-"""The same limit for requests whose handler has `handle_wide`."""
+"""The same limit for requests that change state in steps."""
 
 
 Reply = list[Chunk]
@@ -169,7 +167,8 @@ def _take(
     handler, cls = handler_of(api_key), request_class(api_key, version)
     frame_bytes, elements_max = len(frame), ELEMENTS_MAX
     if is_large := frame_bytes > WHOLE_BYTES_MAX:
-        elements_max = WHOLE_ELEMENTS_MAX if handler.handle_wide is None else WIDE_ELEMENTS_MAX
+        changes = handler.handling is Handling.CHANGES_IN_STEPS
+        elements_max = WIDE_ELEMENTS_MAX if changes else WHOLE_ELEMENTS_MAX
     try:
         request, _ = decode(cls, frame, position, records=writable, elements_max=elements_max)
     except DecodeError as error:
@@ -220,11 +219,10 @@ def _decoding(cls: type[Any], frame: memoryview, header: RequestHeader) -> Steps
 
 def _large(
     arrived: _LargeRequest, decoding: Callable[[], Steps[Any]]
-) -> Steps[tuple[_DecodedRequest, ReadyResponse[Any] | Later[Any] | None]]:
-    """Decode a large request in steps, and decide it in steps if its handler can.
+) -> Steps[tuple[_DecodedRequest, Any]]:
+    """Decode a large request in steps, and decide it in steps if it changes state.
 
-    Returns the call and the handler's result; the result is None if the handler has no
-    `handle_wide`.
+    Returns the call and the handler's result, which is None if the request is not decided yet.
     """
     parts, handler, header, context, began, frame_bytes = arrived
     request = yield from decoding()
@@ -235,20 +233,22 @@ def _large(
     call = _DecodedRequest(parts, handler, header, context, request, counters, began)
     if parts.quotas.is_on:
         call = _charged(call, frame_bytes)
-    if handler.handle_wide is None:
+    if handler.handling is not Handling.CHANGES_IN_STEPS:
         return call, None
-    result: HandlerResult[Any]
+    call = _in_newest_version(call)
     try:
         _admit(call)
-        result = yield from handler.handle_wide(parts, context, request)
+        handle: Callable[..., Steps[Any]] = handler.handle  # type: ignore[assignment]
+        result = yield from handle(parts, context, call.request)
     except KafkaError as error:
         result = _refuse(call, error)
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
         result = Later(_unexpected(call, error))
-    if type(result) is GeneratorType:
-        result = Wide((yield from result))
+    if type(result) is Later:
+        # A task continues when the connection closes: a failed write must be detected.
+        result.response = asyncio.ensure_future(result.response)
     return call, result
 
 
@@ -260,7 +260,7 @@ def _start_late(
     if result is None:
         return _start(call, arrived.frame_bytes, call.parts.requests.clock())
     call.counters.request_bytes += arrived.frame_bytes
-    return _pending(call, _whole(result))
+    return _pending(call, result)
 
 
 def _start(
@@ -291,7 +291,7 @@ def prepare(handler_of: HandlerOf, api_key: int, version: int) -> None:
     """Import the handler and compile the codecs of an API, so its first request need not wait."""
     handler_of(api_key)
     decoder.prepare(request_class(api_key, version), records=writable)
-    encoder.prepare(response_class(api_key, version))
+    encoder.prepare(response_class(api_key, version), in_steps=True)
 
 
 def writable(records: Buffer) -> Writable:
@@ -306,32 +306,44 @@ def writable(records: Buffer) -> Writable:
 
 def _answer(call: _DecodedRequest) -> Reply | asyncio.Future[Reply]:
     """Call the handler of a request; return the reply or a future of it."""
-    handler, api_key = call.handler, call.header.api_key
-    if not handler.is_native and call.header.api_version != APIS[api_key].newest:
-        newest = handler.upgraded_class or newest_request_class(api_key)
-        try:
-            call = call._replace(request=handler.from_older(call.request, newest))
-        except Exception as error:  # noqa: BLE001  Logged there, with its trace.
-            # The handler can only refuse a request of the newest version, and this one could not be
-            # converted.
-            call = call._replace(request=empty(newest))
-            return _pending(call, _unexpected(call, error, InvalidRequest))
-    result: HandlerResult[Any]
+    handler, handling = call.handler, call.handler.handling
+    handle: Callable[..., Any] = handler.handle
+    try:
+        call = _in_newest_version(call)
+    except Exception as error:  # noqa: BLE001  Logged there, with its trace.
+        # The handler can only refuse a request of the newest version, and this one could not be
+        # converted.
+        newest = handler.upgraded_class or newest_request_class(call.header.api_key)
+        call = call._replace(request=empty(newest))
+        return _pending(call, Later(_unexpected(call, error, InvalidRequest)))
     try:
         _admit(call)
-        result = handler.handle(call.parts, call.context, call.request)
+        result = handle(call.parts, call.context, call.request)
+        if handling is Handling.CHANGES_IN_STEPS:
+            result = run_to_end(result)
     except KafkaError as error:
         return _refused(call, error)
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
-        result = Later(_unexpected(call, error))
-    if type(result) is GeneratorType:
-        again = partial(call.handler.handle, call.parts, call.context, call.request)
+        return _pending(call, Later(_unexpected(call, error)))
+    if handling is Handling.READS_IN_STEPS:
+        again = partial(handle, call.parts, call.context, call.request)
         return _in_slices(call, result, again)
     if type(result) is Later:
-        return _pending(call, result.response)
+        return _pending(call, result)
     return _encode(call, result)
+
+
+def _in_newest_version(call: _DecodedRequest) -> _DecodedRequest:
+    """Return the call with its request in the version that its handler takes."""
+    handler, header = call.handler, call.header
+    if handler.is_native or header.api_version == APIS[header.api_key].newest:
+        return call
+    newest = handler.upgraded_class or newest_request_class(header.api_key)
+    if type(call.request) is newest:
+        return call  # Converted in steps.
+    return call._replace(request=handler.from_older(call.request, newest))
 
 
 def _admit(call: _DecodedRequest) -> None:
@@ -345,9 +357,9 @@ def _admit(call: _DecodedRequest) -> None:
 
 
 def _in_slices(
-    call: _DecodedRequest, handling: Steps[Any], again: Callable[[], HandlerResult[Any]]
+    call: _DecodedRequest, handling: Steps[Any], again: Callable[[], Steps[Any]]
 ) -> Reply | asyncio.Future[Reply]:
-    """Answer a request in slices; ``handling`` is the begun generator of its handler or refusal."""
+    """Answer a request in slices; ``handling`` are the begun steps of its handler or refusal."""
     begun_steps = [handling]
 
     def make() -> Steps[Encoded | Later[Any]]:
@@ -361,10 +373,10 @@ def _in_slices(
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
-        return _pending(call, _unexpected(call, error))
+        return _pending(call, Later(_unexpected(call, error)))
     if isinstance(reply, Encoded):
         return reply.chunks
-    return _pending(call, _whole(Later(reply) if isinstance(reply, asyncio.Future) else reply))
+    return _pending(call, Later(reply) if isinstance(reply, asyncio.Future) else reply)
 
 
 def _refused(call: _DecodedRequest, error: KafkaError) -> Reply | asyncio.Future[Reply]:
@@ -375,50 +387,45 @@ def _refused(call: _DecodedRequest, error: KafkaError) -> Reply | asyncio.Future
     return _encode(call, result)
 
 
-def _reply_steps(
-    call: _DecodedRequest, handling: HandlerResult[Any]
-) -> Steps[Encoded | Later[Any]]:
-    """Return the reply, or a `Later` of the response if the request has to wait by now.
-
-    For example, Metadata creates topics that were deleted since the request came.
-    """
-    if type(handling) is not GeneratorType:
-        return Later(_whole(handling))
-    response = yield from handling
-    return Encoded((yield from _encode_steps(call, response)))
+def _reply_steps(call: _DecodedRequest, handling: Steps[Any]) -> Steps[Encoded | Later[Any]]:
+    """Return the reply, or a `Later` of the response if the request has to wait."""
+    result = yield from handling
+    if type(result) is Later:
+        return result
+    return Encoded((yield from _encode_steps(call, result)))
 
 
-async def _whole(result: Any) -> Any:
-    """Await the result until it is a response or a reply."""
-    while isinstance(result, Later):
-        result = await result.response
-    return result
-
-
-def _pending(call: _DecodedRequest, result: Awaitable[Any]) -> asyncio.Future[Reply]:
+def _pending(call: _DecodedRequest, result: Any) -> asyncio.Future[Reply]:
     """Return a future of the reply to a request whose result has to be awaited."""
     return asyncio.get_running_loop().create_task(_later(call, result))
 
 
-async def _later(call: _DecodedRequest, result: Awaitable[Any]) -> Reply:
+async def _response(call: _DecodedRequest, result: Any) -> Any:
+    """Await the response of a result; steps are those of a refusal."""
+    while True:
+        if type(result) is Later:
+            result = await result.response
+        elif type(result) is GeneratorType:
+            result = await call.parts.slices.finish(result)
+        else:
+            return result
+
+
+async def _later(call: _DecodedRequest, result: Any) -> Reply:
     """Await the result of a handler and encode its reply."""
     try:
-        response = await result
+        response = await _response(call, result)
     except KafkaError as error:
-        response = _refuse(call, error)
+        response = await _response(call, _refuse(call, error))
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
-        response = await _unexpected(call, error)
-    if type(response) is GeneratorType:
-        response = Wide(await call.parts.slices.finish(response))
+        response = await _response(call, Later(_unexpected(call, error)))
     requests = call.parts.requests
     resumed, is_one_hold = requests.clock(), True
-    if isinstance(response, Encoded) or (call.handler.is_native and type(response) is not Wide):
-        reply = _encode(call, response)
+    if isinstance(response, Encoded):
+        reply = response.chunks
     else:
-        if type(response) is Wide:
-            response = response.response
         steps = partial(_encode_steps, call, response)
         encoded = attempt(steps())
         if isinstance(encoded, Unfinished):

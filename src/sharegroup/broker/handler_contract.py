@@ -2,19 +2,14 @@
 
 A handler is the module that serves one API, as an `ApiHandler` names its functions:
 
-    ``handle(parts, context, request)``        answers a request
-    ``refuse(request, error)``                 returns the response if the request failed as a whole
-    ``handle_wide(parts, context, request)``   optional: replaces ``handle`` for large requests
+    ``handle(parts, context, request)``   answers a request
+    ``refuse(request, error)``            returns the response if the request failed as a whole
 
-``handle`` decides at once, in the order in which the requests came (ADR 0006), and returns
+``handle`` decides in the order in which the requests came (ADR 0006).  Its result is the response,
+which is sent now, or a `Later`, which is sent when the awaitable in it has the response.
 
-    the response       the reply is sent now
-    `Later`            the reply is sent when the awaitable in it has the response
-    `Steps`            long work that only reads; its steps may be begun twice
-
-Topics, groups and members may be created and deleted between two steps.  ``handle_wide`` is for
-large requests that change state.  Its steps run only once and may change state, and they return
-the response or a `Later`.  The next requests of the connection wait until the steps end.
+A handler of requests that may be large is written as steps (`sharegroup.steps`), and `Handling`
+says which kind.  Topics, groups and members may be created and deleted between two steps.
 
 A response belongs to the newest version of its API, except in a handler that `is_native`.
 """
@@ -23,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -81,12 +77,6 @@ class Encoded(NamedTuple):
     chunks: list[Chunk]
 
 
-class Wide(NamedTuple, Generic[T]):
-    """A response with thousands of elements from a hot path's handler; it is encoded in steps."""
-
-    response: T
-
-
 NO_REPLY = Encoded([])
 """The response to a request that asked for none (Produce with acks=0)."""
 
@@ -100,26 +90,29 @@ class Later(Generic[T_co]):
         self.response = response
 
 
-ReadyResponse: TypeAlias = T | Encoded | Wide[T]
-"""A response, in one of the forms that dispatch can send."""
+Result: TypeAlias = T | Encoded | Later[T | Encoded]
+"""The result of a handler: the response, now or later."""
 
-HandlerResult: TypeAlias = ReadyResponse[T] | Later[ReadyResponse[T]] | Steps[T]
-"""What ``handle`` may return."""
+
+class Handling(Enum):
+    """How ``handle`` does its work."""
+
+    AT_ONCE = "at once"
+    """A plain function."""
+    READS_IN_STEPS = "reads in steps"
+    """Steps that only read.  They may be begun twice, because a long attempt is dropped."""
+    CHANGES_IN_STEPS = "changes in steps"
+    """Steps that may change state.  They run once: without a pause for a small request; for a
+    large one with pauses, in which the later requests of its connection wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiHandler(Generic[Request, Response]):
     """The functions that serve one API, for its types of requests and responses."""
 
-    handle: Callable[[Parts, RequestContext, Request], HandlerResult[Response]]
+    handle: Callable[[Parts, RequestContext, Request], Result[Response] | Steps[Result[Response]]]
     refuse: Callable[[Request, KafkaError], Response | Steps[Response]]
-    handle_wide: (
-        Callable[
-            [Parts, RequestContext, Request],
-            Steps[ReadyResponse[Response] | Later[ReadyResponse[Response]]],
-        ]
-        | None
-    ) = None
+    handling: Handling = Handling.AT_ONCE
     gates: tuple[Gate, ...] = ()
     """The permissions that a request needs as a whole; dispatch checks them before `handle`."""
     checks: tuple[Check, ...] = ()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sharegroup.broker.handler_contract import AnyHandler, ApiHandler
+from sharegroup.broker.handler_contract import AnyHandler, ApiHandler, Handling
 from sharegroup.broker.security import requirements as required
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _produce() -> ApiHandler[ProduceRequest, ProduceResponse]:
     return ApiHandler(
         produce.handle,
         produce.refuse,
-        handle_wide=produce.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         is_native=True,
         checks=(required.WRITE_TRANSACTIONAL_IDS, required.WRITE_TOPICS),
     )
@@ -218,7 +218,7 @@ def _fetch() -> ApiHandler[FetchRequest, FetchResponse]:
     return ApiHandler(
         fetch.handle,
         fetch.refuse,
-        handle_wide=fetch.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         is_native=True,
         checks=(required.READ_TOPICS, required.CLUSTER_ACTION),
     )
@@ -237,6 +237,7 @@ def _metadata() -> ApiHandler[MetadataRequest, MetadataResponse]:
     return ApiHandler(
         metadata.handle,
         metadata.refuse,
+        handling=Handling.READS_IN_STEPS,
         upgraded_class=MetadataRequestWithCluster,
         checks=(
             required.DESCRIBE_TOPICS,
@@ -253,7 +254,7 @@ def _offset_commit() -> ApiHandler[OffsetCommitRequest, OffsetCommitResponse]:
     return ApiHandler(
         offset_commit.handle,
         offset_commit.refuse,
-        handle_wide=offset_commit.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         is_native=True,
         gates=(required.READ_GROUP,),
         checks=(required.READ_TOPICS,),
@@ -278,6 +279,7 @@ def _find_coordinator() -> ApiHandler[FindCoordinatorRequest, FindCoordinatorRes
     return ApiHandler(
         find_coordinator.handle,
         find_coordinator.refuse,
+        handling=Handling.READS_IN_STEPS,
         from_older=find_coordinator.from_older,
         to_older=find_coordinator.to_older,
         checks=(
@@ -306,7 +308,7 @@ def _leave_group() -> ApiHandler[LeaveGroupRequest, LeaveGroupResponse]:
     return ApiHandler(
         leave_group.handle,
         leave_group.refuse,
-        handle_wide=leave_group.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         from_older=leave_group.from_older,
         to_older=leave_group.to_older,
         gates=(required.READ_GROUP,),
@@ -323,7 +325,10 @@ def _describe_groups() -> ApiHandler[DescribeGroupsRequest, DescribeGroupsRespon
     from sharegroup.broker.handlers import describe_groups
 
     return ApiHandler(
-        describe_groups.handle, describe_groups.refuse, checks=(required.DESCRIBE_GROUPS,)
+        describe_groups.handle,
+        describe_groups.refuse,
+        handling=Handling.READS_IN_STEPS,
+        checks=(required.DESCRIBE_GROUPS,),
     )
 
 
@@ -333,6 +338,7 @@ def _list_groups() -> ApiHandler[ListGroupsRequest, ListGroupsResponse]:
     return ApiHandler(
         list_groups.handle,
         list_groups.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(required.DESCRIBE_CLUSTER, required.DESCRIBE_GROUPS),
     )
 
@@ -444,6 +450,7 @@ def _offset_for_leader_epoch() -> ApiHandler[
     return ApiHandler(
         offset_for_leader_epoch.handle,
         offset_for_leader_epoch.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(required.CLUSTER_ACTION, required.DESCRIBE_TOPICS),
     )
 
@@ -454,6 +461,7 @@ def _describe_configs() -> ApiHandler[DescribeConfigsRequest, DescribeConfigsRes
     return ApiHandler(
         describe_configs.handle,
         describe_configs.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(
             required.DESCRIBE_CONFIGS_OF_TOPICS,
             required.DESCRIBE_CONFIGS_OF_GROUPS,
@@ -484,6 +492,7 @@ def _alter_replica_log_dirs() -> ApiHandler[
     return ApiHandler(
         alter_replica_log_dirs.handle,
         alter_replica_log_dirs.refuse,
+        handling=Handling.READS_IN_STEPS,
         gates=(required.ALTER_CLUSTER,),
     )
 
@@ -492,7 +501,10 @@ def _describe_log_dirs() -> ApiHandler[DescribeLogDirsRequest, DescribeLogDirsRe
     from sharegroup.broker.handlers import describe_log_dirs
 
     return ApiHandler(
-        describe_log_dirs.handle, describe_log_dirs.refuse, gates=(required.DESCRIBE_CLUSTER,)
+        describe_log_dirs.handle,
+        describe_log_dirs.refuse,
+        handling=Handling.READS_IN_STEPS,
+        gates=(required.DESCRIBE_CLUSTER,),
     )
 
 
@@ -514,7 +526,10 @@ def _describe_acls() -> ApiHandler[DescribeAclsRequest, DescribeAclsResponse]:
     from sharegroup.broker.handlers import describe_acls
 
     return ApiHandler(
-        describe_acls.handle, describe_acls.refuse, gates=(required.DESCRIBE_CLUSTER,)
+        describe_acls.handle,
+        describe_acls.refuse,
+        handling=Handling.READS_IN_STEPS,
+        gates=(required.DESCRIBE_CLUSTER,),
     )
 
 
@@ -550,6 +565,7 @@ def _describe_user_scram_credentials() -> ApiHandler[
     return ApiHandler(
         describe_user_scram_credentials.handle,
         describe_user_scram_credentials.refuse,
+        handling=Handling.READS_IN_STEPS,
         gates=(required.DESCRIBE_CLUSTER,),
     )
 
@@ -569,7 +585,12 @@ def _alter_user_scram_credentials() -> ApiHandler[
 def _elect_leaders() -> ApiHandler[ElectLeadersRequest, ElectLeadersResponse]:
     from sharegroup.broker.handlers import elect_leaders
 
-    return ApiHandler(elect_leaders.handle, elect_leaders.refuse, gates=(required.ALTER_CLUSTER,))
+    return ApiHandler(
+        elect_leaders.handle,
+        elect_leaders.refuse,
+        handling=Handling.READS_IN_STEPS,
+        gates=(required.ALTER_CLUSTER,),
+    )
 
 
 def _incremental_alter_configs() -> ApiHandler[
@@ -596,6 +617,7 @@ def _alter_partition_reassignments() -> ApiHandler[
     return ApiHandler(
         alter_partition_reassignments.handle,
         alter_partition_reassignments.refuse,
+        handling=Handling.READS_IN_STEPS,
         gates=(required.ALTER_CLUSTER,),
     )
 
@@ -618,7 +640,7 @@ def _offset_delete() -> ApiHandler[OffsetDeleteRequest, OffsetDeleteResponse]:
     return ApiHandler(
         offset_delete.handle,
         offset_delete.refuse,
-        handle_wide=offset_delete.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         gates=(required.DELETE_GROUP,),
         checks=(required.READ_TOPICS,),
     )
@@ -632,6 +654,7 @@ def _describe_client_quotas() -> ApiHandler[
     return ApiHandler(
         describe_client_quotas.handle,
         describe_client_quotas.refuse,
+        handling=Handling.READS_IN_STEPS,
         gates=(required.DESCRIBE_CONFIGS_OF_CLUSTER,),
     )
 
@@ -650,7 +673,10 @@ def _describe_quorum() -> ApiHandler[DescribeQuorumRequest, DescribeQuorumRespon
     from sharegroup.broker.handlers import describe_quorum
 
     return ApiHandler(
-        describe_quorum.handle, describe_quorum.refuse, gates=(required.DESCRIBE_CLUSTER,)
+        describe_quorum.handle,
+        describe_quorum.refuse,
+        handling=Handling.READS_IN_STEPS,
+        gates=(required.DESCRIBE_CLUSTER,),
     )
 
 
@@ -677,7 +703,10 @@ def _describe_producers() -> ApiHandler[DescribeProducersRequest, DescribeProduc
     from sharegroup.broker.handlers import describe_producers
 
     return ApiHandler(
-        describe_producers.handle, describe_producers.refuse, checks=(required.READ_TOPICS,)
+        describe_producers.handle,
+        describe_producers.refuse,
+        handling=Handling.READS_IN_STEPS,
+        checks=(required.READ_TOPICS,),
     )
 
 
@@ -689,6 +718,7 @@ def _describe_transactions() -> ApiHandler[
     return ApiHandler(
         describe_transactions.handle,
         describe_transactions.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(required.DESCRIBE_TRANSACTIONAL_IDS, required.DESCRIBE_TOPICS),
     )
 
@@ -699,6 +729,7 @@ def _list_transactions() -> ApiHandler[ListTransactionsRequest, ListTransactions
     return ApiHandler(
         list_transactions.handle,
         list_transactions.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(required.DESCRIBE_TRANSACTIONAL_IDS,),
     )
 
@@ -732,6 +763,7 @@ def _consumer_group_describe() -> ApiHandler[
     return ApiHandler(
         consumer_group_describe.handle,
         consumer_group_describe.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(required.DESCRIBE_GROUPS, required.DESCRIBE_TOPICS),
     )
 
@@ -768,6 +800,7 @@ def _describe_topic_partitions() -> ApiHandler[
     return ApiHandler(
         describe_topic_partitions.handle,
         describe_topic_partitions.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(required.DESCRIBE_TOPICS,),
     )
 
@@ -789,6 +822,7 @@ def _share_group_describe() -> ApiHandler[ShareGroupDescribeRequest, ShareGroupD
     return ApiHandler(
         share_group_describe.handle,
         share_group_describe.refuse,
+        handling=Handling.READS_IN_STEPS,
         checks=(required.DESCRIBE_GROUPS, required.DESCRIBE_TOPICS),
     )
 
@@ -799,7 +833,7 @@ def _share_fetch() -> ApiHandler[ShareFetchRequest, ShareFetchResponse]:
     return ApiHandler(
         share_fetch.handle,
         share_fetch.refuse,
-        handle_wide=share_fetch.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         is_native=True,
         gates=(required.READ_GROUP,),
         checks=(required.READ_TOPICS,),
@@ -812,7 +846,7 @@ def _share_acknowledge() -> ApiHandler[ShareAcknowledgeRequest, ShareAcknowledge
     return ApiHandler(
         share_acknowledge.handle,
         share_acknowledge.refuse,
-        handle_wide=share_acknowledge.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         gates=(required.READ_GROUP,),
         checks=(required.READ_TOPICS,),
     )
@@ -840,7 +874,7 @@ def _initialize_share_group_state() -> ApiHandler[
     return ApiHandler(
         initialize_share_group_state.handle,
         initialize_share_group_state.refuse,
-        handle_wide=initialize_share_group_state.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         gates=(required.CLUSTER_ACTION,),
     )
 
@@ -853,7 +887,7 @@ def _read_share_group_state() -> ApiHandler[
     return ApiHandler(
         read_share_group_state.handle,
         read_share_group_state.refuse,
-        handle_wide=read_share_group_state.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         gates=(required.CLUSTER_ACTION,),
     )
 
@@ -866,7 +900,7 @@ def _write_share_group_state() -> ApiHandler[
     return ApiHandler(
         write_share_group_state.handle,
         write_share_group_state.refuse,
-        handle_wide=write_share_group_state.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         gates=(required.CLUSTER_ACTION,),
     )
 
@@ -879,7 +913,7 @@ def _delete_share_group_state() -> ApiHandler[
     return ApiHandler(
         delete_share_group_state.handle,
         delete_share_group_state.refuse,
-        handle_wide=delete_share_group_state.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         gates=(required.CLUSTER_ACTION,),
     )
 
@@ -892,7 +926,7 @@ def _read_share_group_state_summary() -> ApiHandler[
     return ApiHandler(
         read_share_group_state_summary.handle,
         read_share_group_state_summary.refuse,
-        handle_wide=read_share_group_state_summary.handle_wide,
+        handling=Handling.CHANGES_IN_STEPS,
         gates=(required.CLUSTER_ACTION,),
     )
 

@@ -22,7 +22,7 @@ from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.topic_permission import topic_permission
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.share_reading import FetchedRecords
-from sharegroup.broker.share_requests import WIDE_MASK
+from sharegroup.broker.share_requests import PIECE_PARTITIONS
 from sharegroup.broker.waiting import WAIT_MS_MAX, OfConnection
 from sharegroup.core.sessions.session_partitions import SessionPartitions
 from sharegroup.core.sessions.share_session import SessionKey
@@ -30,7 +30,7 @@ from sharegroup.core.share_partition.delivery import AcquireRequest
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey, TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcquireMode
-from sharegroup.steps import STEP_MASK, Steps, run_to_end
+from sharegroup.steps import Steps, paced, run_to_end
 
 if TYPE_CHECKING:
     # At run time only the versions that clients use are imported.
@@ -136,63 +136,43 @@ class ShareLook:
         return session.look_count > WIDE_PARTITIONS or takes_nothing or not self._is_counted
 
     def look(self, *, last: bool = False) -> ShareFetchResult | None:
+        """Acquire the available records now; return None if they are not enough to answer."""
+        return run_to_end(self._look(last=last))
+
+    def _look(self, *, last: bool) -> Steps[ShareFetchResult | None]:
         """Acquire the available records; return None if they are not enough to answer.
 
         The error of an unusable partition is part of the next answer.  It causes an answer by
         itself only if no usable partition is left.  Otherwise a deleted topic would make its group
         poll without a pause.  The error of a failed read of a log is answered at once.
+
+        The session may end between two steps.
         """
         request, session, found = self._request, self._session, ShareFetchResult()
         if request.max_records <= 0 or request.max_bytes <= 0:
-            run_to_end(self._tell_unknown(found.errors))
+            yield from self._tell_unknown(found.errors)
             return found
         if session.is_over or not self._is_on_connection():
             return found  # The answer will not be read, so no record must be locked for it.
         if self._is_throttled(found):
             return found
         if session.any_doubtful:
-            run_to_end(self._try_doubtful(found.errors))
+            yield from self._try_doubtful(found.errors)
         # With min_bytes=1 any record is enough, and the look itself finds out.
-        if not (last or request.min_bytes <= 1 or run_to_end(self._is_enough(found.errors))):
+        if not (last or request.min_bytes <= 1 or (yield from self._is_enough(found.errors))):
             return None
         bytes_left = self._bytes_left(found)
-        if bytes_left <= 0:
+        if bytes_left <= 0 and not session.is_over:
             # No record must be locked for an answer that has no room.
             self._answers.want(self._key)
             return found if last else None
-        self._take(found, session.ready_count, bytes_left)
-        if not (last or found.records or found.failed_to_read) and session.any_usable:
-            return None
-        for topic in self._counters.of_topics(found.errors):
-            topic.fetch_failed += 1
-        if found.records:
-            self._count_records(found)
-        return found
-
-    def _look_steps(self, *, last: bool) -> Steps[ShareFetchResult | None]:
-        """Do the same as `look` in steps; the session may end between two of them."""
-        request, session, found = self._request, self._session, ShareFetchResult()
-        if request.max_records <= 0 or request.max_bytes <= 0:
-            yield from self._tell_unknown(found.errors)
-            return found
-        if not self._is_on_connection() or self._is_throttled(found):
-            return found
-        yield from self._try_doubtful(found.errors)
-        if not (last or request.min_bytes <= 1 or (yield from self._is_enough(found.errors))):
-            return None
-        if not session.is_over and self._bytes_left(found) <= 0:
-            self._answers.want(self._key)
-            return found if last else None
-        turns = session.ready_count
-        while turns > 0 and not session.is_over and (bytes_left := self._bytes_left(found)) > 0:
-            self._take(found, min(turns, session.ready_count, WIDE_MASK + 1), bytes_left)
-            turns -= WIDE_MASK + 1
-            yield
+        yield from self._take_turns(found, bytes_left)
         if session.is_over:
             return ShareFetchResult()  # The records locked in earlier steps were released.
         if not (last or found.records or found.failed_to_read) and session.any_usable:
             return None
-        yield from self._count_errors(found.errors)
+        if found.errors:
+            yield from self._count_errors(found.errors)
         if found.records:
             self._count_records(found)
         return found
@@ -200,10 +180,10 @@ class ShareLook:
     def _try_doubtful(self, errors: dict[TopicIdPartition, KafkaError]) -> Steps[None]:
         """Make the doubtful partitions ready that can be used again."""
         session = self._session
-        for count, partition in enumerate(session.doubtful, 1):
+        for partition, pause in paced(session.doubtful, PIECE_PARTITIONS):
             if self._usable(partition, errors) is not None:
                 session.make_ready(partition)
-            if count & WIDE_MASK == 0:
+            if pause:
                 yield
                 if session.is_over:
                     return
@@ -266,6 +246,17 @@ class ShareLook:
         if found.record_bytes > bytes_before:
             self._answers.reserve(self._number, found.record_bytes - bytes_before)
 
+    def _take_turns(self, found: ShareFetchResult, bytes_left: int) -> Steps[None]:
+        """Give each ready partition one turn, until the answer is full."""
+        session = self._session
+        turns = session.ready_count
+        while turns > 0 and bytes_left > 0 and not session.is_over:
+            self._take(found, min(turns, session.ready_count, PIECE_PARTITIONS), bytes_left)
+            turns -= PIECE_PARTITIONS
+            if turns > 0:
+                yield
+                bytes_left = self._bytes_left(found)
+
     def _tell_unknown(self, errors: dict[TopicIdPartition, KafkaError]) -> Steps[None]:
         """Report unknown partitions to a fetch that asks for no records, unless it renews locks.
 
@@ -273,13 +264,13 @@ class ShareLook:
         """
         if getattr(self._request, "is_renew_ack", False):
             return
-        for count, partition in enumerate(tuple(self._session), 1):
+        for partition, pause in paced(tuple(self._session), PIECE_PARTITIONS):
             try:
                 self._check_rights(partition.topic_id)
                 self._parts.topics.identified(*partition)
             except KafkaError as error:
                 errors[partition] = error.with_traceback(None)
-            if count & WIDE_MASK == 0:
+            if pause:
                 yield
 
     def _usable(
@@ -354,7 +345,7 @@ class ShareLook:
                     if woken.last and has_waited:
                         self._session.wake_all()
                     self._is_looking = True
-                    found = await slices.later(partial(self._look_steps, last=woken.last), owner)
+                    found = await slices.later(partial(self._look, last=woken.last), owner)
                     self._is_looking = False
                 if isinstance(found, ShareFetchResult):
                     self._counters.waits_expired += has_waited and not found.records
@@ -385,21 +376,21 @@ class ShareLook:
     def _count_fetch(self) -> Steps[None]:
         """Count the fetch for each topic of its session, in steps because there are many."""
         self._is_counted = True
-        for count, topic_id in enumerate(tuple(self._session.topic_ids), 1):
+        for topic_id, pause in paced(tuple(self._session.topic_ids)):
             for topic in self._counters.of_topic_ids((topic_id,)):
                 topic.fetch_count += 1
-            if count & STEP_MASK == 0:
+            if pause:
                 yield
 
     def _count_errors(self, errors: dict[TopicIdPartition, KafkaError]) -> Steps[None]:
         """Count the fetch as failed for each topic that has a failed partition."""
         counted: set[TopicId] = set()
-        for count, (topic_id, _) in enumerate(errors, 1):
+        for (topic_id, _), pause in paced(errors):
             if topic_id not in counted:
                 counted.add(topic_id)
                 for topic in self._counters.of_topic_ids((topic_id,)):
                     topic.fetch_failed += 1
-            if count & STEP_MASK == 0:
+            if pause:
                 yield
 
     def _count_records(self, found: ShareFetchResult) -> None:
@@ -431,8 +422,8 @@ class ShareLook:
         if bytes_min <= 1:
             return True
         total = 0
-        for count, partition in enumerate(session.ready, 1):
-            if count & WIDE_MASK == 0:
+        for partition, pause in paced(session.ready, PIECE_PARTITIONS):
+            if pause:
                 yield
                 if session.is_over:
                     return True
@@ -453,9 +444,9 @@ class ShareLook:
     def _watch_ready(self) -> Steps[bool]:
         """Watch the ready partitions, too; return whether no partition can bring records."""
         session = self._session
-        for count, partition in enumerate(session.ready, 1):
+        for partition, pause in paced(session.ready):
             session.watch(partition)
-            if count & STEP_MASK == 0:
+            if pause:
                 yield
                 if session.is_over:
                     return True

@@ -33,12 +33,12 @@ from sharegroup.ids import (
     topic_id_text,
 )
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps, paced
 
 ZERO_ID = UUID(int=0)
 
-WIDE_MASK = 15
-"""Bit mask: requests with many partitions are handled in steps of this number plus one."""
+PIECE_PARTITIONS = 16
+"""Partitions that a request with many partitions handles between two steps."""
 
 Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
 AcknowledgementErrors = dict[TopicIdPartition, "KafkaError | None"]
@@ -92,42 +92,23 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     return SessionKey(GroupId(group_id), MemberId(member_id))
 
 
-def named_steps(
+def named_partitions(
     topics: Iterable[WireTopic],
 ) -> Steps[tuple[dict[TopicIdPartition, None], dict[TopicIdPartition, tuple[AckBatch, ...]]]]:
-    """Collect the named partitions like `named_of`, in steps; each partition is named once."""
-    named: dict[TopicIdPartition, None] = {}
-    acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
-    count = 0
-    for topic in topics:
-        topic_id = TopicId(topic.topic_id or ZERO_ID)
-        for wire in topic.partitions:
-            partition = TopicIdPartition(topic_id, wire.partition_index)
-            named[partition] = None
-            if wire.acknowledgement_batches:
-                acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
-            count += 1
-            if count & STEP_MASK == 0:
-                yield
-    return named, acks
-
-
-def named_of(
-    topics: Iterable[WireTopic],
-) -> tuple[list[TopicIdPartition], dict[TopicIdPartition, tuple[AckBatch, ...]]]:
-    """Return the partitions that a request names, and its acknowledgements by partition.
+    """Collect the partitions that a request names, and its acknowledgements by partition.
 
     A partition may be named twice.
     """
-    named: list[TopicIdPartition] = []
+    named: dict[TopicIdPartition, None] = {}
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
-    for topic in topics:
-        topic_id = TopicId(topic.topic_id or ZERO_ID)
-        for wire in topic.partitions:
-            partition = TopicIdPartition(topic_id, wire.partition_index)
-            named.append(partition)
-            if wire.acknowledgement_batches:
-                acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
+    wires = ((topic.topic_id, wire) for topic in topics for wire in topic.partitions)
+    for (topic_id, wire), pause in paced(wires):
+        partition = TopicIdPartition(TopicId(topic_id or ZERO_ID), wire.partition_index)
+        named[partition] = None
+        if wire.acknowledgement_batches:
+            acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
+        if pause:
+            yield
     return named, acks
 
 
@@ -146,36 +127,27 @@ class Acknowledger(NamedTuple):
     """Its permission to read topics; None if it may read all."""
 
 
-def start(parts: Parts, sender: Acknowledger, acks: Acks, *, renewing: bool) -> Started:
-    """Decide all acknowledgements now; each succeeds when its change is durable.
+def start(
+    parts: Parts, sender: Acknowledger, acks: Acks, *, renewing: bool, closed: Closed | None = None
+) -> Steps[Started]:
+    """Decide all acknowledgements in steps; each succeeds when its change is durable.
 
     Only a request that says it is ``renewing`` (IsRenewAck) may renew locks (KIP-1222).
+
+    Decided acknowledgements stand even if the steps end early.  Then a session that is ``closed``
+    by this request is released here, otherwise by the caller.
     """
+    started = Started({}, [])
     if not acks:
-        return Started({}, [])
+        return started
     for topic in parts.share_partitions.counters.of_topics(acks):
         topic.acknowledge_count += 1
-    started = Started({}, [])
-    _start_some(parts, sender, acks.items(), started, renewing)
-    return started
-
-
-def start_steps(
-    parts: Parts, sender: Acknowledger, acks: Acks, *, renewing: bool, closed: Closed | None
-) -> Steps[Started]:
-    """Decide acknowledgements like `start`, in steps; they stand even if the steps end early.
-
-    If the steps end early, a session that is ``closed`` by this request is released here, otherwise
-    by the caller.
-    """
-    for topic in parts.share_partitions.counters.of_topics(acks):
-        topic.acknowledge_count += 1
-    started = Started({}, [])
     pairs = iter(acks.items())
     try:
-        while piece := tuple(islice(pairs, WIDE_MASK + 1)):
+        while piece := tuple(islice(pairs, PIECE_PARTITIONS)):
             _start_some(parts, sender, piece, started, renewing)
-            yield
+            if len(acks) > PIECE_PARTITIONS:
+                yield
     except GeneratorExit:  # The connection is closed.  A failed write must still fence.
         parts.share_partitions.attend(durable(parts, started))
         if closed is not None:
@@ -212,12 +184,12 @@ def _start_some(
 
 async def durable(parts: Parts, started: Started) -> AcknowledgementErrors:
     """Wait until every acknowledgement is durable or has failed; return the outcomes."""
-    for count, (partition, acknowledged) in enumerate(started.waiting, 1):
+    for (partition, acknowledged), pause in paced(started.waiting):
         try:
             await acknowledged
         except KafkaError as error:
             started.outcomes[partition] = error.with_traceback(None)
-        if count & STEP_MASK == 0:
+        if pause:
             await parts.slices.turn()
     return counted(parts, started.outcomes)
 

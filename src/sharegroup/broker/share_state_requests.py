@@ -23,7 +23,7 @@ from sharegroup.core.share_partition.delivery import RecordState, StateBatch
 from sharegroup.core.share_state.share_states import named
 from sharegroup.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
-from sharegroup.steps import Steps, of_each, run_to_end
+from sharegroup.steps import Steps, of_each
 from sharegroup.storage.sync.tickets import Ticket
 
 T = TypeVar("T")
@@ -123,18 +123,12 @@ class ResponseClasses(Generic[T]):
 
 def answer_each(
     parts: Parts, request: StateRequest[P], decide: Decide[P], classes: ResponseClasses[T]
-) -> Later[T]:
-    """Decide all share partitions of the request now; the response comes when all is durable.
-
-    As in Kafka, a request without a group, or with a topic without partitions, asks for nothing.
-    """
-    return run_to_end(answer_wide(parts, request, decide, classes))
-
-
-def answer_wide(
-    parts: Parts, request: StateRequest[P], decide: Decide[P], classes: ResponseClasses[T]
 ) -> Steps[Later[T]]:
-    """Decide like `answer_each`, in steps; each share partition is decided and fails on its own."""
+    """Decide each share partition of the request; the response comes when all is durable.
+
+    Each is decided and fails on its own.  As in Kafka, a request without a group, or with a topic
+    without partitions, asks for nothing.
+    """
     topics: list[DecidedTopic] = []
     if request.group_id and all(topic.partitions for topic in request.topics):
         group_id = GroupId(request.group_id)

@@ -22,6 +22,7 @@ from sharegroup.broker.handler_contract import (
     AnyHandler,
     CloseConnection,
     HandlerOf,
+    Handling,
     Later,
     RequestContext,
 )
@@ -60,23 +61,20 @@ class FaultyHandlers:
 
     def _faulty(self, api_key: int) -> AnyHandler:
         real, api = self._handler_of(api_key), APIS[api_key]
-        handle_wide = real.handle_wide
 
         def handle(parts: Parts, context: RequestContext, request: Any) -> Any:
             return self._handle(
                 api, parts, context, request, lambda used: real.handle(used, context, request)
             )
 
-        def wide(parts: Parts, context: RequestContext, request: Any) -> Any:
-            assert handle_wide is not None
-            result = self._handle(
-                api, parts, context, request, lambda used: handle_wide(used, context, request)
-            )
+        def handle_in_steps(parts: Parts, context: RequestContext, request: Any) -> Any:
+            result = handle(parts, context, request)
             while type(result) is GeneratorType:
                 result = yield from result
             return result
 
-        return replace(real, handle=handle, handle_wide=wide if handle_wide else None)
+        at_once = real.handling is Handling.AT_ONCE
+        return replace(real, handle=handle if at_once else handle_in_steps)
 
     def _handle(
         self, api: Api, parts: Parts, context: RequestContext, request: Any, handle: Handle

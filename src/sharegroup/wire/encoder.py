@@ -98,9 +98,11 @@ def encode_request(correlation_id: int, client_id: str | None, message: Any) -> 
     return _joined(_pack_size(size) + header, parts, large)
 
 
-def prepare(cls: type[Any]) -> None:
+def prepare(cls: type[Any], *, in_steps: bool = False) -> None:
     """Compile the encoder now, so the first message of this class need not wait for it."""
     _compiled(cls)
+    if in_steps:
+        _compiled_steps(cls)
 
 
 def _parts(message: Any) -> tuple[list[Chunk], list[int]]:

@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from sharegroup.ids import LEADER_EPOCH, TopicId
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import STEP_ELEMENTS, Steps
 from sharegroup.wire.encoder import Chunk
 from sharegroup.wire.encoder_source import uvarint
 
@@ -67,10 +67,11 @@ def share_fetch_frame(
     lock_ms: int,
     throttle_ms: int = 0,
     endpoint: LeaderEndpoint | None,
-) -> list[Chunk]:
+) -> Steps[list[Chunk]]:
     """Return the frame for ``writelines``; records are not copied."""
     chunks: list[Chunk] = []
     small = [_head(correlation_id, 0, throttle_ms, 0, 0, lock_ms), uvarint(len(topics) + 1)]
+    count = 0
     for topic_id, answers in topics.items():
         small += (topic_id.bytes, uvarint(len(answers) + 1))
         for answer in answers:
@@ -79,32 +80,11 @@ def share_fetch_frame(
                 chunks += (b"".join(small), answer.records)
                 small = []
             _add_acquired(small, answer.acquired)
-        small.append(b"\0")
-    return _ended(chunks, small, endpoint)
-
-
-def share_fetch_frame_steps(
-    correlation_id: int,
-    topics: Mapping[TopicId, Sequence[PartitionAnswer]],
-    *,
-    lock_ms: int,
-    throttle_ms: int = 0,
-    endpoint: LeaderEndpoint | None,
-) -> Steps[list[Chunk]]:
-    """Do `share_fetch_frame` in steps."""
-    chunks: list[Chunk] = []
-    small = [_head(correlation_id, 0, throttle_ms, 0, 0, lock_ms), uvarint(len(topics) + 1)]
-    count = 0
-    for topic_id, answers in topics.items():
-        small += (topic_id.bytes, uvarint(len(answers) + 1))
-        for answer in answers:
-            small += (_before_records(answer), uvarint(len(answer.records) + 1))
             count += 1
-            if answer.records or count & STEP_MASK == 0:
-                chunks += (b"".join(small), answer.records)
+            if count % STEP_ELEMENTS == 0:
+                chunks.append(b"".join(small))  # Or the last step would join all small pieces.
                 small = []
                 yield
-            _add_acquired(small, answer.acquired)
         small.append(b"\0")
     return _ended(chunks, small, endpoint)
 

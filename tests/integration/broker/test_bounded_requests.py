@@ -13,9 +13,10 @@ from kio.schema.fetch.v12 import request as fetch
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
-from sharegroup.broker.share_requests import named_of
+from sharegroup.broker.share_requests import named_partitions
 from sharegroup.core.share_partition.delivery import AckBatch
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.steps import run_to_end
 from sharegroup.wire.encoder import encode_request
 from tests.faults.in_process import Broker, ShareMember
 
@@ -109,4 +110,6 @@ def test_acknowledgements_of_a_partition_that_is_named_twice_all_count() -> None
         partitions = (Partition(5), Partition(6))
 
     partition = TopicIdPartition(TopicId(UUID(int=0)), 3)
-    assert named_of([Topic()])[1] == {partition: (AckBatch(5, 6, (1,)), AckBatch(6, 7, (1,)))}
+    assert run_to_end(named_partitions([Topic()]))[1] == {
+        partition: (AckBatch(5, 6, (1,)), AckBatch(6, 7, (1,)))
+    }

@@ -23,6 +23,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition
 from sharegroup.steps import STEP_ELEMENTS
+from tests.support.share_sessions import fetch_filled
 
 TOPIC = TopicId(UUID(int=7))
 P0, P1, P2 = (TopicIdPartition(TOPIC, partition) for partition in range(3))
@@ -40,7 +41,8 @@ def fetch(
     has_acks: bool = False,
 ) -> tuple[tuple[TopicIdPartition, ...], bool] | Closed:
     """The session's partitions and whether it was opened, or what is to be released."""
-    outcome = sessions.fetch(
+    outcome = fetch_filled(
+        sessions,
         key,
         epoch,
         connection_id=connection_id,
@@ -55,8 +57,14 @@ def partitions_of(
     sessions: ShareSessions, epoch: int, *partitions: TopicIdPartition
 ) -> SessionPartitions:
     """The session's partitions, after another request."""
-    outcome = sessions.fetch(
-        KEY, epoch, connection_id="c1", partitions=partitions, forgotten=(), has_acks=False
+    outcome = fetch_filled(
+        sessions,
+        KEY,
+        epoch,
+        connection_id="c1",
+        partitions=partitions,
+        forgotten=(),
+        has_acks=False,
     )
     assert not isinstance(outcome, Closed)
     return outcome.partitions
@@ -282,8 +290,14 @@ def test_session_beyond_the_partitions_of_all_sessions_is_refused() -> None:
 
 def test_session_within_an_equal_share_gets_its_room_from_the_largest() -> None:
     sessions = hogged()
-    outcome = sessions.fetch(
-        member("new"), 0, connection_id="c1", partitions=many(33), forgotten=(), has_acks=False
+    outcome = fetch_filled(
+        sessions,
+        member("new"),
+        0,
+        connection_id="c1",
+        partitions=many(33),
+        forgotten=(),
+        has_acks=False,
     )
     assert isinstance(outcome, Fetching)
     assert outcome.evicted == (Closed(member("hog"), tuple(many(60))),)
@@ -302,8 +316,8 @@ def crowded(**limits: int) -> ShareSessions:
 
 def test_connection_without_a_session_gets_a_place_from_the_connection_with_most() -> None:
     sessions = crowded()
-    outcome = sessions.fetch(
-        member("new"), 0, connection_id="c3", partitions=(), forgotten=(), has_acks=False
+    outcome = fetch_filled(
+        sessions, member("new"), 0, connection_id="c3", partitions=(), forgotten=(), has_acks=False
     )
     assert isinstance(outcome, Fetching)
     assert outcome.evicted == (Closed(member("b"), tuple(many(10))),)
@@ -313,8 +327,14 @@ def test_connection_without_a_session_gets_a_place_from_the_connection_with_most
 
 def test_place_and_partitions_may_come_from_two_sessions() -> None:
     sessions = crowded(partitions_max=60)
-    outcome = sessions.fetch(
-        member("new"), 0, connection_id="c3", partitions=many(15), forgotten=(), has_acks=False
+    outcome = fetch_filled(
+        sessions,
+        member("new"),
+        0,
+        connection_id="c3",
+        partitions=many(15),
+        forgotten=(),
+        has_acks=False,
     )
     assert isinstance(outcome, Fetching)
     assert [closed.key for closed in outcome.evicted] == [member("b"), member("alone")]
@@ -369,8 +389,14 @@ def test_memory_of_a_session_partition_is_within_its_estimate() -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         partitions = [TopicIdPartition(TopicId(uuid4()), 1_000 + index) for index in range(7_250)]
-        outcome = sessions.fetch(
-            KEY, 0, connection_id="c1", partitions=partitions, forgotten=(), has_acks=False
+        outcome = fetch_filled(
+            sessions,
+            KEY,
+            0,
+            connection_id="c1",
+            partitions=partitions,
+            forgotten=(),
+            has_acks=False,
         )
         assert isinstance(outcome, Fetching)
         for partition in outcome.partitions.doubtful:
@@ -388,7 +414,7 @@ def test_session_filled_in_steps_counts_all_its_partitions_from_the_start() -> N
     sessions = ShareSessions(sessions_max=2, partitions_max=1_000)
     named = {TopicIdPartition(TOPIC, number): None for number in range(10 * STEP_ELEMENTS)}
     outcome = sessions.fetch(
-        KEY, 0, connection_id="c1", partitions=named, forgotten=(), has_acks=False, fills_later=True
+        KEY, 0, connection_id="c1", partitions=named, forgotten=(), has_acks=False
     )
     assert isinstance(outcome, Fetching)
     filling = outcome.partitions.fill(named, (P0,))
@@ -404,7 +430,7 @@ def test_unfilled_partitions_of_an_interrupted_session_do_not_count(is_over: boo
     sessions = ShareSessions(sessions_max=2)
     named = {TopicIdPartition(TOPIC, number): None for number in range(10 * STEP_ELEMENTS)}
     outcome = sessions.fetch(
-        KEY, 0, connection_id="c1", partitions=named, forgotten=(), has_acks=False, fills_later=True
+        KEY, 0, connection_id="c1", partitions=named, forgotten=(), has_acks=False
     )
     assert isinstance(outcome, Fetching)
     filling = outcome.partitions.fill(named, ())

@@ -51,6 +51,7 @@ from sharegroup.errors import (
     ShareSessionLimitReached,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
+from tests.support.share_sessions import fetch_filled
 
 ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
 User = Principal | None
@@ -331,7 +332,8 @@ def test_share_sessions_of_one_user_leave_room(sessions_max: int, partitions_max
     sessions = ShareSessions(sessions_max, partitions_max=partitions_max, user_percent=50)
 
     def take(name: str, user: User) -> None:
-        sessions.fetch(
+        fetch_filled(
+            sessions,
             SessionKey(GroupId("g"), MemberId(name)),
             0,
             connection_id=name,
@@ -351,7 +353,8 @@ def test_share_session_that_grows_beyond_the_part_of_its_user_is_refused_and_sta
     sessions = ShareSessions(10, partitions_max=80, user_percent=50)
 
     def ask(epoch: int, count: int, *, user: User = ALICE, member: str = "m") -> int:
-        outcome = sessions.fetch(
+        outcome = fetch_filled(
+            sessions,
             SessionKey(GroupId("g"), MemberId(member)),
             epoch,
             connection_id=member,

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from sharegroup.broker import acl_changes
-from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.core.security.acl_filters import AclFilter
@@ -24,12 +24,12 @@ from sharegroup.steps import Steps, of_each
 
 def handle(
     parts: Parts, context: RequestContext, request: DeleteAclsRequest
-) -> Later[Wide[DeleteAclsResponse]]:
+) -> Later[DeleteAclsResponse]:
     acl_changes.authorizer(parts)
     return Later(_delete(parts, request))
 
 
-async def _delete(parts: Parts, request: DeleteAclsRequest) -> Wide[DeleteAclsResponse]:
+async def _delete(parts: Parts, request: DeleteAclsRequest) -> DeleteAclsResponse:
     filters = await parts.slices.finish(of_each(_checked, request.filters))
     deleted = await acl_changes.delete_acls(parts, filters)
     results = []
@@ -43,7 +43,7 @@ async def _delete(parts: Parts, request: DeleteAclsRequest) -> Wide[DeleteAclsRe
                     error_code=ErrorCode.none, error_message=None, matching_acls=matching
                 )
             )
-    return Wide(DeleteAclsResponse(throttle_time=NO_THROTTLE, filter_results=tuple(results)))
+    return DeleteAclsResponse(throttle_time=NO_THROTTLE, filter_results=tuple(results))
 
 
 def refuse(request: DeleteAclsRequest, error: KafkaError) -> Steps[DeleteAclsResponse]:

@@ -18,7 +18,6 @@ from sharegroup.broker.share_state_requests import (
     Decided,
     ResponseClasses,
     answer_each,
-    answer_wide,
     changed,
     refuse_each,
 )
@@ -31,14 +30,8 @@ CLASSES = ResponseClasses(DeleteShareGroupStateResponse, DeleteStateResult, Part
 
 def handle(
     parts: Parts, context: RequestContext, request: DeleteShareGroupStateRequest
-) -> Later[DeleteShareGroupStateResponse]:
-    return answer_each(parts, request, _delete, CLASSES)
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: DeleteShareGroupStateRequest
 ) -> Steps[Later[DeleteShareGroupStateResponse]]:
-    return answer_wide(parts, request, _delete, CLASSES)
+    return answer_each(parts, request, _delete, CLASSES)
 
 
 def refuse(

@@ -34,14 +34,14 @@ METADATA_TOPIC = "__cluster_metadata"
 
 def handle(
     parts: Parts, context: RequestContext, request: DescribeQuorumRequest
-) -> DescribeQuorumResponse | Steps[DescribeQuorumResponse]:
+) -> Steps[DescribeQuorumResponse]:
     asked = [(topic.topic_name, topic.partitions) for topic in request.topics[:2]]
     if len(asked) != 1 or asked[0][0] != METADATA_TOPIC or _indexes(asked[0][1]) != [0]:
         error = UnknownTopicOrPartition(
             f"the only metadata log is partition 0 of {METADATA_TOPIC!r}; the request names "
             f"{len(request.topics)} topics, the first with other partitions or another name"
         )
-        return _described(request, error, ErrorCode.none)
+        return (yield from _described(request, error, ErrorCode.none))
     partition = _quorum(parts)
     node = parts.node
     listener = Listener(name="PLAINTEXT", host=node.host, port=u16(node.port))

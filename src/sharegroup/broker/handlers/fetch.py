@@ -10,17 +10,16 @@ request without enough records waits until there are ``min_bytes`` or its time i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, Result, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
@@ -43,7 +42,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
 )
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps, paced, run_to_end
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.batches import scan
@@ -74,8 +73,6 @@ PIECE_PARTITIONS = 16
 WAITING_PARTITION_BYTES = 512
 """Approximate memory of a waiting fetch for each of its partitions, in bytes."""
 
-T = TypeVar("T")
-
 Topics = dict[UUID | str, list[Any]]
 """The partitions of a response, by topic id or topic name."""
 
@@ -97,28 +94,12 @@ class Read(NamedTuple):
 
 def handle(
     parts: Parts, context: RequestContext, request: FetchRequest
-) -> FetchResponse | Later[FetchResponse | Wide[FetchResponse]]:
-    return _fetch(parts, context, request, dict(_named(request)))
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: FetchRequest
-) -> Steps[FetchResponse | Later[FetchResponse | Wide[FetchResponse]]]:
-    """Collect the partitions of a large request in steps, then fetch."""
+) -> Steps[Result[FetchResponse]]:
     named: dict[FetchKey, RequestedPartition] = {}
-    for key, wanted in _named(request):
+    for (key, wanted), pause in paced(_named(request)):
         named[key] = wanted
-        if len(named) & STEP_MASK == 0:
+        if pause:
             yield
-    return _fetch(parts, context, request, named)
-
-
-def _fetch(
-    parts: Parts,
-    context: RequestContext,
-    request: FetchRequest,
-    named: dict[FetchKey, RequestedPartition],
-) -> FetchResponse | Later[FetchResponse | Wide[FetchResponse]]:
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
     if epoch == INITIAL_EPOCH and parts.quotas.is_on:
         throttle_ms = parts.quotas.fetch_throttle_ms(context)
@@ -224,13 +205,16 @@ class _Fetch:
 
     def look(self, *, last: bool) -> FetchResponse | None:
         """Return the response, or None while there are too few bytes for one."""
+        return run_to_end(self._look(last=last))
+
+    def _look(self, *, last: bool) -> Steps[FetchResponse | None]:
         if self._parts.quotas.is_on and (throttled := self._throttled()) is not None:
             return throttled
         if not last and self._request.min_bytes > 1:
-            self._measure_all(self._plan.partitions)
+            yield from self._measure_all()
             if not self._is_enough():
                 return None
-        return self._answer(last=last)
+        return (yield from self._answer(last=last))
 
     def _throttled(self) -> FetchResponse | None:
         """Return an empty response if the client is over its quota of bytes, otherwise None."""
@@ -241,51 +225,19 @@ class _Fetch:
         session_id = self._plan.session_id if self._plan.incremental else NO_SESSION
         return _messages(self._request.__version__).response(session_id, {}, throttle_ms)
 
-    def _look_steps(self, *, last: bool) -> Steps[FetchResponse | None]:
-        """Like `look`, in steps."""
-        wanted = self._plan.partitions
-        if self._parts.quotas.is_on and (throttled := self._throttled()) is not None:
-            return throttled
-        if not last and self._request.min_bytes > 1:
-            for keys in _pieces(wanted):
-                self._measure_all(keys)
-                yield
-            if not self._is_enough():
-                return None
-        reading = self._begin(last=last)
-        if reading is None:
-            if not self._keys:
-                for keys in _pieces(wanted):
-                    self._measure_all(keys)
-                    yield
-            return None
-        for items in _pieces(wanted.items()):
-            self._read_all(reading, items)
-            yield
-        if not (reading.total or last or self._may_be_empty(reading)):
-            return None
-        if reading.total:
-            self._answers.reserve(self._number, reading.total)
-        topics: Topics = {}
-        for reads in _pieces(reading.reads):
-            self._add_news(topics, reads)
-            yield
-        return self._respond(topics, reading)
-
-    def _answer(self, *, last: bool) -> FetchResponse | None:
+    def _answer(self, *, last: bool) -> Steps[FetchResponse | None]:
         """Read the partitions and return the response, or None if the fetch has to wait."""
         reading = self._begin(last=last)
         if reading is None:
             if not self._keys:
-                self._measure_all(self._plan.partitions)
+                yield from self._measure_all()
             return None
-        self._read_all(reading, self._plan.partitions.items())
+        yield from self._read_all(reading)
         if reading.total:
             self._answers.reserve(self._number, reading.total)
         elif not (last or self._may_be_empty(reading)):
             return None
-        self._add_news(topics := Topics(), reading.reads)
-        return self._respond(topics, reading)
+        return self._respond((yield from self._news(reading)), reading)
 
     def may_wait(self) -> bool:
         """Reserve the memory of a waiting fetch; return False if there is not enough."""
@@ -307,7 +259,7 @@ class _Fetch:
             woken=self._woken,
         )
 
-    async def in_slices(self) -> Wide[FetchResponse]:
+    async def in_slices(self) -> FetchResponse:
         """Serve a fetch of many partitions in slices, and wait if it has too few bytes.
 
         The work ends when the connection closes.
@@ -317,9 +269,9 @@ class _Fetch:
         deadline_ms = parts.clock.now_ms() + min(max(0, wait_ms), WAIT_MS_MAX)
         last, is_reserved, tried_again = wait_ms <= 0, False, False
         while True:
-            found = await parts.slices.later(partial(self._look_steps, last=last), owner)
+            found = await parts.slices.later(partial(self._look, last=last), owner)
             if found is not None:
-                return Wide(found)
+                return found
             is_reserved = is_reserved or self.may_wait()
             if not is_reserved:
                 last = True
@@ -339,10 +291,10 @@ class _Fetch:
 
     def _watch(self, parked: Parked[bool]) -> Steps[None]:
         """Watch all known partitions, and measure each again so that no new record is missed."""
-        for count, (log_key, key) in enumerate(list(self._keys.items())):
+        for (log_key, key), pause in paced(list(self._keys.items()), PIECE_PARTITIONS):
             self._parts.waiting.watch(parked, log_key)
             self._measure(key)
-            if count % PIECE_PARTITIONS == 0:
+            if pause:
                 yield
 
     def _attempt(self, last: bool) -> FetchResponse | None:
@@ -350,7 +302,7 @@ class _Fetch:
             return None
         if self._parts.quotas.is_on and (throttled := self._throttled()) is not None:
             return throttled
-        return self._answer(last=last)
+        return run_to_end(self._answer(last=last))
 
     def _woken(self, log_key: Hashable) -> None:
         """Measure a woken partition; the connection's own key only signals room for a response."""
@@ -371,9 +323,11 @@ class _Fetch:
         self._total += size - self._sizes.get(key, 0)
         self._sizes[key] = size
 
-    def _measure_all(self, keys: Iterable[FetchKey]) -> None:
-        for key in keys:
+    def _measure_all(self) -> Steps[None]:
+        for key, pause in paced(self._plan.partitions, PIECE_PARTITIONS):
             self._measure(key)
+            if pause:
+                yield
 
     def _is_enough(self) -> bool:
         if self._failed or not self._plan.partitions or self._request.min_bytes <= 0:
@@ -400,10 +354,8 @@ class _Fetch:
             bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
         return _Reads(bytes_max, has_room=room > 0)
 
-    def _read_all(
-        self, reading: _Reads, items: Iterable[tuple[FetchKey, RequestedPartition]]
-    ) -> None:
-        for key, wanted in items:
+    def _read_all(self, reading: _Reads) -> Steps[None]:
+        for (key, wanted), pause in paced(self._plan.partitions.items(), PIECE_PARTITIONS):
             limit = min(wanted.bytes_max, reading.bytes_max - reading.total)
             # The first batch is sent whole whatever its size, so a consumer can get past it.
             whole = reading.total == 0 and reading.has_room
@@ -412,6 +364,8 @@ class _Fetch:
             reading.total += len(read.records)
             if read.error is not None:
                 reading.failed = True
+            if pause:
+                yield
 
     def _may_be_empty(self, reading: _Reads) -> bool:
         """Whether a response without records is due already."""
@@ -455,16 +409,20 @@ class _Fetch:
         stable = log.last_stable_offset
         return Read(None, log.high_watermark, stable, log.start_offset, records, aborted)
 
-    def _add_news(self, topics: Topics, reads: Iterable[tuple[FetchKey, Read]]) -> None:
-        """Add the partitions of the response; if it is incremental, only those with changes."""
+    def _news(self, reading: _Reads) -> Steps[Topics]:
+        """Return the partitions of the response; if it is incremental, only those with changes."""
+        topics: Topics = {}
         messages = _messages(self._request.__version__)
         sessions, session_id = self._parts.fetch_sessions, self._plan.session_id
-        for key, read in reads:
+        for (key, read), pause in paced(reading.reads, PIECE_PARTITIONS):
             news = session_id != NO_SESSION and sessions.news(
                 session_id, key, ReportedOffsets(read.high_watermark, read.start_offset)
             )
             if news or read.records or read.error or not self._plan.incremental:
                 topics.setdefault(key[0], []).append(messages.partition(key[1], read))
+            if pause:
+                yield
+        return topics
 
     def _respond(self, topics: Topics, reading: _Reads) -> FetchResponse:
         session_id = self._plan.session_id
@@ -540,13 +498,6 @@ class _Messages:
 @cache
 def _messages(version: int) -> _Messages:
     return _Messages(version)
-
-
-def _pieces(items: Iterable[T]) -> Iterator[list[T]]:
-    """Yield the items in lists of `PIECE_PARTITIONS`, one list for each step."""
-    remaining = iter(items)
-    while piece := list(islice(remaining, PIECE_PARTITIONS)):
-        yield piece
 
 
 def _named(request: FetchRequest) -> Iterator[tuple[FetchKey, RequestedPartition]]:

@@ -18,7 +18,6 @@ from sharegroup.broker.share_state_requests import (
     Decided,
     ResponseClasses,
     answer_each,
-    answer_wide,
     changed,
     refuse_each,
 )
@@ -32,14 +31,8 @@ CLASSES = ResponseClasses(InitializeShareGroupStateResponse, InitializeStateResu
 
 def handle(
     parts: Parts, context: RequestContext, request: InitializeShareGroupStateRequest
-) -> Later[InitializeShareGroupStateResponse]:
-    return answer_each(parts, request, _initialize, CLASSES)
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: InitializeShareGroupStateRequest
 ) -> Steps[Later[InitializeShareGroupStateResponse]]:
-    return answer_wide(parts, request, _initialize, CLASSES)
+    return answer_each(parts, request, _initialize, CLASSES)
 
 
 def refuse(

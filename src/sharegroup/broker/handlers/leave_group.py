@@ -30,21 +30,12 @@ PIECE_MEMBERS = 64
 
 def handle(
     parts: Parts, context: RequestContext, request: LeaveGroupRequest
-) -> Later[LeaveGroupResponse]:
-    leaving = _identities(request.members)
-    pending = _leave(parts, GroupId(request.group_id), leaving)
-    return Later(_respond(parts, [(leaving, pending)]))
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: LeaveGroupRequest | OlderLeaveGroupRequest
 ) -> Steps[Later[LeaveGroupResponse]]:
     """Remove many members in pieces, each of which is decided and written on its own."""
-    if not isinstance(request, LeaveGroupRequest):
-        request = from_older(request, LeaveGroupRequest)
     group_id = GroupId(request.group_id)
     pieces = []
-    for first in range(0, len(request.members), PIECE_MEMBERS):
+    # A request without members is decided, too: its group may be unknown.
+    for first in range(0, max(1, len(request.members)), PIECE_MEMBERS):
         leaving = _identities(request.members[first : first + PIECE_MEMBERS])
         pieces.append((leaving, _leave(parts, group_id, leaving)))
         yield

@@ -52,7 +52,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AclResourceType
-from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps, run_to_end
+from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps
 from sharegroup.wire.messages.metadata_with_cluster import (
     MetadataRequestWithCluster,
     MetadataResponseWithCluster,
@@ -63,9 +63,6 @@ VERSION_WITHOUT_NULL_TOPICS = 0
 
 AUTO_CREATED_MAX = 100
 """Topics that one request creates; each waits for the disk and delays other changes."""
-
-SMALL_TOPICS = 8
-"""The response for more topics is built in steps."""
 
 NONE_REFUSED: Mapping[str, KafkaError] = MappingProxyType({})
 
@@ -93,7 +90,7 @@ class _Query(NamedTuple):
 
 def handle(
     parts: Parts, context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Steps[MetadataResponse] | Later[MetadataResponse]:
+) -> Steps[MetadataResponse | Later[MetadataResponse]]:
     wanted = request.topics
     if context.api_version == VERSION_WITHOUT_NULL_TOPICS and not wanted:
         wanted = None
@@ -107,8 +104,7 @@ def handle(
         len(wanted) > STEP_ELEMENTS or any(_is_missing(parts, topic) for topic in wanted)
     ):
         return Later(_with_created(query, wanted))
-    described = _described(query)
-    return run_to_end(described) if wanted and _is_small(parts, wanted) else described
+    return (yield from _described(query))
 
 
 def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -131,20 +127,6 @@ def _is_missing(parts: Parts, wanted: MetadataRequestTopic) -> bool:
         and name is not None
         and parts.topics.catalog.find(TopicName(name)) is None
     )
-
-
-def _is_small(parts: Parts, wanted: Sequence[MetadataRequestTopic]) -> bool:
-    """Whether the response has so few topics and partitions that it needs no steps."""
-    if len(wanted) > SMALL_TOPICS:
-        return False
-    catalog, partitions = parts.topics.catalog, 0
-    for requested in wanted:
-        if requested.topic_id is not None:
-            topic = catalog.by_id(TopicId(requested.topic_id))
-        else:
-            topic = None if requested.name is None else catalog.find(TopicName(requested.name))
-        partitions += 0 if topic is None else topic.partition_count
-    return partitions <= STEP_ELEMENTS
 
 
 async def _with_created(query: _Query, wanted: Sequence[MetadataRequestTopic]) -> MetadataResponse:

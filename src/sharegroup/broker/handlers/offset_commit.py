@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.groups.offset_plan import PIECE_OFFSETS, OffsetPlan, plan_offsets
-from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
@@ -36,18 +36,8 @@ GROUP_NOT_FOUND_VERSION = 9
 
 def handle(
     parts: Parts, context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
-    plan = run_to_end(_plan(parts, context, request))
-    pending = _commit(parts, context, request, plan.offsets)
-    if isinstance(pending, Awaitable):
-        return Later(_respond(request, plan, pending))
-    return run_to_end(_response(request, plan, pending))
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: OffsetCommitRequest
-) -> Steps[Later[Wide[OffsetCommitResponse]]]:
-    """Commit many offsets in pieces, each of which is written on its own and may fail.
+) -> Steps[Later[OffsetCommitResponse]]:
+    """Commit offsets in pieces, each of which is written on its own and may fail.
 
     After a crash the offsets of some pieces may be missing, but no response confirmed them.
     """
@@ -58,7 +48,7 @@ def handle_wide(
         pending = _commit(parts, context, request, plan.offsets[begin:end])
         pieces.append((plan.places[begin:end], pending))
         yield
-    return Later(_respond_wide(parts, request, plan, pieces))
+    return Later(_respond(parts, request, plan, pieces))
 
 
 def _commit(
@@ -107,23 +97,18 @@ def _plan(parts: Parts, context: RequestContext, request: OffsetCommitRequest) -
 
 
 async def _respond(
-    request: OffsetCommitRequest, plan: OffsetPlan, pending: Awaitable[None]
-) -> OffsetCommitResponse:
-    return run_to_end(_response(request, plan, await _failure(pending)))
-
-
-async def _respond_wide(
     parts: Parts,
     request: OffsetCommitRequest,
     plan: OffsetPlan,
     pieces: list[tuple[list[tuple[int, int]], Awaitable[None] | KafkaError | None]],
-) -> Wide[OffsetCommitResponse]:
+) -> OffsetCommitResponse:
     for places, pending in pieces:
         error = await _failure(pending) if isinstance(pending, Awaitable) else pending
         if error is not None:
             plan.refused.update(dict.fromkeys(places, error))
-        await parts.slices.turn()
-    return Wide(await parts.slices.finish(_response(request, plan, None)))
+        if len(pieces) > 1:
+            await parts.slices.turn()
+    return await parts.slices.finish(_response(request, plan, None))
 
 
 async def _failure(pending: Awaitable[None]) -> KafkaError | None:

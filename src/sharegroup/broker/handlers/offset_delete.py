@@ -22,19 +22,13 @@ from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId, TopicName
-from sharegroup.steps import STEP_MASK, Steps, of_each, run_to_end
+from sharegroup.steps import STEP_MASK, Steps, of_each
 
 PIECE_OFFSETS = 128
 """Offsets of a wide request that are deleted with one write."""
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: OffsetDeleteRequest
-) -> Later[OffsetDeleteResponse]:
-    return run_to_end(handle_wide(parts, context, request))
-
-
-def handle_wide(
     parts: Parts, context: RequestContext, request: OffsetDeleteRequest
 ) -> Steps[Later[OffsetDeleteResponse]]:
     """Delete offsets in pieces, each of which is written on its own and may fail."""

@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
@@ -75,7 +75,7 @@ class TopicOffsets(NamedTuple):
 
 def handle(
     parts: Parts, context: RequestContext, request: OffsetFetchRequest
-) -> Later[OffsetFetchResponse | Wide[OffsetFetchResponse]]:
+) -> Later[OffsetFetchResponse]:
     return Later(_CommittedOffsets(parts, context, request).response())
 
 
@@ -101,10 +101,9 @@ class _CommittedOffsets:
         self._request = request
         self._version: int = request.__version__
 
-    async def response(self) -> OffsetFetchResponse | Wide[OffsetFetchResponse]:
+    async def response(self) -> OffsetFetchResponse:
         coordinator, slices = self._parts.consumer_group_coordinator, self._parts.slices
         found = slices.run(self._read, self._connection_id)
-        is_wide = isinstance(found, asyncio.Future)
         groups = []
         for asked, group in await found if isinstance(found, asyncio.Future) else found:
             await slices.turn()
@@ -114,8 +113,7 @@ class _CommittedOffsets:
                 groups.append(await slices.finish(_refused(self._request, asked, error)))
             else:
                 groups.append(group)
-        response = _response(self._request, tuple(groups))
-        return Wide(response) if is_wide else response
+        return _response(self._request, tuple(groups))
 
     def _read(self) -> Steps[list[tuple[GroupAndTopics, Any]]]:
         found = []

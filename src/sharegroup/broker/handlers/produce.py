@@ -28,7 +28,7 @@ from sharegroup.broker.handler_contract import (
     Encoded,
     Later,
     RequestContext,
-    Wide,
+    Result,
     error_code,
 )
 from sharegroup.broker.parts import Parts
@@ -47,7 +47,7 @@ from sharegroup.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from sharegroup.ids import TopicId, TopicName
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import STEP_ELEMENTS, Steps, Unfinished, attempt
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.apis import response_module
@@ -75,8 +75,8 @@ ERROR_MESSAGE_VERSION = 8
 
 ZERO_ID = UUID(int=0)
 
-WIDE_MASK = 15
-"""Bit mask: a step ends after every 16 partitions of a wide request."""
+PIECE_PARTITIONS = 16
+"""Partitions between two steps."""
 
 
 class Appended(NamedTuple):
@@ -87,28 +87,30 @@ class Appended(NamedTuple):
     append_time_ms: int | None
 
 
-Result = Appended | KafkaError
-WaitingAppend = asyncio.Task[Result]
+PartitionResult = Appended | KafkaError
+WaitingAppend = asyncio.Task[PartitionResult]
 """An append of a batch whose records are checked or compressed before."""
 
-Results = list[tuple["TopicProduceData", list[tuple[int, Result | WaitingAppend]]]]
+Results = list[tuple["TopicProduceData", list[tuple[int, PartitionResult | WaitingAppend]]]]
 """The topics of a request, each with its partition indexes and their results."""
 
 
 def handle(
     parts: Parts, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
-    """Append all batches now; a refused batch does not affect the others.
+) -> Steps[Result[ProduceResponse]]:
+    """Append all batches; as in Kafka, each append succeeds or fails on its own.
 
     With acks=0 nothing is awaited, and there is no reply.
     """
-    _check_request(request)
+    if request.acks not in (-1, 0, 1):
+        raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
     write = _write_permission(parts, context)
     if request.transactional_id is not None:
         transaction = _transaction(parts, context, request, write)
         if transaction is not None:
-            return _handle_transaction(parts, context, request, transaction)
-    return _answer(context, request, *_append_all(parts, context, request, write, None))
+            return (yield from _append_transaction(parts, context, request, transaction))
+    results = yield from _append_all(parts, context, request, write, None)
+    return (yield from _answer(parts, request, results, None))
 
 
 def _write_permission(parts: Parts, context: RequestContext) -> TopicPermission | None:
@@ -121,37 +123,44 @@ def _append_all(
     request: ProduceRequest,
     write: TopicPermission | None,
     transaction: ProducedTransaction | None,
-) -> tuple[Results, bool]:
-    """Append all batches; return the results, and whether all of them are durable or refused."""
+) -> Steps[Results]:
+    """Append all batches; a transaction may end between two steps, which raises its error."""
     results: Results = []
-    are_done = True
+    appends = 0
     for topic in request.topic_data:
         denial = None if write is None else write.denial_of(topic)
-        partitions: list[tuple[int, Result | WaitingAppend]] = []
+        partitions: list[tuple[int, PartitionResult | WaitingAppend]] = []
+        results.append((topic, partitions))
         for data in topic.partition_data:
             result = denial or _append(parts, context, topic, data, transaction)
             partitions.append((data.index, result))
-            if type(result) is Appended:
-                are_done = are_done and result.ticket.done
-            elif isinstance(result, asyncio.Task):
-                are_done = False
-        results.append((topic, partitions))
-    return results, are_done
+            appends += 1
+            if appends % PIECE_PARTITIONS == 0:
+                yield
+                if transaction is not None:
+                    transaction.verify(parts.transactions.coordinator())
+    return results
 
 
 def _answer(
-    context: RequestContext,
-    request: ProduceRequest,
-    results: Results,
-    are_done: bool,
-    entered: Ticket | None = None,
-) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
+    parts: Parts, request: ProduceRequest, results: Results, entered: Ticket | None
+) -> Steps[Result[ProduceResponse]]:
     """Answer when the batches are durable, and ``entered``, the place in a transaction."""
     if request.acks == 0:
         return _without_reply(results)
-    if are_done and (entered is None or entered.done):
-        return _response(context.api_version, results)
-    return Later(_when_durable(context.api_version, results, entered))
+    if (entered is None or entered.done) and _are_done(results):
+        return (yield from _response(request.__version__, results))
+    return Later(_when_durable(parts, request.__version__, results, entered))
+
+
+def _are_done(results: Results) -> bool:
+    """Return whether all batches are durable or refused."""
+    for _, partitions in results:
+        for _, result in partitions:
+            is_durable = isinstance(result, Appended) and result.ticket.done
+            if not (is_durable or isinstance(result, KafkaError)):
+                return False
+    return True
 
 
 # Transactions
@@ -195,120 +204,59 @@ def _headers(
                 yield TransactionPartition(name, data.index), parse_header(batch)
 
 
-def _handle_transaction(
+def _append_transaction(
     parts: Parts,
     context: RequestContext,
     request: ProduceRequest,
     transaction: ProducedTransaction,
-) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
+) -> Steps[Result[ProduceResponse]]:
     """Append batches of a transaction, at once or when the previous transaction is complete."""
     coordinator = parts.transactions.coordinator()
     coordinator.claim(transaction.transactional_id, context.limited_user)
 
-    def append() -> tuple[Ticket | None, tuple[Results, bool]]:
+    def enter() -> _Entered:
+        # A small request appends in the same step: a later one must not overtake it.
         entered = transaction.enter(coordinator)
         write = _write_permission(parts, context)
-        return entered, _append_all(parts, context, request, write, transaction)
+        steps = _append_all(parts, context, request, write, transaction)
+        return _Entered(entered, steps, attempt(steps))
 
-    appending = coordinator.when_settled(transaction.transactional_id, append)
-    if not appending.done():
-        return Later(_answer_later(context, request, transaction, appending))
+    entering = coordinator.when_settled(transaction.transactional_id, enter)
+    if not entering.done():
+        return Later(_answer_later(parts, request, transaction, entering))
     try:
-        entered, (results, are_done) = appending.result()
+        entered, steps, appended = entering.result()
+        results = (yield from steps) if isinstance(appended, Unfinished) else appended
     except KafkaError as error:
         raise transaction.translated(error) from error
-    return _answer(context, request, results, are_done, entered)
+    return (yield from _answer(parts, request, results, entered))
+
+
+class _Entered(NamedTuple):
+    """A transaction that a request takes part in; ``appended`` is the result of its first steps."""
+
+    ticket: Ticket | None
+    steps: Steps[Results]
+    appended: Results | Unfinished
 
 
 async def _answer_later(
-    context: RequestContext,
+    parts: Parts,
     request: ProduceRequest,
     transaction: ProducedTransaction,
-    appending: asyncio.Future[tuple[Ticket | None, tuple[Results, bool]]],
+    entering: asyncio.Future[_Entered],
 ) -> ProduceResponse | Encoded:
     try:
-        entered, (results, are_done) = await appending
+        entered, steps, appended = await entering
+        if isinstance(appended, Unfinished):
+            appended = await parts.slices.finish(steps)
     except KafkaError as error:
         raise transaction.translated(error) from error
-    answer = _answer(context, request, results, are_done, entered)
+    answer = await parts.slices.finish(_answer(parts, request, appended, entered))
     return await answer.response if isinstance(answer, Later) else answer
 
 
-async def _append_wide_transaction(
-    parts: Parts,
-    context: RequestContext,
-    request: ProduceRequest,
-    transaction: ProducedTransaction,
-) -> Encoded | Wide[ProduceResponse]:
-    """Append many batches of a transaction in pieces, while it goes on."""
-    coordinator = parts.transactions.coordinator()
-    coordinator.claim(transaction.transactional_id, context.limited_user)
-    write = _write_permission(parts, context)
-    results: Results = []
-    appends = 0
-    try:
-        entered = await coordinator.when_settled(
-            transaction.transactional_id, lambda: transaction.enter(coordinator)
-        )
-        for topic in request.topic_data:
-            denial = None if write is None else write.denial_of(topic)
-            partitions: list[tuple[int, Result | WaitingAppend]] = []
-            results.append((topic, partitions))
-            for data in topic.partition_data:
-                result = denial or _append(parts, context, topic, data, transaction)
-                partitions.append((data.index, result))
-                appends += 1
-                if appends & WIDE_MASK == WIDE_MASK:
-                    await parts.slices.turn()
-                    transaction.verify(coordinator)
-        if entered is not None:
-            await entered
-    except KafkaError as error:
-        raise transaction.translated(error) from error
-    if request.acks == 0:
-        return await _without_reply_later(results)
-    return await _when_all_durable(parts, context.api_version, results)
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: ProduceRequest
-) -> Steps[Encoded | Later[Encoded | Wide[ProduceResponse]]]:
-    """Append to many partitions in steps; as in Kafka, each append succeeds or fails on its own."""
-    refused: KafkaError | None = None
-    try:
-        _check_request(request)
-    except KafkaError as error:
-        if request.acks == 0:
-            raise
-        refused = error.with_traceback(None)
-    write = _write_permission(parts, context)
-    if request.transactional_id is not None and refused is None:
-        transaction = _transaction(parts, context, request, write)
-        if transaction is not None:
-            return Later(_append_wide_transaction(parts, context, request, transaction))
-    results: Results = []
-    appends = 0
-    for topic in request.topic_data:
-        denial = None if write is None else write.denial_of(topic)
-        partitions: list[tuple[int, Result | WaitingAppend]] = []
-        results.append((topic, partitions))
-        for data in topic.partition_data:
-            result = refused or denial or _append(parts, context, topic, data, None)
-            partitions.append((data.index, result))
-            appends += 1
-            if appends & WIDE_MASK == WIDE_MASK:
-                yield
-    if request.acks == 0:
-        return _without_reply(results)
-    return Later(_when_all_durable(parts, context.api_version, results))
-
-
-def _check_request(request: ProduceRequest) -> None:
-    if request.acks not in (-1, 0, 1):
-        raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
-
-
-def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+def refuse(request: ProduceRequest, error: KafkaError) -> Steps[ProduceResponse]:
     """Return the error for every partition; raise CloseConnection for a request with acks=0."""
     if request.acks == 0:
         # With acks=0 there is no response, so a closed connection is the only report of the error.
@@ -326,7 +274,7 @@ def _append(
     topic: TopicProduceData,
     data: PartitionProduceData,
     transaction: ProducedTransaction | None,
-) -> Result | WaitingAppend:
+) -> PartitionResult | WaitingAppend:
     try:
         if hasattr(topic, "name"):
             found, log = parts.topics.named(TopicName(topic.name), data.index)
@@ -460,11 +408,12 @@ async def _appended(results: Results) -> None:
 
 
 async def _when_durable(
-    version: int, results: Results, entered: Ticket | None = None
+    parts: Parts, version: int, results: Results, entered: Ticket | None
 ) -> ProduceResponse:
     await _appended(results)
     if entered is not None:
         await entered
+    waits = 0
     for _, partitions in results:
         for position, (index, result) in enumerate(partitions):
             if isinstance(result, Appended):
@@ -472,60 +421,26 @@ async def _when_durable(
                     await result.ticket
                 except KafkaError as error:
                     partitions[position] = (index, error)
-    return _response(version, results)
+            waits += 1
+            if waits % STEP_ELEMENTS == 0:
+                await parts.slices.turn()
+    return await parts.slices.finish(_response(version, results))
 
 
-async def _when_all_durable(parts: Parts, version: int, results: Results) -> Wide[ProduceResponse]:
-    """Like `_when_durable`, for many partitions, in slices."""
-    for topic in results:
-        await _when_topic_durable(parts, topic)
-    return Wide(await parts.slices.finish(_response_steps(version, results)))
-
-
-async def _when_topic_durable(
-    parts: Parts, topic: tuple[TopicProduceData, list[tuple[int, Result | WaitingAppend]]]
-) -> None:
-    await _appended([topic])
-    partitions = topic[1]
-    for position, (index, result) in enumerate(partitions):
-        if isinstance(result, Appended):
-            try:
-                await result.ticket
-            except KafkaError as error:
-                partitions[position] = (index, error)
-        if position & STEP_MASK == 0:
-            await parts.slices.turn()
-
-
-def _response(version: int, results: Results) -> ProduceResponse:
+def _response(version: int, results: Results) -> Steps[ProduceResponse]:
     messages = response_module(0, version)
     responses = []
+    answers = 0
     for topic, partitions in results:
         answered = []
         for index, result in partitions:
             answered.append(messages.PartitionProduceResponse(**_fields(version, index, result)))
-        responses.append(
-            messages.TopicProduceResponse(**_which(topic), partition_responses=tuple(answered))
-        )
-    response: ProduceResponse = messages.ProduceResponse(responses=tuple(responses))
-    return response
-
-
-def _response_steps(version: int, results: Results) -> Steps[ProduceResponse]:
-    """Like `_response`, in steps."""
-    messages = response_module(0, version)
-    responses = []
-    for topic, partitions in results:
-        answered = []
-        for index, result in partitions:
-            answered.append(messages.PartitionProduceResponse(**_fields(version, index, result)))
-            if len(answered) & WIDE_MASK == WIDE_MASK:
+            answers += 1
+            if answers % PIECE_PARTITIONS == 0:
                 yield
         responses.append(
             messages.TopicProduceResponse(**_which(topic), partition_responses=tuple(answered))
         )
-        if len(responses) & WIDE_MASK == WIDE_MASK:
-            yield
     response: ProduceResponse = messages.ProduceResponse(responses=tuple(responses))
     return response
 
@@ -535,7 +450,7 @@ def _which(topic: TopicProduceData) -> dict[str, Any]:
     return {"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}
 
 
-def _fields(version: int, index: int, result: Result | WaitingAppend) -> dict[str, Any]:
+def _fields(version: int, index: int, result: PartitionResult | WaitingAppend) -> dict[str, Any]:
     assert not isinstance(result, asyncio.Task), "answers come after all appends"
     if isinstance(result, KafkaError):
         fields: dict[str, Any] = {

@@ -22,7 +22,6 @@ from sharegroup.broker.share_state_requests import (
     Decided,
     ResponseClasses,
     answer_each,
-    answer_wide,
     refuse_each,
 )
 from sharegroup.core.share_state.share_states import PersistedState
@@ -40,14 +39,8 @@ CLASSES = ResponseClasses(
 
 def handle(
     parts: Parts, context: RequestContext, request: ReadShareGroupStateRequest
-) -> Later[ReadShareGroupStateResponse]:
-    return answer_each(parts, request, _read, CLASSES)
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: ReadShareGroupStateRequest
 ) -> Steps[Later[ReadShareGroupStateResponse]]:
-    return answer_wide(parts, request, _read, CLASSES)
+    return answer_each(parts, request, _read, CLASSES)
 
 
 def refuse(

@@ -21,7 +21,6 @@ from sharegroup.broker.share_state_requests import (
     Decided,
     ResponseClasses,
     answer_each,
-    answer_wide,
     refuse_each,
 )
 from sharegroup.core.share_state.share_states import StateSummary
@@ -44,14 +43,8 @@ CLASSES = ResponseClasses(
 
 def handle(
     parts: Parts, context: RequestContext, request: ReadShareGroupStateSummaryRequest
-) -> Later[ReadShareGroupStateSummaryResponse]:
-    return answer_each(parts, request, _read, CLASSES)
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> Steps[Later[ReadShareGroupStateSummaryResponse]]:
-    return answer_wide(parts, request, _read, CLASSES)
+    return answer_each(parts, request, _read, CLASSES)
 
 
 def refuse(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
@@ -26,7 +25,7 @@ from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.topic_permission import topic_permission
 from sharegroup.errors import KafkaError
 from sharegroup.ids import LEADER_EPOCH, GroupId, TopicId, TopicIdPartition
-from sharegroup.steps import STEP_MASK, Steps, run_to_end
+from sharegroup.steps import Steps, paced
 
 """The leader epoch of all partitions, because this broker is always their leader."""
 
@@ -39,43 +38,28 @@ NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
 
 def handle(
     parts: Parts, context: RequestContext, request: ShareAcknowledgeRequest
-) -> ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]:
-    """Decide the acknowledgements; with the final epoch also end the session.
+) -> Steps[ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]]:
+    """Decide the acknowledgements of each partition; with the final epoch also end the session.
 
     The acknowledgements come first.  Then the records that the member still holds are released.
     """
     key = share_requests.session_key(request.group_id, request.member_id)
     read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
     sender = share_requests.Acknowledger(key, read)
+    named, acks = yield from share_requests.named_partitions(request.topics)
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
-    named, acks = share_requests.named_of(request.topics)
-    started = share_requests.start(parts, sender, acks, renewing=request.is_renew_ack)
-    if closed is not None:
-        share_requests.release(parts, closed)
-    if started.waiting:
-        return Later(_respond_later(parts, key.group_id, named, started))
-    return _respond(parts, key.group_id, named, share_requests.counted(parts, started.outcomes))
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: ShareAcknowledgeRequest
-) -> Steps[Later[ShareAcknowledgeResponse]]:
-    """Like `handle`, in steps; the acknowledgements of each partition are decided on their own."""
-    key = share_requests.session_key(request.group_id, request.member_id)
-    read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
-    sender = share_requests.Acknowledger(key, read)
-    named, acks = yield from share_requests.named_steps(request.topics)
-    closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
-    started = yield from share_requests.start_steps(
+    started = yield from share_requests.start(
         parts, sender, acks, renewing=request.is_renew_ack, closed=closed
     )
     if closed is not None:
         share_requests.release(parts, closed)
-    # A task continues when the connection closes: a failed write must be detected.
-    return Later(asyncio.ensure_future(_respond_wide(parts, key.group_id, named, started)))
+    if started.waiting:
+        return Later(_respond_later(parts, key.group_id, named, started))
+    outcomes = share_requests.counted(parts, started.outcomes)
+    return (yield from _response_steps(parts, key.group_id, named, outcomes))
 
 
-async def _respond_wide(
+async def _respond_later(
     parts: Parts,
     group_id: GroupId,
     named: dict[TopicIdPartition, None],
@@ -83,24 +67,6 @@ async def _respond_wide(
 ) -> ShareAcknowledgeResponse:
     acks = await share_requests.durable(parts, started)
     return await parts.slices.finish(_response_steps(parts, group_id, named, acks))
-
-
-async def _respond_later(
-    parts: Parts,
-    group_id: GroupId,
-    named: list[TopicIdPartition],
-    started: share_requests.Started,
-) -> ShareAcknowledgeResponse:
-    return _respond(parts, group_id, named, await share_requests.durable(parts, started))
-
-
-def _respond(
-    parts: Parts,
-    group_id: GroupId,
-    named: Iterable[TopicIdPartition],
-    acks: share_requests.AcknowledgementErrors,
-) -> ShareAcknowledgeResponse:
-    return run_to_end(_response_steps(parts, group_id, named, acks))
 
 
 def _response_steps(
@@ -147,18 +113,18 @@ def _responses(
 ) -> Steps[tuple[ShareAcknowledgeTopicResponse, ...]]:
     """Return the outcome of each partition, sorted by topic id and partition."""
     by_topic: dict[TopicId, list[PartitionData]] = {}
-    for count, ((topic_id, partition), error) in enumerate(outcomes.items(), 1):
+    for ((topic_id, partition), error), pause in paced(outcomes.items()):
         answer = _partition(parts, partition, error)
         by_topic.setdefault(topic_id, []).append(answer)
-        if count & STEP_MASK == 0:
+        if pause:
             yield
     topics: list[ShareAcknowledgeTopicResponse] = []
-    for topic_id in sorted(by_topic, key=_id_number):
+    for topic_id, pause in paced(sorted(by_topic, key=_id_number)):
         partitions = sorted(by_topic[topic_id], key=_partition_index)
         topics.append(
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
         )
-        if len(topics) & STEP_MASK == 0:
+        if pause:
             yield
     return tuple(topics)
 

@@ -20,7 +20,6 @@ session.  It checks in turn only partitions that may have records, until it has 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -42,12 +41,11 @@ from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps, paced, run_to_end
 from sharegroup.wire.share_fetch_answer import (
     LeaderEndpoint,
     PartitionAnswer,
     share_fetch_frame,
-    share_fetch_frame_steps,
 )
 
 if TYPE_CHECKING:
@@ -67,8 +65,8 @@ Find = Callable[[], ShareFetchResult | Awaitable[ShareFetchResult]]
 
 def handle(
     parts: Parts, context: RequestContext, request: ShareFetchRequest
-) -> Encoded | Later[Encoded]:
-    """Decide the acknowledgements, then fetch.
+) -> Steps[Encoded | Later[Encoded]]:
+    """Decide the acknowledgements, then fetch; each partition is decided on its own.
 
     The error for too many sessions is sent only after the wait time of the request, because clients
     retry it at once.
@@ -80,36 +78,8 @@ def handle(
     renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
     if renewing:
         _check_fetches_nothing(request, key)
-    named, acks = share_requests.named_of(request.topics)
-    try:
-        outcome = parts.share_sessions.fetch(
-            key,
-            request.share_session_epoch,
-            connection_id=str(context.connection_id),
-            partitions=named,
-            forgotten=_forgotten(request),
-            has_acks=bool(acks),
-            user=context.limited_user,
-        )
-    except ShareSessionLimitReached as error:
-        return Later(_refuse_later(parts, context, request, error))
-    started = share_requests.start(parts, sender, acks, renewing=renewing)
-    return _reply(parts, context, request, key, mode, outcome, started)
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: ShareFetchRequest
-) -> Steps[Later[Encoded]]:
-    """Like `handle`, in steps; each acknowledgement and each partition is decided on its own."""
-    key = share_requests.session_key(request.group_id, request.member_id)
-    read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
-    sender = share_requests.Acknowledger(key, read)
-    mode = _acquire_mode(request, key)
-    renewing = getattr(request, "is_renew_ack", False)
-    if renewing:
-        _check_fetches_nothing(request, key)
-    named, acks = yield from share_requests.named_steps(request.topics)
-    forgotten = yield from _forgotten_steps(request)
+    named, acks = yield from share_requests.named_partitions(request.topics)
+    forgotten = yield from _forgotten(request)
     try:
         outcome = parts.share_sessions.fetch(
             key,
@@ -119,44 +89,20 @@ def handle_wide(
             forgotten=forgotten,
             has_acks=bool(acks),
             user=context.limited_user,
-            fills_later=True,
         )
     except ShareSessionLimitReached as error:
         return Later(_refuse_later(parts, context, request, error))
     closed: Closed | None = None
-    if isinstance(outcome, Fetching):
-        outcome = _without_evicted(parts, outcome)
-        yield from outcome.partitions.fill(named, forgotten)
-    else:
+    if isinstance(outcome, Closed):
         closed = outcome
-    started = yield from share_requests.start_steps(
-        parts, sender, acks, renewing=renewing, closed=closed
-    )
-    # A task continues when the connection closes: a failed write must be detected.
-    reply = _reply(parts, context, request, key, mode, outcome, started)
-    return Later(asyncio.ensure_future(_given(reply)))
-
-
-async def _given(reply: Encoded | Later[Encoded]) -> Encoded:
-    return reply if isinstance(reply, Encoded) else await reply.response
-
-
-def _reply(
-    parts: Parts,
-    context: RequestContext,
-    request: ShareFetchRequest,
-    key: SessionKey,
-    mode: AcquireMode,
-    outcome: Fetching | Closed,
-    started: share_requests.Started,
-) -> Encoded | Later[Encoded]:
-    """Return the reply, after the session and the acknowledgements were decided."""
+    else:
+        _release_evicted(parts, outcome)
+        yield from outcome.partitions.fill(named, forgotten)
+    started = yield from share_requests.start(parts, sender, acks, renewing=renewing, closed=closed)
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
         return reply.of(started, ShareFetchResult)
-    if outcome.evicted:
-        outcome = _without_evicted(parts, outcome)
     session = outcome.partitions
     fetch = ShareLook(parts, context, request, key=key, mode=mode, session=session)
     if outcome.opened:
@@ -165,12 +111,11 @@ def _reply(
     return reply.of(started, fetch.find)
 
 
-def _without_evicted(parts: Parts, outcome: Fetching) -> Fetching:
+def _release_evicted(parts: Parts, outcome: Fetching) -> None:
     """Release the records of sessions that were closed to make room."""
     for evicted in outcome.evicted:
         parts.share_partitions.counters.sessions_lost += 1
         share_requests.release(parts, evicted)
-    return outcome._replace(evicted=())
 
 
 def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
@@ -210,24 +155,18 @@ def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
         )
 
 
-def _forgotten(request: ShareFetchRequest) -> list[TopicIdPartition]:
-    return [
-        TopicIdPartition(TopicId(topic.topic_id or share_requests.ZERO_ID), partition)
+def _forgotten(request: ShareFetchRequest) -> Steps[list[TopicIdPartition]]:
+    forgotten: list[TopicIdPartition] = []
+    pairs = (
+        (topic.topic_id, partition)
         for topic in request.forgotten_topics_data
         for partition in topic.partitions
-    ]
-
-
-def _forgotten_steps(request: ShareFetchRequest) -> Steps[list[TopicIdPartition]]:
-    """Like `_forgotten`, in steps."""
-    found: list[TopicIdPartition] = []
-    for topic in request.forgotten_topics_data:
-        topic_id = TopicId(topic.topic_id or share_requests.ZERO_ID)
-        for partition in topic.partitions:
-            found.append(TopicIdPartition(topic_id, partition))
-            if len(found) & STEP_MASK == 0:
-                yield
-    return found
+    )
+    for (topic_id, partition), pause in paced(pairs):
+        forgotten.append(TopicIdPartition(TopicId(topic_id or share_requests.ZERO_ID), partition))
+        if pause:
+            yield
+    return forgotten
 
 
 async def _refuse_later(
@@ -260,86 +199,69 @@ class _Reply:
         if started.waiting:
             return Later(self._when_durable(started, find))
         outcomes = share_requests.counted(self._parts, started.outcomes)
-        found = find()
-        if isinstance(found, ShareFetchResult) and len(outcomes) <= WIDE_PARTITIONS:
-            return self._build(outcomes, found)
-        return Later(self._later(outcomes, found))
+        fetched = find()
+        if isinstance(fetched, ShareFetchResult) and not self._is_wide(outcomes, fetched):
+            return run_to_end(self._build(outcomes, fetched))
+        return Later(self._later(outcomes, fetched))
 
     async def _when_durable(self, started: share_requests.Started, find: Find) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)
-        found = find()
-        return await self._later(outcomes, found)
+        fetched = find()
+        return await self._later(outcomes, fetched)
 
     async def _later(
         self,
         outcomes: share_requests.AcknowledgementErrors,
-        found: Awaitable[ShareFetchResult] | ShareFetchResult,
+        fetched: Awaitable[ShareFetchResult] | ShareFetchResult,
     ) -> Encoded:
-        found = found if isinstance(found, ShareFetchResult) else await found
-        if len(self.every_partition) + len(outcomes) + len(found.errors) <= WIDE_PARTITIONS:
-            return self._build(outcomes, found)
-        steps = partial(self._build_steps, outcomes, found)
+        fetched = fetched if isinstance(fetched, ShareFetchResult) else await fetched
+        if not self._is_wide(outcomes, fetched):
+            return run_to_end(self._build(outcomes, fetched))
+        steps = partial(self._build, outcomes, fetched)
         return await self._parts.slices.later(steps, self._context.connection_id)
 
+    def _is_wide(
+        self, outcomes: share_requests.AcknowledgementErrors, fetched: ShareFetchResult
+    ) -> bool:
+        """Return whether the response has so many partitions that it is built in slices."""
+        return len(self.every_partition) + len(outcomes) + len(fetched.errors) > WIDE_PARTITIONS
+
     def _build(
-        self, acks: share_requests.AcknowledgementErrors, found: ShareFetchResult
-    ) -> Encoded:
-        """Return the encoded response; this is a hot path."""
-        errors, node = found.errors, self._parts.node
-        named = dict.fromkeys((*self.every_partition, *acks, *found.records, *errors))
-        topics: dict[TopicId, list[PartitionAnswer]] = {}
-        for partition in named:
-            records, acquired = found.records.get(partition, NOTHING)
-            answer = PartitionAnswer(partition.partition, records, acquired)
-            error, ack_error = errors.get(partition), acks.get(partition)
-            if error is not None or ack_error is not None:
-                answer = _with_errors(answer, error, ack_error, node)
-            topics.setdefault(partition.topic_id, []).append(answer)
-        leader_is_news = share_requests.leader_is_news(*acks.values(), *errors.values())
-        frame = share_fetch_frame(
-            self._context.correlation_id,
-            topics,
-            lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
-            throttle_ms=self._throttle_ms(found) if self._parts.quotas.is_on else 0,
-            endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
-        )
-        return Encoded(frame)
-
-    def _throttle_ms(self, found: ShareFetchResult) -> int:
-        """Count the bytes of the response; return its throttle time."""
-        quotas, context = self._parts.quotas, self._context
-        size = found.record_bytes + PARTITION_BYTES * len(found.records)
-        throttle_ms = found.throttle_ms or quotas.fetched(context, size)
-        return max(throttle_ms, quotas.request_throttle_ms(context))
-
-    def _build_steps(
-        self, acks: share_requests.AcknowledgementErrors, found: ShareFetchResult
+        self, acks: share_requests.AcknowledgementErrors, fetched: ShareFetchResult
     ) -> Steps[Encoded]:
-        """Like `_build`, in steps."""
-        errors, node = found.errors, self._parts.node
+        """Return the encoded response; this is a hot path."""
+        errors, node = fetched.errors, self._parts.node
         named: set[TopicIdPartition] = set()
         topics: dict[TopicId, list[PartitionAnswer]] = {}
         leader_is_news = False
-        candidates = chain(self.every_partition, acks, found.records, errors)
-        for count, partition in enumerate(candidates, 1):
+        candidates = chain(self.every_partition, acks, fetched.records, errors)
+        for partition, pause in paced(candidates):
             if partition not in named:
                 named.add(partition)
-                error, ack_error = errors.get(partition), acks.get(partition)
-                leader_is_news |= share_requests.leader_is_news(error, ack_error)
-                records, acquired = found.records.get(partition, NOTHING)
+                records, acquired = fetched.records.get(partition, NOTHING)
                 answer = PartitionAnswer(partition.partition, records, acquired)
-                answer = _with_errors(answer, error, ack_error, node)
+                error, ack_error = errors.get(partition), acks.get(partition)
+                if error is not None or ack_error is not None:
+                    answer = _with_errors(answer, error, ack_error, node)
+                    leader_is_news |= share_requests.leader_is_news(error, ack_error)
                 topics.setdefault(partition.topic_id, []).append(answer)
-            if count & STEP_MASK == 0:
+            if pause:
                 yield
-        steps = share_fetch_frame_steps(
+        steps = share_fetch_frame(
             self._context.correlation_id,
             topics,
             lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
-            throttle_ms=self._throttle_ms(found) if self._parts.quotas.is_on else 0,
+            throttle_ms=self._throttle_ms(fetched) if self._parts.quotas.is_on else 0,
             endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
         )
         return Encoded((yield from steps))
+
+    def _throttle_ms(self, fetched: ShareFetchResult) -> int:
+        """Count the bytes of the response; return its throttle time."""
+        quotas, context = self._parts.quotas, self._context
+        size = fetched.record_bytes + PARTITION_BYTES * len(fetched.records)
+        throttle_ms = fetched.throttle_ms or quotas.fetched(context, size)
+        return max(throttle_ms, quotas.request_throttle_ms(context))
 
 
 def _with_errors(

@@ -15,7 +15,6 @@ from sharegroup.broker.share_state_requests import (
     Decided,
     ResponseClasses,
     answer_each,
-    answer_wide,
     changed,
     refuse_each,
     state_batches,
@@ -30,14 +29,8 @@ CLASSES = ResponseClasses(WriteShareGroupStateResponse, WriteStateResult, Partit
 
 def handle(
     parts: Parts, context: RequestContext, request: WriteShareGroupStateRequest
-) -> Later[WriteShareGroupStateResponse]:
-    return answer_each(parts, request, _write, CLASSES)
-
-
-def handle_wide(
-    parts: Parts, context: RequestContext, request: WriteShareGroupStateRequest
 ) -> Steps[Later[WriteShareGroupStateResponse]]:
-    return answer_wide(parts, request, _write, CLASSES)
+    return answer_each(parts, request, _write, CLASSES)
 
 
 def refuse(

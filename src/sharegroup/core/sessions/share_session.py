@@ -166,7 +166,6 @@ class ShareSessions:
         partitions: Iterable[TopicIdPartition],
         forgotten: Iterable[TopicIdPartition],
         has_acks: bool,
-        fills_later: bool = False,
         user: Principal | None = None,
     ) -> Fetching | Closed:
         """Accept a ShareFetch, or raise and change nothing.
@@ -176,8 +175,7 @@ class ShareSessions:
         A partition that the request both names and forgets ends up forgotten: this is how a client
         acknowledges on a partition that it no longer fetches.
 
-        With ``fills_later`` the caller adds and removes the partitions right after the call
-        (`SessionPartitions.fill`).
+        The caller adds and removes the partitions right after the call (`SessionPartitions.fill`).
 
         Each request makes the partition that has been quiet for longest ready, so a partition
         recovers even if an event was not reported.
@@ -186,19 +184,12 @@ class ShareSessions:
             return self._close(key)
         named = dict.fromkeys(partitions)
         if epoch == OPEN_EPOCH:
-            opened = self._open(key, connection_id, user, len(named), has_acks)
-            if not fills_later:
-                opened.partitions.add(named)
-            return opened
+            return self._open(key, connection_id, user, len(named), has_acks)
         session = self._expected(key, epoch)
         # Before `_advance`, because a refused request must not use up its epoch.
         largest = self._room_to_grow(key, session, named, forgotten)
         fetched = self._advance(session, epoch).partitions
         evicted = () if largest is None else (self._close(largest),)
-        if not fills_later:
-            fetched.add(named)
-            for partition in forgotten:
-                fetched.remove(partition)
         fetched.wake_one()
         return Fetching(fetched, opened=False, evicted=evicted)
 
