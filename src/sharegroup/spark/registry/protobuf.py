@@ -1,8 +1,8 @@
 """Decodes Protobuf values with the descriptors that the registry has of their files.
 
 No generated classes are needed: the registry is asked for descriptors instead of ``.proto`` files.
-A schema is data of whoever registered it, so the paths of its imports never name a Python module,
-except for Google's own files (`WELL_KNOWN`).
+A schema is data of the user who registered it, so the paths of its imports never name a Python
+module, except for Google's own files (`WELL_KNOWN`).
 Between the prefix and the message a value has the index of its message type in the file, as a
 path through nested types; a single zero stands for the first type.
 """
