@@ -21,7 +21,7 @@ FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
-	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock dist check-release pythons dependency-range \
+	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants house lock dist check-release pythons dependency-range \
 	clean
 
 help: ## Show this list.
@@ -144,6 +144,9 @@ bench-worker: setup ## Measure what the worker framework costs, beside the bare 
 	@$(BIN)/python -m tests.bench.worker
 	@$(BIN)/python -m tests.bench.retry_tiers
 	@$(BIN)/python -m tests.bench.redrive
+
+house: setup ## Print how large the code base is, and how many arrows are between its boxes.
+	@$(BIN)/python -m tests.support.house
 
 mutants: setup ## Change the core in a thousand places and see which change no test notices (an hour).
 	@$(call install,mutants)
