@@ -25,11 +25,12 @@ from kio.schema.delete_share_group_offsets.v0.request import DeleteShareGroupOff
 
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.dispatch import ELEMENTS_MAX, dispatch, prepare
+from sharegroup.broker.dispatch import ELEMENTS_MAX, dispatch, prepare_steps
 from sharegroup.broker.garbage import GarbagePolicy
 from sharegroup.broker.handler_contract import CloseConnection
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.security.peer import Peer
+from sharegroup.steps import run_to_end
 from sharegroup.wire.apis import APIS, request_class
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.schema import MessageField, message_fields
@@ -212,7 +213,7 @@ async def measure(wanted: str | None) -> None:
 def _prepare(broker: Broker) -> None:
     """Import now what the first request of its kind would have to wait for."""
     for key, api in APIS.items():
-        prepare(handler_of, key, api.newest)
+        run_to_end(prepare_steps(broker.running.parts.prepared, handler_of, key, api.newest))
     assert broker.running.parts.consumer_group_coordinator is not None
 
 

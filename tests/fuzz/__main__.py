@@ -14,8 +14,9 @@ from pathlib import Path
 import click
 import uvloop
 
-from sharegroup.broker.dispatch import prepare
+from sharegroup.broker.dispatch import prepare_steps
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.steps import run_to_end
 from sharegroup.wire.apis import APIS
 from tests.attacks.probe import percentile
 from tests.fuzz import by_socket, in_process
@@ -64,7 +65,7 @@ def main(
         )
         if not is_socket:
             for api, version in VERSIONS:  # Or the first request of each takes long.
-                prepare(handler_of, api.key, version)
+                run_to_end(prepare_steps({}, handler_of, api.key, version))
         gc.collect()
         gc.freeze()  # What is imported is not the broker's to look through.
         totals = uvloop.run(run)

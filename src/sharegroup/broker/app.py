@@ -188,7 +188,7 @@ async def start(
         await server.stop()
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
-    todo = _jobs(parts, expiry, directory, tls, prepares=prepares)
+    todo = _jobs(parts, expiry, directory, tls, handlers if prepares else None)
     background = asyncio.create_task(jobs.run(todo, clock))
     return Running(parts, server, directory, background, metrics, bound)
 
@@ -408,10 +408,12 @@ def _jobs(
     expiry: ExpiryClock,
     directory: LogDirectory,
     tls: TlsListeners,
-    *,
-    prepares: bool,
+    prepared: OnDemand[HandlerOf] | None,
 ) -> dict[str, jobs.Job]:
-    """Return the background jobs of a broker by name."""
+    """Return the background jobs of a broker by name.
+
+    ``prepared`` are the handlers that are imported soon; None for none.
+    """
     return {
         "checkpoints": directory.run,
         "directory_watch": directory.watch,
@@ -427,9 +429,9 @@ def _jobs(
         **(
             {
                 "log_limit": lambda: _report_suppressed_lines(parts),
-                "preparing": lambda: _prepare_all(parts),
+                "preparing": lambda: _prepare_all(parts, prepared()),
             }
-            if prepares
+            if prepared is not None
             else {}
         ),
     }
@@ -442,11 +444,11 @@ async def _report_suppressed_lines(parts: Parts) -> None:
     await LOG_LIMIT.run(parts.clock)
 
 
-async def _prepare_all(parts: Parts) -> None:
+async def _prepare_all(parts: Parts, handler_of: HandlerOf) -> None:
     # Imported after the start, like all that it imports.
     from sharegroup.broker.warm_up import prepare_all
 
-    await prepare_all(parts.clock, parts.slices, _handler_table())
+    await prepare_all(parts, handler_of)
 
 
 async def _forget_producers(parts: Parts, expiry: ExpiryClock) -> None:

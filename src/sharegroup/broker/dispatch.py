@@ -79,6 +79,9 @@ WIDE_ELEMENTS_MAX = 128
 
 Reply = list[Chunk]
 
+Prepared = dict[tuple[int, int], tuple[AnyHandler, type[Any]]]
+"""By API key and version: the handler and the class of a request (`parts.Parts.prepared`)."""
+
 
 class _DecodedRequest(NamedTuple):
     """A decoded request and all that is needed to answer it."""
@@ -153,18 +156,16 @@ def _take(
     api = APIS.get(api_key)
     if api is None or (api.between_brokers and not parts.serves_share_state):
         raise CloseConnection(f"api key {api_key} is not served")
-    if not api.oldest <= version <= api.newest:
-        if api_key == API_VERSIONS:
-            return _wrong_version(handler_of(API_VERSIONS), header)
-        raise CloseConnection(
-            f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}"
-        )
+    prepared = parts.prepared.get((api_key, version))
+    if prepared is None:
+        take = partial(_take, parts, handler_of, frame, connection_id, peer, answers)
+        return _unprepared(parts, handler_of, header, peer, connection_id, take, request_number)
+    handler, cls = prepared
     name, number = client_id or "", request_number
     context = RequestContext(
         connection_id, peer, name, version, correlation_id, answers, number, api_key,
         peer.rights.of_request(api_key),
     )  # fmt: skip
-    handler, cls = handler_of(api_key), request_class(api_key, version)
     frame_bytes, elements_max = len(frame), ELEMENTS_MAX
     if is_large := frame_bytes > WHOLE_BYTES_MAX:
         changes = handler.handling is Handling.CHANGES_IN_STEPS
@@ -181,6 +182,32 @@ def _take(
     if parts.quotas.is_on:
         call = _charged(call, frame_bytes)
     return _start(call, frame_bytes, began)
+
+
+def _unprepared(
+    parts: Parts,
+    handler_of: HandlerOf,
+    header: RequestHeader,
+    peer: Peer,
+    connection_id: int,
+    take: Callable[[int], Reply | asyncio.Future[Reply] | Decoding],
+    request_number: int,
+) -> Reply | Decoding:
+    """Prepare a type of request in slices, then take the request again; refuse a wrong version."""
+    api, version = APIS[header.api_key], header.api_version
+    if not api.oldest <= version <= api.newest:
+        if api.key != API_VERSIONS:
+            raise CloseConnection(
+                f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}"
+            )
+        version = 0
+        if (prepared := parts.prepared.get((API_VERSIONS, version))) is not None:
+            return _wrong_version(prepared[0], header)
+    steps = partial(prepare_steps, parts.prepared, handler_of, api.key, version)
+    # The client has no part in these imports, so they are not charged to its quota.
+    origin = RequestOrigin(parts.requests, header, peer.host)
+    later = parts.slices.later(steps, connection_id, origin)
+    return Decoding(later, lambda _: take(request_number))
 
 
 def _decode_late(arrived: _LargeRequest, cls: type[Any], frame: memoryview) -> Decoding:
@@ -287,11 +314,28 @@ def _undecodable(header: RequestHeader, error: DecodeError) -> CloseConnection:
     return CloseConnection(f"{name} version {header.api_version}: {error}")
 
 
-def prepare(handler_of: HandlerOf, api_key: int, version: int) -> None:
-    """Import the handler and compile the codecs of an API, so its first request need not wait."""
-    handler_of(api_key)
-    decoder.prepare(request_class(api_key, version), records=writable)
-    encoder.prepare(response_class(api_key, version), in_steps=True)
+def prepare_steps(
+    prepared: Prepared, handler_of: HandlerOf, api_key: int, version: int
+) -> Steps[None]:
+    """Import what a type of request needs and compile its codecs, unless that has been done."""
+    if (api_key, version) in prepared:
+        return
+    # Imported here, because a start needs no request.
+    from sharegroup.broker.preparing import import_for_request
+
+    try:
+        yield from import_for_request(api_key, version)
+        handler, cls = handler_of(api_key), request_class(api_key, version)
+        decoder.prepare(cls, records=writable)
+        yield
+        encoder.prepare(response_class(api_key, version))
+        yield
+        encoder.prepare(response_class(api_key, version), in_steps=True)
+    except (ImportError, OSError) as error:
+        log.exception("event=import_failed api=%s version=%d", APIS[api_key].snake_name, version)
+        raise CloseConnection(f"{APIS[api_key].name} could not be imported") from error
+    prepared[api_key, version] = handler, cls
+    yield
 
 
 def writable(records: Buffer) -> Writable:

@@ -20,10 +20,10 @@ Reply = list[Chunk]
 
 
 class Decoding(NamedTuple):
-    """A request that is being decoded; ``start`` decides it and returns its reply."""
+    """A request that is being prepared or decoded; ``start`` decides it and returns its reply."""
 
     request: asyncio.Future[Any]
-    start: Callable[[Any], Reply | asyncio.Future[Reply]]
+    start: Callable[[Any], Reply | asyncio.Future[Reply] | Decoding]
 
 
 Take = Callable[[], Reply | asyncio.Future[Reply] | Decoding]
@@ -69,7 +69,7 @@ class LateRequests:
             take, reply = waiting.popleft()
             try:
                 answer = take()
-                if isinstance(answer, Decoding):
+                while isinstance(answer, Decoding):  # First it is prepared, then decoded.
                     answer = answer.start(await answer.request)
             except asyncio.CancelledError:
                 reply.cancel()

@@ -114,6 +114,9 @@ class Parts:
     record_jobs: RecordJobs = field(init=False)
     _produced_batches: OnDemand[ProducedBatches] = field(init=False)
     late_requests: LateRequests = field(default_factory=LateRequests)
+    prepared: dict[tuple[int, int], tuple[Any, type[Any]]] = field(default_factory=dict)
+    """By API key and version: the handler and the class of requests that need not wait for imports.
+    A handler is an `ApiHandler`, whose module imports this one."""
 
     def __post_init__(self) -> None:
         self.slices = Slices(self.clock, self.requests.total_seconds)

@@ -241,11 +241,23 @@ class SaslLogin:
         self, frame: memoryview, context: dict[str, Any]
     ) -> Reply | asyncio.Future[Reply]:
         reply = dispatch(self._parts, self._handler_of, frame, **context)
+        if isinstance(reply, list):
+            self._told_versions(reply)
+            return reply
+        self._state = _State.WAITING
+        return asyncio.get_running_loop().create_task(self._tell_versions_later(reply))
+
+    async def _tell_versions_later(self, reply: asyncio.Future[Reply]) -> Reply:
+        chunks = await reply
+        if self._state is _State.WAITING:  # The connection is still open.
+            self._told_versions(chunks)
+        return chunks
+
+    def _told_versions(self, reply: Reply) -> None:
         # The response begins with length, correlation id and error code.  After an error the client
         # may ask again, with another version.
-        if not isinstance(reply, list) or b"".join(reply)[8:10] == b"\0\0":
-            self._state = _State.HANDSHAKE
-        return reply
+        is_answered = b"".join(reply)[8:10] == b"\0\0"
+        self._state = _State.HANDSHAKE if is_answered else _State.FIRST
 
     def _take_handshake(self, header: RequestHeader, request: Any) -> Reply | asyncio.Future[Reply]:
         """Begin a login, or another one of a connection that is logged in."""

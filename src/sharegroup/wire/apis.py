@@ -203,8 +203,13 @@ def _message_class(key: int, version: int, direction: str) -> type[Any]:
 
 
 def _message_module(key: int, version: int, direction: str) -> Any:
+    return import_module(message_module_name(key, version, direction))
+
+
+def message_module_name(key: int, version: int, direction: str) -> str:
+    """Return the name of the module with a message; ``direction`` is Request or Response."""
     api = api_of(key)
     assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not in the tables"
     if (key, version) in DECLARED_HERE:
-        return import_module(f"sharegroup.wire.messages.{api.snake_name}_v{version}")
-    return import_module(f"kio.schema.{api.snake_name}.v{version}.{direction.lower()}")
+        return f"sharegroup.wire.messages.{api.snake_name}_v{version}"
+    return f"kio.schema.{api.snake_name}.v{version}.{direction.lower()}"

@@ -17,9 +17,8 @@ from sharegroup.wire.encoder import encode_request
 from tests.faults.tokens import full_message
 
 SECONDS_MAX = 600
-MODULES_OF_A_STEP_MAX = 12
-CODEC_MODULES = 30
-"""Those of aiokafka's record codec, which come in one step: 15 ms."""
+MESSAGE_MODULES = 3
+"""A package of kio with a request and a response: they come in one step."""
 
 STEPS = """
 import json, sys
@@ -27,10 +26,10 @@ from sharegroup.cli.light_imports import import_lightly
 import_lightly()
 import sharegroup.broker.app
 from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.warm_up import prepare_steps
+from sharegroup.broker.warm_up import prepare_all_steps
 
 known, steps = set(sys.modules), []
-for _ in prepare_steps(handler_of):
+for _ in prepare_all_steps({}, handler_of):
     steps.append(sorted(set(sys.modules) - known))
     known.update(sys.modules)
 print(json.dumps(steps))
@@ -44,7 +43,7 @@ from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_contract import CloseConnection
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.warm_up import prepare_steps
+from sharegroup.broker.warm_up import prepare_all_steps
 
 late = {}
 
@@ -67,7 +66,7 @@ async def main():
         settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}
         settings |= {"sharegroup.durability": "os", "sharegroup.share.state.apis.enable": "true"}
         running = await app.start(Config.parse(settings))
-        for _ in prepare_steps(handler_of):
+        for _ in prepare_all_steps(running.parts.prepared, handler_of):
             pass
         for name, frame in json.load(sys.stdin).items():
             await ask(running.parts, name, bytes.fromhex(frame))
@@ -93,13 +92,97 @@ def output_of(program: str, given: str = "") -> Any:
 
 def test_modules_are_imported_one_by_one() -> None:
     steps = output_of(STEPS)
-    codec = [step for step in steps if "aiokafka.record.default_records" in step]
-    assert [len(step) <= CODEC_MODULES for step in codec] == [True]
-    others = [step for step in steps if step not in codec]
-    assert max(map(len, others)) <= MODULES_OF_A_STEP_MAX, max(others, key=len)
     ours = [[name for name in step if name.startswith("sharegroup.")] for step in steps]
     assert sum(map(len, ours)) >= 200
     assert max(map(len, ours)) <= 2, max(ours, key=len)
+    messages = [[name for name in step if name.startswith("kio.")] for step in steps]
+    assert max(map(len, messages)) <= MESSAGE_MODULES, max(messages, key=len)
+
+
+WATCH = """
+import asyncio, json, os, shutil, sys, tempfile
+from sharegroup.broker import app
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.slices import Slices
+
+at_once, run = [], asyncio.Handle._run
+
+def watched(handle):
+    # Runs a callback of the event loop, and notes what it imports unless it is a slice.
+    known = set(sys.modules)
+    run(handle)
+    if not isinstance(getattr(handle._callback, "__self__", None), Slices):
+        found = sorted(set(sys.modules) - known)
+        found = [name for name in found if name.startswith(("sharegroup.", "kio.", "aiokafka"))]
+        if found:
+            at_once.append(found)
+
+async def started(folder):
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder}
+    settings |= {"sharegroup.durability": "os", "sharegroup.share.state.apis.enable": "true"}
+    return await app.start(Config.parse(settings))
+"""
+
+FIRST_REQUEST = f"""
+{WATCH}
+from sharegroup.broker.dispatch import dispatch
+from sharegroup.broker.handler_contract import CloseConnection
+from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.security.peer import Peer
+
+async def ask(frame, folder):
+    running = await started(folder)
+    parts = running.parts
+    asyncio.Handle._run = watched
+    asyncio.get_running_loop().call_soon(send, parts, frame)
+    await asyncio.sleep(0)
+    while len(parts.slices) or parts.late_requests.waiting:
+        await asyncio.sleep(0.001)
+    for _ in range(20):  # Its handler may await something.
+        await asyncio.sleep(0)
+    asyncio.Handle._run = run
+    await running.abandon()
+    assert parts.prepared
+
+def send(parts, frame):
+    peer = Peer("127.0.0.1", 1)
+    answer = dispatch(parts, handler_of, memoryview(frame), connection_id=1, peer=peer)
+    assert asyncio.isfuture(answer), "a first request has to wait"
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+late = {{}}
+for name, frame in json.load(sys.stdin).items():
+    reader, writer = os.pipe()
+    if not os.fork():
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(ask(bytes.fromhex(frame), folder))
+        os.write(writer, json.dumps(at_once).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as answer:
+        found = json.loads(answer.read() or '["it has failed"]')
+    os.wait()
+    if found:
+        late[name] = found
+print(json.dumps(late))
+"""
+
+OLDER = (
+    *((0, 3), (0, 7), (0, 10), (1, 4), (1, 11), (1, 16), (2, 2), (2, 7), (3, 4), (3, 9), (3, 12)),
+    *((8, 2), (8, 7), (9, 1), (9, 7), (10, 0), (11, 2), (11, 7), (14, 3), (18, 0), (18, 3)),
+    *((19, 4), (22, 1), (24, 0), (24, 3), (26, 1), (28, 0), (28, 3), (36, 0), (68, 0), (78, 1)),
+)
+"""API keys and versions that older clients send."""
+
+
+def test_the_first_request_of_a_process_imports_in_slices_only() -> None:
+    """Each type of request is the first of a process that has just started, with no warm-up."""
+    frames = {}
+    for key, version in (*((key, api.newest) for key, api in APIS.items()), *OLDER):
+        message = full_message(request_class(key, version))
+        frame = b"".join(encode_request(1, "c", message))[4:]
+        frames[f"{APIS[key].name} {version}"] = frame.hex()
+    assert output_of(FIRST_REQUEST, json.dumps(frames)) == {}
 
 
 def test_no_request_imports_a_module_afterwards() -> None:
@@ -139,7 +222,7 @@ def test_an_embedded_broker_imports_nothing_by_itself() -> None:
 def test_what_is_there_or_nowhere_takes_no_step(name: str) -> None:
     program = f"""
 import json, sharegroup.ids
-from sharegroup.broker.warm_up import import_in_steps
+from sharegroup.broker.preparing import import_in_steps
 print(json.dumps(len(list(import_in_steps({name!r})))))
 """
     assert output_of(program) == 0

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import UNEXPECTED_PAUSE_MS, Reply, dispatch, writable
-from sharegroup.broker.handler_contract import CloseConnection
+from sharegroup.broker.dispatch import (
+    UNEXPECTED_PAUSE_MS,
+    Prepared,
+    Reply,
+    dispatch,
+    writable,
+)
+from sharegroup.broker.handler_contract import AnyHandler, CloseConnection
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.request_counters import RequestCounters
@@ -28,6 +34,11 @@ from sharegroup.wire.headers import decode_response_header
 def frame(key: int, version: int, **fields: Any) -> memoryview:
     message = request_class(key, version)(**fields)
     return memoryview(b"".join(encode_request(7, "test", message)))[4:]
+
+
+def prepared(key: int, version: int, handler: AnyHandler | None = None) -> Prepared:
+    """The entry of a type of request that need not wait for an import."""
+    return {(key, version): (handler or handler_of(key), request_class(key, version))}
 
 
 def answered(reply: Reply, key: int, version: int) -> Any:
@@ -50,6 +61,7 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
             requests=RequestCounters(),
             slices=Slices(clock),
             late_requests=LateRequests(),
+            prepared=prepared(60, 2),
         )
         describe = frame(
             60, 2, include_cluster_authorized_operations=False, include_fenced_brokers=False
@@ -89,6 +101,7 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
             requests=RequestCounters(),
             slices=Slices(clock),
             late_requests=LateRequests(),
+            prepared=prepared(60, 0, handler),
         )
         describe = frame(60, 0, include_cluster_authorized_operations=False)
         reply = dispatch(
@@ -114,7 +127,9 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
     ],
 )
 def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) -> None:
-    parts: Any = SimpleNamespace(requests=RequestCounters(), late_requests=LateRequests())
+    parts: Any = SimpleNamespace(
+        requests=RequestCounters(), late_requests=LateRequests(), prepared=prepared(3, 13)
+    )
     with pytest.raises(CloseConnection, match=reason):
         dispatch(parts, handler_of, memoryview(raw), connection_id=1, peer=Peer("127.0.0.1"))
 
@@ -146,6 +161,7 @@ def test_request_that_holds_the_event_loop_is_counted_and_named(
         quotas=SimpleNamespace(is_on=False),
         requests=RequestCounters(clock, processor_clock),
         late_requests=LateRequests(),
+        prepared=prepared(18, 4),
         features=SimpleNamespace(check_served=lambda _: None, finalized={}, epoch=0),
         config=SimpleNamespace(server=SimpleNamespace(metrics_port=0)),
         serves_share_state=False,

@@ -20,7 +20,7 @@ from sharegroup.broker.security.peer import Peer
 from sharegroup.core.security.principal import ANONYMOUS, Principal, parse_principal
 from sharegroup.errors import GroupAuthorizationFailed, InvalidRequest
 from sharegroup.protocol_enums import AclOperation, AclResourceType
-from tests.unit.broker.test_dispatch import answered, frame
+from tests.unit.broker.test_dispatch import answered, frame, prepared
 
 DESCRIBE_CLUSTER = 60
 
@@ -61,6 +61,7 @@ def answer_to(rights: OneRight, gate: Gate) -> Any:
         quotas=SimpleNamespace(is_on=False),
         requests=RequestCounters(),
         late_requests=LateRequests(),
+        prepared=prepared(DESCRIBE_CLUSTER, 2, handler),
         features=SimpleNamespace(check_served=lambda _: None),
     )
     request = frame(
