@@ -21,6 +21,7 @@ from sharegroup.client import (
 from sharegroup.client.settings.client_config import ProducerOptions
 from sharegroup.client.settings.consumer_config import ShareConsumerOptions
 from sharegroup.testing import broker
+from tests.support.limits import HANGING_SECONDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "client.md").read_text()
@@ -44,7 +45,7 @@ def test_example_runs(number: int) -> None:
             names["bootstrap_servers"] = running.bootstrap_servers
             source = "async def example():\n" + textwrap.indent(BLOCKS[number], "    ")
             exec(compile(source, f"docs/client.md example {number + 1}", "exec"), names)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await names["example"]()
 
     asyncio.run(run())

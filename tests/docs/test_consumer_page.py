@@ -13,6 +13,7 @@ import pytest
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.client.settings.plain_consumer_config import ConsumerOptions
 from sharegroup.testing import broker
+from tests.support.limits import HANGING_SECONDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "consumer.md").read_text()
@@ -33,7 +34,7 @@ def test_example_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
             names["bootstrap_servers"] = running.bootstrap_servers
             source = "async def example():\n" + textwrap.indent(BLOCKS[number], "    ")
             exec(compile(source, f"docs/consumer.md example {number + 1}", "exec"), names)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await names["example"]()
 
     asyncio.run(run())

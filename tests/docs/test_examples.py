@@ -26,6 +26,7 @@ from sharegroup.client import (
 from sharegroup.client.net import refusals
 from sharegroup.testing import broker, clock, embedded, power_loss, virtual_time
 from sharegroup.testing.embedded import TestBroker
+from tests.support.limits import HANGING_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"Example::\n\n((?:[ ]{4,}.*\n|\n)+)")
@@ -74,7 +75,7 @@ def test_docstring_example_runs(name: str) -> None:
             names["bootstrap_servers"] = running.bootstrap_servers
             source = "async def example():\n" + textwrap.indent(EXAMPLES[name], "    ")
             exec(compile(source, name, "exec"), names)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await names["example"]()  # type: ignore[operator]
             if "ShareConsumer" in EXAMPLES[name]:
                 assert await lag(running, "billing") == 0

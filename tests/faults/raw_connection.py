@@ -14,15 +14,14 @@ from sharegroup.wire.decoder import decode
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.headers import decode_response_header
 from tests.faults.login import Login
-
-ANSWER_SECONDS_MAX = 5.0
+from tests.support.limits import HANGING_SECONDS
 
 
 class RawConnection:
     """A bare socket to a broker; every wait ends after ``seconds``."""
 
     def __init__(
-        self, port: int, *, seconds: float = ANSWER_SECONDS_MAX, login: Login | None = None
+        self, port: int, *, seconds: float = HANGING_SECONDS, login: Login | None = None
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
         # As clients do: or the end of a large request waits for a delayed acknowledgement.

@@ -32,6 +32,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Acks, Broker, ShareMember, Taken
+from tests.support.limits import HANGING_SECONDS
 
 DISKS = 125
 POWER_LOSSES = 4
@@ -360,7 +361,7 @@ async def live_and_die(seed: int, disk: PowerLossDisk, settings: dict[str, str])
     """All the losses of one disk."""
     world = World(disk, random.Random(seed), settings)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANGING_SECONDS):
             for _ in range(POWER_LOSSES):
                 await world.live(world.chance.randrange(1, 250))
                 await world.check()

@@ -28,6 +28,7 @@ from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Broker, ShareMember
 from tests.integration.broker.dead_letter_scene import Scene
+from tests.support.limits import HANGING_SECONDS
 
 DISKS = 40
 DISKS_FOR_SECOND_LETTERS = 12
@@ -156,7 +157,7 @@ async def live(disk: PowerLossDisk, chance: random.Random, history: History) -> 
 async def live_and_die(seed: int) -> Counter[int]:
     """All the losses of one disk; how many letters each record has at last."""
     disk, chance, history = PowerLossDisk(seed), random.Random(seed), History()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANGING_SECONDS):
         for _ in range(POWER_LOSSES):
             await live(disk, chance, history)
         broker = await Broker.start(disk, **SETTINGS)

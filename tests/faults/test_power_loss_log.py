@@ -30,6 +30,7 @@ from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import parse_header
 from sharegroup.wire.records import encode_batch
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.storage.logs import probing_at_once
 
 SEEDS = 300
@@ -58,7 +59,7 @@ class Promised:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_that_was_promised_is_lost(seed: int) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANGING_SECONDS):
             await live_and_die(seed)
 
     asyncio.run(limited())

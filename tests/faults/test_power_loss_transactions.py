@@ -43,6 +43,7 @@ from sharegroup.wire.batches import scan
 from sharegroup.wire.records import encode_batch
 from tests.faults.in_process import Broker, topic_id
 from tests.sim.check_logs import committed_values
+from tests.support.limits import HANGING_SECONDS
 
 DISKS = 65
 OLDER_SEEDS = (*range(33), 68, 149)
@@ -374,7 +375,7 @@ async def live(
 async def live_and_die(seed: int, kind: type[Life] = Life) -> Counter[str]:
     """All the losses of one disk; how the transactions whose end was not confirmed ended."""
     disk, chance, history = PowerLossDisk(seed), random.Random(seed), History()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANGING_SECONDS):
         for _ in range(POWER_LOSSES):
             await live(disk, chance, history, kind)
         broker = await Broker.start(disk, **SETTINGS)

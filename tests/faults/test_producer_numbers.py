@@ -14,6 +14,7 @@ from sharegroup.client import Producer
 from sharegroup.errors import NotEnoughReplicasAfterAppend, OutOfOrderSequenceNumber
 from sharegroup.wire.encoder import encode_response
 from tests.faults.lying_broker import PRODUCE, LyingBroker, Request, honest_but
+from tests.support.limits import HANGING_SECONDS
 
 LIMITS = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 50, "linger_ms": 0}
 
@@ -67,7 +68,7 @@ def test_a_batch_before_an_acknowledged_one_is_not_written_again() -> None:
                 while len(forgetful.requests) < 2:
                     await asyncio.sleep(0)
                 third = await producer.send("t", b"third")
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(HANGING_SECONDS):
                     return (await second).offset, (await third).offset, len(forgetful.requests)
 
     assert asyncio.run(run()) == (-1, 11, 4), "written at an offset that is not known"

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from sharegroup.http_endpoint import HttpEndpoint, HttpLimits, HttpResponse, Query
+from tests.support.limits import HANGING_SECONDS
 
 LIMITS = HttpLimits(
     connections_max=2,
@@ -60,7 +61,7 @@ async def serving(limits: HttpLimits = LIMITS) -> AsyncIterator[HttpEndpoint]:
 
 async def answer(endpoint: HttpEndpoint, request: bytes) -> bytes:
     """The bytes until the endpoint closes the connection; none if it is reset."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGING_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         writer.write(request)
         try:
@@ -188,7 +189,7 @@ def test_client_that_reads_nothing_is_closed(limit: str) -> None:
         endpoint.add({"/endless": page})
         _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         writer.write(b"GET /endless HTTP/1.1\r\n\r\n")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(HANGING_SECONDS):
             await ended.wait()
         writer.transport.abort()
 

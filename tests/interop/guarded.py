@@ -44,6 +44,7 @@ from sharegroup.testing import run_broker
 from tests.authorization.kafka_broker import guarded_settings
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.kafka_peer import KafkaPeer, free_ports
+from tests.support.limits import HANGING_SECONDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = (DOCS / "clusters.md", DOCS / "spark.md")
@@ -56,7 +57,6 @@ KINDS = {
 }
 CLUSTER = "kafka-cluster"
 USERS = 200
-WAIT_SECONDS = 30.0
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 SOONER = {
@@ -210,14 +210,14 @@ class Guarded:
             for right in rights
         ]
         for created in self._admin.create_acls(bindings).values():
-            created.result(WAIT_SECONDS)
+            created.result(HANGING_SECONDS)
         # The controller answers, and the broker hears of it a moment later.
         everything = AclBindingFilter(
             *(ResourceType.ANY, None, ResourcePatternType.ANY),
             *(principal, None, AclOperation.ANY, AclPermissionType.ANY),
         )
-        limit = time.monotonic() + WAIT_SECONDS
-        while len(self._admin.describe_acls(everything).result(WAIT_SECONDS)) < len(bindings):
+        limit = time.monotonic() + HANGING_SECONDS
+        while len(self._admin.describe_acls(everything).result(HANGING_SECONDS)) < len(bindings):
             assert time.monotonic() < limit, f"{principal}: rights do not arrive"
 
 

@@ -31,15 +31,14 @@ from sharegroup.client.records import Offsets
 from sharegroup.errors import InvalidRequest, RequestTimedOut, UnknownTopicId
 from tests.support.chosen_broker import when_heard
 from tests.support.kafka_peer import free_ports
-
-SECONDS_MAX = 30
+from tests.support.limits import HANGING_SECONDS
 
 
 def play(bootstrap: str, scenario: Callable[[AdminClient], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         async with (
             AdminClient(bootstrap_servers=bootstrap) as admin,
-            asyncio.timeout(SECONDS_MAX),
+            asyncio.timeout(HANGING_SECONDS),
         ):
             await scenario(admin)
 

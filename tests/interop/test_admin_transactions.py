@@ -27,8 +27,8 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from tests.support.chosen_broker import KAFKA, chosen
+from tests.support.limits import HANGING_SECONDS
 
-SECONDS_MAX = 30
 Scenario = Callable[[AdminClient, Producer], Coroutine[Any, Any, None]]
 
 
@@ -39,7 +39,7 @@ def play(bootstrap: str, topic: str, scenario: Scenario) -> None:
         async with (
             AdminClient(bootstrap_servers=bootstrap) as admin,
             Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer,
-            asyncio.timeout(SECONDS_MAX),
+            asyncio.timeout(HANGING_SECONDS),
         ):
             await admin.create_topics([NewTopic(topic, num_partitions=2)])
             await producer.begin_transaction()
@@ -61,7 +61,7 @@ def test_an_open_transaction_is_listed_and_described(bootstrap: str, topic: str)
         assert transaction.state is TransactionState.ONGOING
         assert transaction.timeout_ms == 60_000
         assert transaction.started_at_ms is not None
-        assert abs(transaction.started_at_ms / 1000 - time.time()) < SECONDS_MAX
+        assert abs(transaction.started_at_ms / 1000 - time.time()) < HANGING_SECONDS
         assert transaction.partitions == (TopicPartition(topic, 0),)
         listing = TransactionListing(topic, transaction.producer_id, TransactionState.ONGOING)
         assert listing in await admin.list_transactions(states_filter=["Ongoing"])

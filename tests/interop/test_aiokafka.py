@@ -12,11 +12,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.support.chosen_broker import KAFKA, chosen
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = LEAVES_SOCKETS
 
 VALUES = [b"%d:" % number + bytes(range(256)) for number in range(100)]
-WAIT_SECONDS_MAX = 15.0
 Result = TypeVar("Result")
 
 
@@ -93,7 +93,7 @@ def test_topics_are_created_grown_listed_and_deleted(bootstrap: str, topic: str)
 
 
 def run(steps: Coroutine[object, object, Result]) -> Result:
-    return asyncio.run(asyncio.wait_for(steps, WAIT_SECONDS_MAX))
+    return asyncio.run(asyncio.wait_for(steps, HANGING_SECONDS))
 
 
 async def produce(bootstrap: str, topic: str, **config: object) -> None:

@@ -21,11 +21,11 @@ from tests.support import kafka_tools
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.kafka_peer import free_ports
 from tests.support.kafka_tools import SCRIPTS, run_tool
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = pytest.mark.skipif(chosen() == KAFKA, reason="Apache Kafka needs a plugin for this")
 
 WHY_NO_TOOLS = kafka_tools.why_missing()
-WAIT_SECONDS_MAX = 30.0
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def scraped() -> Iterator[tuple[TestBroker, Callable[[], str]]]:
 
         def page() -> str:
             url = f"http://127.0.0.1:{port}/metrics"
-            with urllib.request.urlopen(url, timeout=WAIT_SECONDS_MAX) as answer:
+            with urllib.request.urlopen(url, timeout=HANGING_SECONDS) as answer:
                 return str(answer.read().decode())
 
         yield broker, page
@@ -44,7 +44,7 @@ def scraped() -> Iterator[tuple[TestBroker, Callable[[], str]]]:
 
 def wait_for(page: Callable[[], str], pattern: str) -> None:
     """Wait until a line of the page matches."""
-    limit = time.monotonic() + WAIT_SECONDS_MAX
+    limit = time.monotonic() + HANGING_SECONDS
     while not re.search(pattern, page(), re.MULTILINE):
         assert time.monotonic() < limit, f"no line matches {pattern!r}: {page()}"
         time.sleep(0.05)
@@ -67,7 +67,7 @@ def test_metrics_of_librdkafka_are_on_the_endpoint(
         {"bootstrap.servers": broker.bootstrap_servers, "client.id": "orders-app"}
     )
     producer.produce("orders", b"an apple")
-    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    assert producer.flush(HANGING_SECONDS) == 0
     wait_for(page, r'^kafka_client_producer_connection_creation_total\{.*client_id="orders-app"')
     wait_for(page, r'^sharegroup_client_info\{.*client_software_name="confluent-kafka-python"')
 

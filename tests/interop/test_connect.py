@@ -24,6 +24,7 @@ from tests.support.chosen_broker import LONG_WITH_A_JVM, RunningBroker, chosen, 
 from tests.support.confluent_calls import admin, create_topic
 from tests.support.kafka_applications import Application, connect_command, why_missing
 from tests.support.kafka_peer import free_ports
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = [
     pytest.mark.kafka,
@@ -171,7 +172,7 @@ def test_connect_copies_a_file_through_a_topic(tmp_path: Path) -> None:
             process.stop()
         assert lines_of(tmp_path / "sink") == text(0, 500)
         assert committed(broker.bootstrap_servers) == text(0, 500)
-        topics = admin(broker.bootstrap_servers).list_topics(timeout=20).topics
+        topics = admin(broker.bootstrap_servers).list_topics(timeout=HANGING_SECONDS).topics
         assert {name: len(topics[name].partitions) for name in INTERNAL} == INTERNAL
         confluent_calls.admin.cache_clear()
 

@@ -12,11 +12,11 @@ from kafka.errors import TopicAlreadyExistsError
 
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.support.chosen_broker import when_heard
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = LEAVES_SOCKETS
 
 VALUES = [b"%d:" % number + bytes(range(256)) for number in range(100)]
-WAIT_SECONDS_MAX = 10.0
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_key_headers_and_timestamp_survive(bootstrap: str, topic: str) -> None:
         sent = producer.send(
             topic, value=None, key=b"k", headers=[("h", b"\x00")], timestamp_ms=1_234_567
         )
-        assert sent.get(WAIT_SECONDS_MAX).offset == 0
+        assert sent.get(HANGING_SECONDS).offset == 0
     finally:
         producer.close()
     (record,) = read_partition(bootstrap, topic, count=1)
@@ -88,9 +88,9 @@ def produce(bootstrap: str, topic: str, **config: object) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap, **config)
     try:
         sent = [producer.send(topic, value=value, partition=0) for value in VALUES]
-        producer.flush(WAIT_SECONDS_MAX)
+        producer.flush(HANGING_SECONDS)
         for future in sent:
-            future.get(WAIT_SECONDS_MAX)
+            future.get(HANGING_SECONDS)
     finally:
         producer.close()
 
@@ -100,7 +100,7 @@ def read_partition(bootstrap: str, topic: str, *, count: int) -> list[ConsumerRe
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=int(WAIT_SECONDS_MAX * 1000),
+        consumer_timeout_ms=int(HANGING_SECONDS * 1000),
     )
     try:
         consumer.assign([TopicPartition(topic, 0)])

@@ -19,10 +19,10 @@ from tests.support.confluent_calls import (
     share_consumer,
     take_shared,
 )
+from tests.support.limits import HANGING_SECONDS
 from tests.support.scraping import scrape
 
 METRICS_SERVED = re.compile(r"event=metrics_served url=http://127\.0\.0\.1:(\d+)/metrics\n")
-STOP_SECONDS_MAX = 10.0
 
 ORDERS = {"group": "billing", "topic": "orders", "partition": "0"}
 
@@ -81,6 +81,6 @@ def test_serve_prints_its_metrics_address_and_stops_during_a_scrape(tmp_path: Pa
             with socket.create_connection(("127.0.0.1", port)) as slow:
                 slow.sendall(b"GET /metrics HTTP/1.1\r\n")
                 serve.terminate()
-                assert serve.wait(STOP_SECONDS_MAX) == 0
+                assert serve.wait(HANGING_SECONDS) == 0
         finally:
             serve.kill()

@@ -25,6 +25,7 @@ from tests.support.confluent_calls import (
     take,
 )
 from tests.support.kafka_applications import Application, mirror_command, why_missing
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = [
     pytest.mark.kafka,
@@ -77,7 +78,7 @@ def wait_until(mirror: Application, is_so: Callable[[], bool], what: str) -> Non
 
 
 def has_topic(bootstrap: str, topic: str) -> bool:
-    return topic in admin(bootstrap).list_topics(timeout=20).topics
+    return topic in admin(bootstrap).list_topics(timeout=HANGING_SECONDS).topics
 
 
 def has_offset(bootstrap: str) -> bool:
@@ -119,7 +120,7 @@ def test_topic_and_group_are_copied_to_another_broker(tmp_path: Path) -> None:
             mirror.stop()
         # It asks for access control lists, and takes SECURITY_DISABLED for an answer.
         assert "UnsupportedVersionException" not in mirror.log_tail()
-        partitions = admin(copy).list_topics(timeout=20).topics[COPY].partitions
+        partitions = admin(copy).list_topics(timeout=HANGING_SECONDS).topics[COPY].partitions
         assert len(partitions) == 2
         assert configs(copy, ResourceType.TOPIC, COPY)["retention.ms"] == RETENTION_MS
         consumer = Consumer(

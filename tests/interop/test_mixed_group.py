@@ -13,8 +13,8 @@ from confluent_kafka import Consumer as ConfluentConsumer
 
 from sharegroup.client import AdminClient, Consumer, NewTopic
 from tests.support.chosen_broker import chosen, running
+from tests.support.limits import HANGING_SECONDS
 
-LIMIT_SECONDS = 20.0
 PARTITIONS = 4
 numbers = count()
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
@@ -55,7 +55,7 @@ class Foreign:
 
 async def shared(consumer: Consumer, foreign: Foreign) -> tuple[list[int], list[int]]:
     """Poll both until each has half of the partitions; return the numbers of both."""
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + HANGING_SECONDS
     while True:
         await asyncio.gather(consumer.poll(0.1), foreign.poll())
         ours = sorted(partition for _, partition in consumer.assignment)
@@ -65,7 +65,7 @@ async def shared(consumer: Consumer, foreign: Foreign) -> tuple[list[int], list[
 
 
 async def whole(numbers: Callable[[], list[int]], poll: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + HANGING_SECONDS
     while numbers() != list(range(PARTITIONS)):
         await poll()
         assert time.monotonic() < deadline, numbers()

@@ -34,8 +34,7 @@ from sharegroup.errors import (
     TopicAlreadyExists,
 )
 from tests.support.chosen_broker import BOTH, SHORT_TIMES, RunningBroker, running
-
-WAIT_SECONDS = 30.0
+from tests.support.limits import HANGING_SECONDS
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -75,7 +74,7 @@ async def first(
     count: int, member: ShareConsumer, settle: Callable[[Record], None]
 ) -> list[Record]:
     """The first ``count`` records, each settled; fails when they do not come."""
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     records: list[Record] = []
     while len(records) < count:
         assert time.monotonic() < limit, f"{len(records)} of {count} records came"
@@ -86,7 +85,7 @@ async def first(
 
 
 async def until(reached: Callable[[], Awaitable[bool]], what: str) -> None:
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while not await reached():
         assert time.monotonic() < limit, what
         await asyncio.sleep(0.05)

@@ -21,12 +21,12 @@ from sharegroup.testing import TestBroker, broker
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.interop.foreign_clients import LEAVES_SOCKETS
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = LEAVES_SOCKETS
 
 TOPIC = TopicName("accounts")
 NOW_MS = 1_700_000_000_000
-WAIT_SECONDS = 10.0
 A, B, C = 71, 72, 73
 
 
@@ -98,10 +98,10 @@ def with_confluent(bootstrap: str, count: int, level: str) -> tuple[list[bytes],
         consumer.assign([place])
         values = [
             message.value()
-            for message in consumer.consume(num_messages=count, timeout=WAIT_SECONDS)
+            for message in consumer.consume(num_messages=count, timeout=HANGING_SECONDS)
             if message.error() is None
         ]
-        return values, consumer.get_watermark_offsets(place, timeout=WAIT_SECONDS)[1]
+        return values, consumer.get_watermark_offsets(place, timeout=HANGING_SECONDS)[1]
     finally:
         consumer.close()
 
@@ -143,7 +143,7 @@ def test_marker_completes_the_fetch_of_a_waiting_consumer() -> None:
                 waiting = asyncio.create_task(consumer.getone())
                 await asyncio.sleep(0)
                 await fill(running, marker(C, is_commit=True))
-                async with asyncio.timeout(WAIT_SECONDS):
+                async with asyncio.timeout(HANGING_SECONDS):
                     values.append((await waiting).value)
                     values.append((await consumer.getone()).value)
                 assert values == [*COMMITTED, b"c8", b"p9"]

@@ -29,6 +29,7 @@ from sharegroup.errors import KafkaError
 from tests.integration.cli.piping import sharegroup
 from tests.interop.guarded import Guarded, Right, Visitor, each_missing, furnish, guarded, tables
 from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, ON_KAFKA, chosen
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = ON_KAFKA if chosen() == KAFKA else []
 
@@ -85,7 +86,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 async def consume(visitor: Visitor) -> None:
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(HANGING_SECONDS),
         ShareConsumer(
             visitor.prefix + "orders", group_id=visitor.prefix + "billing", **visitor.options
         ) as consumer,
@@ -96,7 +97,10 @@ async def consume(visitor: Visitor) -> None:
 
 
 async def produce(visitor: Visitor, *, idempotent: bool = True) -> None:
-    async with asyncio.timeout(30), Producer(idempotent=idempotent, **visitor.options) as producer:
+    async with (
+        asyncio.timeout(HANGING_SECONDS),
+        Producer(idempotent=idempotent, **visitor.options) as producer,
+    ):
         await producer.send_and_wait(visitor.prefix + "orders", b"three")
 
 
@@ -109,7 +113,7 @@ async def transact(visitor: Visitor) -> None:
     options = {**visitor.options, "transactional_id": visitor.prefix + "billing"}
     member = ConsumerGroupMetadata(visitor.prefix + "audit")
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(HANGING_SECONDS),
         Producer(**options) as producer,
         producer.transaction() as transaction,
     ):

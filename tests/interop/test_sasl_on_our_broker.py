@@ -49,13 +49,13 @@ from tests.integration.broker.sasl_scene import (
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.interop.secure_listeners import Certificates, why_no_certificates
 from tests.support import kafka_tools
+from tests.support.limits import HANGING_SECONDS
 from tests.support.token_issuer import claims_of, key_of, signed
 
 missing = why_no_certificates()
 pytestmark = [LEAVES_SOCKETS, pytest.mark.skipif(missing is not None, reason=missing or "")]
 
 MECHANISMS = ALL_MECHANISMS.split(",")
-WAIT_SECONDS = 20.0
 NO_TOOLS = kafka_tools.why_missing()
 WITH_TOOLS = [
     pytest.mark.kafka,
@@ -141,10 +141,10 @@ def test_confluent_kafka(served: TestBroker, certificates: Certificates, mechani
     with LoggedIn(served, mechanism):
         producer = ConfluentProducer(options)
         producer.produce(topic, b"apple")
-        assert producer.flush(WAIT_SECONDS) == 0
+        assert producer.flush(HANGING_SECONDS) == 0
         consumer = ConfluentConsumer({**options, "group.id": "g"})
         consumer.assign([ConfluentPartition(topic, 0, 0)])
-        record = consumer.poll(WAIT_SECONDS)
+        record = consumer.poll(HANGING_SECONDS)
         consumer.close()
     assert record is not None
     assert record.value() == b"apple"
@@ -156,7 +156,7 @@ def test_confluent_kafka_is_told_of_a_wrong_password(
     errors: list[ConfluentError] = []
     options = confluent(served, certificates, "SCRAM-SHA-512", error_cb=errors.append)
     admin = ConfluentAdmin({**options, "sasl.password": "wrong"})
-    end = time.monotonic() + WAIT_SECONDS
+    end = time.monotonic() + HANGING_SECONDS
     while not errors and time.monotonic() < end:
         admin.poll(0.1)
     assert errors[0].code() == ConfluentError._AUTHENTICATION
@@ -167,15 +167,15 @@ def test_confluent_kafka_changes_users(served: TestBroker, certificates: Certifi
     admin = ConfluentAdmin(confluent(served, certificates, "PLAIN"))
     information = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
     upsertion = UserScramCredentialUpsertion("dave", information, b"first")
-    admin.alter_user_scram_credentials([upsertion])["dave"].result(WAIT_SECONDS)
-    described = admin.describe_user_scram_credentials(["dave"])["dave"].result(WAIT_SECONDS)
+    admin.alter_user_scram_credentials([upsertion])["dave"].result(HANGING_SECONDS)
+    described = admin.describe_user_scram_credentials(["dave"])["dave"].result(HANGING_SECONDS)
     (found,) = described.scram_credential_infos
     assert (found.mechanism, found.iterations) == (ScramMechanism.SCRAM_SHA_512, 8192)
     dave = {"sasl.username": "dave", "sasl.password": "first"}
     login = ConfluentAdmin(confluent(served, certificates, "SCRAM-SHA-512", **dave))
-    assert login.list_topics(timeout=WAIT_SECONDS).brokers
+    assert login.list_topics(timeout=HANGING_SECONDS).brokers
     deletion = UserScramCredentialDeletion("dave", ScramMechanism.SCRAM_SHA_512)
-    admin.alter_user_scram_credentials([deletion])["dave"].result(WAIT_SECONDS)
+    admin.alter_user_scram_credentials([deletion])["dave"].result(HANGING_SECONDS)
 
 
 # kafka-python.
@@ -211,12 +211,12 @@ def test_kafka_python(served: TestBroker, certificates: Certificates, mechanism:
     options = python_options(served, certificates, mechanism)
     with LoggedIn(served, mechanism):
         producer = KafkaProducer(**options)
-        producer.send(topic, b"apple").get(WAIT_SECONDS)
+        producer.send(topic, b"apple").get(HANGING_SECONDS)
         producer.close()
         consumer = KafkaConsumer(auto_offset_reset="earliest", **options)
         partition = PythonPartition(topic, 0)
         consumer.assign([partition])
-        found = consumer.poll(WAIT_SECONDS * 1000)
+        found = consumer.poll(HANGING_SECONDS * 1000)
         consumer.close()
     assert [record.value for record in found[partition]] == [b"apple"]
 
@@ -256,7 +256,7 @@ async def by_aiokafka(topic: str, options: dict[str, Any]) -> bytes:
     async with AIOKafkaProducer(**options) as producer:
         await producer.send_and_wait(topic, b"apple")
     async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **options) as consumer:
-        record = await asyncio.wait_for(consumer.getone(), WAIT_SECONDS)
+        record = await asyncio.wait_for(consumer.getone(), HANGING_SECONDS)
         return bytes(record.value or b"")
 
 

@@ -42,11 +42,11 @@ from tests.interop.secure_listeners import (
 )
 from tests.support import confluent_calls
 from tests.support.kafka_peer import why_missing
+from tests.support.limits import HANGING_SECONDS
 
 missing = why_missing() or why_no_certificates()
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]
 
-WAIT_SECONDS = 30.0
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 Options = dict[str, Any]
 
@@ -65,7 +65,7 @@ def kafka(
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             information = ScramCredentialInfo(mechanism, 4096)
             upsertion = UserScramCredentialUpsertion(USER, information, PASSWORD.encode())
-            admin.alter_user_scram_credentials([upsertion])[USER].result(WAIT_SECONDS)
+            admin.alter_user_scram_credentials([upsertion])[USER].result(HANGING_SECONDS)
         yield peer
         confluent_calls.admin.cache_clear()
 
@@ -153,7 +153,7 @@ def test_share_consumer_reads_over_tls_and_scram(
             assert await admin.incremental_alter_configs({resource: [change]}) == {resource: None}
         async with Producer(**options) as producer:
             await producer.send("orders", b"one apple")
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANGING_SECONDS):
             async with ShareConsumer("orders", group_id="billing", **options) as consumer:
                 async for record in consumer:
                     assert record.value == b"one apple"

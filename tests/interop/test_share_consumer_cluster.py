@@ -26,6 +26,7 @@ from sharegroup.client import (
 from sharegroup.errors import NetworkException, NotLeaderOrFollower, ShareSessionNotFound
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import KafkaPeer, why_missing
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = [
     pytest.mark.kafka,
@@ -75,7 +76,7 @@ def _join(node: Path, other: Path) -> None:
 async def prepare(bootstrap: str) -> None:
     """A topic with a partition on each node and copies on the other; both nodes are up."""
     async with AdminClient(bootstrap_servers=bootstrap) as admin:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGING_SECONDS):
             while len((await admin.describe_cluster()).nodes) < 2:
                 await asyncio.sleep(0.1)
         made = await admin.create_topics([NewTopic("t", 2, replication_factor=2)])
@@ -94,7 +95,7 @@ async def produce(bootstrap: str, numbers: range) -> None:
 async def take(member: ShareConsumer, values: set[int]) -> list[Record]:
     """Records until all these values came; all are accepted."""
     records: list[Record] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANGING_SECONDS):
         while not values <= {int(record.value) for record in records}:
             polled = await member.poll(1.0)
             member.accept(polled)

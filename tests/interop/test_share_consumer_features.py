@@ -30,8 +30,8 @@ from sharegroup.client import (
     TopicPartition,
 )
 from sharegroup.errors import InvalidRecordState
+from tests.support.limits import HANGING_SECONDS
 
-WAIT_SECONDS = 30.0
 LOCK_MS = 2_000
 
 
@@ -75,7 +75,7 @@ class Scene:
 def play(bootstrap: str, topic: str, group: str) -> Callable[..., None]:
     def play(scenario: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
         async def run() -> None:
-            async with asyncio.timeout(2 * WAIT_SECONDS):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await scenario(Scene(bootstrap, topic, group))
 
         asyncio.run(run())
@@ -87,7 +87,7 @@ async def some(member: ShareConsumer, count: int) -> list[Record]:
     """So many records, over as many polls as it takes; needs a window."""
     records: list[Record] = []
     while len(records) < count:
-        records += await member.poll(WAIT_SECONDS, count - len(records))
+        records += await member.poll(HANGING_SECONDS, count - len(records))
     return records
 
 
@@ -129,7 +129,7 @@ def test_a_renewed_lock_outlives_the_first_one(play: Callable[..., None]) -> Non
             assert await member.commit() == {scene.where: None}
             assert [(list(result.offsets), result.is_renewal) for result in heard] == [([0], True)]
             assert kept.deadline > first_deadline
-            (again,) = await other.poll(WAIT_SECONDS)
+            (again,) = await other.poll(HANGING_SECONDS)
             assert (again.offset, again.delivery_count) == (lost.offset, 2)
             kept.accept()
             assert await member.commit() == {scene.where: None}
@@ -159,7 +159,7 @@ def test_auto_renew_in_a_group_without_renewal_is_reported(play: Callable[..., N
         async with scene.member(auto_renew=True, in_flight_max=100) as member:
             (record,) = await some(member, 1)
             with pytest.raises(InvalidRecordState, match="auto_renew is now disabled"):
-                await member.poll(WAIT_SECONDS)
+                await member.poll(HANGING_SECONDS)
             record.accept()
             assert await member.commit() == {scene.where: None}
 
@@ -170,10 +170,10 @@ def test_record_limit_acquires_no_more_than_requested(play: Callable[..., None])
     async def scenario(scene: Scene) -> None:
         await scene.prepare(5, share_record_lock_duration_ms="20000")
         async with scene.member(share_acquire_mode="record_limit", max_poll_records=2) as member:
-            mine = await member.poll(WAIT_SECONDS)
+            mine = await member.poll(HANGING_SECONDS)
             assert [record.offset for record in mine] == [0, 1]
             async with scene.member() as other:
-                theirs = await other.poll(WAIT_SECONDS)
+                theirs = await other.poll(HANGING_SECONDS)
                 assert theirs[0].offset == 2, "the rest is free for others"
                 other.release(theirs)
             member.accept(mine)
@@ -193,7 +193,7 @@ def test_one_ended_lock_fails_no_other(play: Callable[..., None]) -> None:
             await scene.produce(range(2, 4))
             late = await some(member, 2)
             async with scene.member() as other:
-                theirs = await other.poll(WAIT_SECONDS)
+                theirs = await other.poll(HANGING_SECONDS)
                 assert [record.offset for record in theirs] == [0, 1]
                 heard: list[AcknowledgementResult] = []
                 member.set_acknowledgement_commit_callback(heard.append)
@@ -214,7 +214,7 @@ def test_columns_are_accepted_and_released_in_parts(play: Callable[..., None]) -
         async with scene.member() as member:
             batches = []
             while sum(batch.num_rows for batch in batches) < 500:
-                batch = await member.poll_arrow(WAIT_SECONDS)
+                batch = await member.poll_arrow(HANGING_SECONDS)
                 assert batch is not None
                 odd = pc.equal(pc.bit_wise_and(batch["offset"], 1), 1)
                 member.accept(batch.filter(odd))

@@ -29,6 +29,7 @@ from sharegroup.client.share_sessions.share_session import ShareSession
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicIdPartition
 from tests.support.chosen_broker import BOTH_IN_INTEROP, running
+from tests.support.limits import HANGING_SECONDS
 
 ACCEPT, RELEASE = 1, 2
 WAIT_MS = 10_000
@@ -61,7 +62,7 @@ async def acquired(ranges: ShareRanges) -> AcquiredRanges:
 
 def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGING_SECONDS):
             await scenario()
 
     asyncio.run(run())

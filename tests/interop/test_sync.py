@@ -23,8 +23,8 @@ from sharegroup.client import (
 from sharegroup.client.sync import AdminClient, Producer, SendFuture, ShareConsumer
 from sharegroup.errors import NetworkException, ShareSessionNotFound, TopicAlreadyExists
 from tests.support.chosen_broker import RunningBroker, chosen, running
+from tests.support.limits import HANGING_SECONDS
 
-WAIT_SECONDS = 30.0
 LOST = (NetworkException, ShareSessionNotFound)
 """What becomes of a lock whose connection broke."""
 
@@ -48,7 +48,7 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
 def taken(consumer: ShareConsumer, count: int) -> list[Record]:
     """The next records, at least ``count``; implicit mode or a window."""
     records: list[Record] = []
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while len(records) < count:
         assert time.monotonic() < limit, f"{len(records)} of {count} records came"
         records += consumer.poll(timeout=1)
@@ -99,7 +99,7 @@ def test_records_may_be_settled_in_another_thread_than_polled(
         ThreadPoolExecutor(4) as threads,
     ):
         seen = set()
-        limit = time.monotonic() + WAIT_SECONDS
+        limit = time.monotonic() + HANGING_SECONDS
         while len(seen) < 2_000:
             assert time.monotonic() < limit, f"{len(seen)} of 2000 records came"
             for record in consumer.poll(timeout=1):
@@ -189,8 +189,8 @@ def test_two_members_share_one_partition(bootstrap: str, topic: str, group: str)
         ShareConsumer(topic, **options, max_poll_records=2) as consumer,
         ShareConsumer(topic, **options, max_poll_records=3) as other,
     ):
-        mine = consumer.poll(WAIT_SECONDS)
-        theirs = other.poll(WAIT_SECONDS)
+        mine = consumer.poll(HANGING_SECONDS)
+        theirs = other.poll(HANGING_SECONDS)
         assert [record.offset for record in mine] == [0, 1]
         assert [record.offset for record in theirs] == [2, 3, 4]
         consumer.accept(mine)
@@ -217,14 +217,14 @@ def test_locks_are_renewed_without_polls(bootstrap: str, topic: str, group: str)
         ShareConsumer(topic, **options, auto_renew=True) as slow,
         ShareConsumer(topic, **options) as other,
     ):
-        (record,) = slow.poll(WAIT_SECONDS)
+        (record,) = slow.poll(HANGING_SECONDS)
         end = record.deadline + 1.0
         while time.monotonic() < end:
             assert other.poll(timeout=0.2) == []
         record.release()
         assert slow.commit() == {TopicPartition(topic, 0): None}
-        (forgotten,) = other.poll(WAIT_SECONDS)
-        (again,) = slow.poll(WAIT_SECONDS)
+        (forgotten,) = other.poll(HANGING_SECONDS)
+        (again,) = slow.poll(HANGING_SECONDS)
         assert (forgotten.delivery_count, again.delivery_count) == (2, 3)
         again.accept()
         other.release([forgotten])
@@ -260,7 +260,7 @@ def test_another_thread_can_end_a_poll(bootstrap: str, topic: str, group: str) -
         timer = threading.Timer(0.2, consumer.wakeup)
         timer.start()
         with pytest.raises(WakeupError):
-            consumer.poll(timeout=WAIT_SECONDS)
+            consumer.poll(timeout=HANGING_SECONDS)
         timer.join()
 
 
@@ -292,21 +292,21 @@ def outlive(broker: RunningBroker) -> None:
         ) as consumer,
     ):
         producer.send_and_wait("t", b"before")
-        (before,) = consumer.poll(WAIT_SECONDS)
+        (before,) = consumer.poll(HANGING_SECONDS)
         before.accept()
         assert set(consumer.commit().values()) == {None}
         producer.send_and_wait("t", b"held")
-        (held,) = consumer.poll(WAIT_SECONDS)
+        (held,) = consumer.poll(HANGING_SECONDS)
         broker.kill()
         later = producer.send("t", b"later")
         broker.start()
-        assert later.result(WAIT_SECONDS).offset == 2
+        assert later.result(HANGING_SECONDS).offset == 2
         held.accept()
-        (outcome,) = consumer.commit(WAIT_SECONDS).values()
+        (outcome,) = consumer.commit(HANGING_SECONDS).values()
         assert isinstance(outcome, LOST), outcome
         again: list[Record] = []
         while len(again) < 2:
-            again += (polled := consumer.poll(WAIT_SECONDS))
+            again += (polled := consumer.poll(HANGING_SECONDS))
             assert polled, f"{len(again)} of 2 records came"
             consumer.accept(polled)
         assert [record.value for record in again] == [b"held", b"later"]

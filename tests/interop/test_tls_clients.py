@@ -27,6 +27,7 @@ from sharegroup.client import AdminClient, Consumer, Producer, TopicPartition
 from sharegroup.errors import TlsHandshakeFailed
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.support.kafka_tools import SCRIPTS, tools, why_missing
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 pytestmark = LEAVES_SOCKETS
@@ -34,7 +35,6 @@ needs_java = pytest.mark.skipif(why_missing() is not None, reason=why_missing() 
 
 VALUES = [b"%d:" % number + bytes(range(256)) * 40 for number in range(200)]
 """2 MB, in records that span TLS records."""
-WAIT_SECONDS_MAX = 30.0
 SSL_REFUSED = "SSL handshake failed|Failed to process post-handshake messages"
 """What Java's client says for an SslAuthenticationException, which it does not retry."""
 
@@ -178,7 +178,7 @@ async def _ours(security: Security, topic: str) -> list[bytes]:
     found: list[bytes] = []
     async with Consumer(**security.ours(), auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             while len(found) < len(VALUES):
                 found += [record.value for record in await consumer.poll(1)]
     return found
@@ -213,14 +213,14 @@ def test_confluent_gets_what_it_sent(trusted: Security, topic: str) -> None:
     producer = ConfluentProducer(trusted.confluent())
     for value in VALUES:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    assert producer.flush(HANGING_SECONDS) == 0
     settings = {"group.id": f"{topic}.readers", "auto.offset.reset": "earliest"}
     consumer = ConfluentConsumer({**trusted.confluent(), **settings})
     try:
         consumer.subscribe([topic])
         messages = []
         while len(messages) < len(VALUES):
-            taken = consumer.consume(len(VALUES) - len(messages), WAIT_SECONDS_MAX)
+            taken = consumer.consume(len(VALUES) - len(messages), HANGING_SECONDS)
             assert taken, f"{len(messages)} of {len(VALUES)} records came"
             messages += taken
     finally:
@@ -232,7 +232,7 @@ def _confluent_says(security: Security, text: str) -> bool:
     """Whether librdkafka tells of an error with this text."""
     errors: list[ConfluentError] = []
     producer = ConfluentProducer({**security.confluent(), "error_cb": errors.append})
-    for _ in range(int(WAIT_SECONDS_MAX * 10)):
+    for _ in range(int(HANGING_SECONDS * 10)):
         producer.poll(0.1)
         if any(text in error.str() for error in errors):
             return True
@@ -254,13 +254,13 @@ def test_kafka_python_gets_what_it_sent(trusted: Security, topic: str) -> None:
     producer = KafkaProducer(**trusted.python())
     for value in VALUES:
         producer.send(topic, value, partition=0)
-    producer.flush(WAIT_SECONDS_MAX)
+    producer.flush(HANGING_SECONDS)
     producer.close()
     consumer = KafkaConsumer(
         topic,
         **trusted.python(),
         auto_offset_reset="earliest",
-        consumer_timeout_ms=int(WAIT_SECONDS_MAX * 1000),
+        consumer_timeout_ms=int(HANGING_SECONDS * 1000),
     )
     try:
         found = [record.value for _, record in zip(VALUES, consumer, strict=False)]
@@ -281,7 +281,7 @@ def test_aiokafka_gets_what_it_sent(trusted: Security, topic: str) -> None:
             AIOKafkaConsumer(
                 topic, **trusted.python(), auto_offset_reset="earliest", group_id=None
             ) as consumer,
-            asyncio.timeout(WAIT_SECONDS_MAX),
+            asyncio.timeout(HANGING_SECONDS),
         ):
             return [(await consumer.getone()).value for _ in VALUES]
 

@@ -20,12 +20,12 @@ from sharegroup.ids import transaction_state_partition
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.confluent_calls import create_topic, end_offset
 from tests.support.kafka_tools import SCRIPTS, formatted, run_tool, tools, why_missing
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
 ]
-WAIT_SECONDS = 20
 TRANSACTIONS = SCRIPTS["kafka-transactions"]
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 of_our_files = pytest.mark.skipif(chosen() == KAFKA, reason="Kafka has files of its own")
@@ -40,7 +40,7 @@ def transactions(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
 
 def transactional(bootstrap: str, transactional_id: str) -> Producer:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
-    producer.init_transactions(WAIT_SECONDS)
+    producer.init_transactions(HANGING_SECONDS)
     return producer
 
 
@@ -49,7 +49,7 @@ def write(producer: Producer, topic: str, *partitions: int) -> None:
     producer.begin_transaction()
     for partition in partitions:
         producer.produce(topic, b"record", partition=partition)
-    assert producer.flush(WAIT_SECONDS) == 0
+    assert producer.flush(HANGING_SECONDS) == 0
 
 
 def test_kafka_transactions_lists_and_describes_a_transaction(bootstrap: str, topic: str) -> None:
@@ -69,7 +69,7 @@ def test_kafka_transactions_lists_and_describes_a_transaction(bootstrap: str, to
     (active,) = transactions(bootstrap, "describe-producers", *where)
     assert active["ProducerId"] == described["ProducerId"]
     assert (active["LastSequence"], active["CurrentTransactionStartOffset"]) == ("0", "0")
-    producer.commit_transaction(WAIT_SECONDS)
+    producer.commit_transaction(HANGING_SECONDS)
     wait_until_complete(bootstrap, topic, "CompleteCommit")
     (closed,) = transactions(bootstrap, "describe-producers", *where)
     assert closed["CurrentTransactionStartOffset"] == "None"
@@ -124,7 +124,7 @@ def test_kafka_producer_perf_test_writes_transactions(bootstrap: str, topic: str
 
 def wait_until_complete(bootstrap: str, transactional_id: str, state: str) -> None:
     """Return when the markers are written: the producer is answered before."""
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while True:
         (found,) = transactions(bootstrap, "describe", "--transactional-id", transactional_id)
         if found["TransactionState"] == state:
@@ -134,7 +134,7 @@ def wait_until_complete(bootstrap: str, transactional_id: str, state: str) -> No
 
 def stable_end(bootstrap: str, topic: str) -> int:
     """The end of partition 0, once no transaction is open: markers come after the answer."""
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while (stable := stable_offset(bootstrap, topic)) != (end := end_offset(bootstrap, topic)):
         assert time.monotonic() < limit, f"the last stable offset is {stable}, the end {end}"
     return stable
@@ -151,7 +151,7 @@ def stable_offset(bootstrap: str, topic: str) -> int:
     )
     try:
         place = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        found: int = consumer.get_watermark_offsets(place, timeout=WAIT_SECONDS)[1]
+        found: int = consumer.get_watermark_offsets(place, timeout=HANGING_SECONDS)[1]
         return found
     finally:
         consumer.close()
@@ -168,9 +168,9 @@ def test_kafkas_formatter_and_our_logs_print_the_same_transactions(
     create_topic(bootstrap, topic)
     producer = transactional(bootstrap, topic)
     write(producer, topic, 0)
-    producer.commit_transaction(WAIT_SECONDS)
+    producer.commit_transaction(HANGING_SECONDS)
     write(producer, topic, 0)
-    producer.abort_transaction(WAIT_SECONDS)
+    producer.abort_transaction(HANGING_SECONDS)
     wait_until_complete(bootstrap, topic, "CompleteAbort")
     partition = transaction_state_partition(topic, 50)
     written = sharegroup("logs", str(data_directory), "--records", "--topic", topic)
@@ -201,7 +201,9 @@ def test_kafkas_formatter_and_our_logs_print_the_same_transactions(
 def sharegroup(*arguments: str) -> list[dict[str, Any]]:
     """The lines that the command prints, as JSON."""
     done = subprocess.run(
-        [sys.executable, "-m", "sharegroup", *arguments], capture_output=True, timeout=WAIT_SECONDS
+        [sys.executable, "-m", "sharegroup", *arguments],
+        capture_output=True,
+        timeout=HANGING_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

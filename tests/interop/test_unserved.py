@@ -18,6 +18,7 @@ from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.support import kafka_peer
 from tests.support.confluent_calls import admin, create_topic
 from tests.support.java_shell import NO_COMPILER, java_command, javac
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 pytestmark = [
@@ -25,7 +26,6 @@ pytestmark = [
 ]
 
 WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
-WAIT_SECONDS_MAX = 20.0
 JAVA_SECONDS_MAX = 120.0
 
 
@@ -46,7 +46,7 @@ def test_confluent_ends_the_consumer_protocol_with_a_fatal_error(
     )
     try:
         consumer.subscribe([topic])
-        message = consumer.poll(WAIT_SECONDS_MAX)
+        message = consumer.poll(HANGING_SECONDS)
         assert message is not None
         assert message.error().code() == confluent_kafka.KafkaError._FATAL
         assert "ConsumerGroupHeartbeat fatal error" in message.error().str()

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.kafka_tools import SCRIPTS, RunningTool, tool_in_background, tools
+from tests.support.limits import HANGING_SECONDS
 
 ADDRESS = "localhost:9092"
-WAIT_SECONDS_MAX = 20.0
-SHELL_SECONDS_MAX = 10.0
 ANYTHING = "..."
 _EITHER = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 _NOISE = re.compile(r"SLF4J: |\s+at |Caused by: |\s+\.\.\. \d+ more")
@@ -84,7 +83,7 @@ class Terminal:
 
     def _compare(self, step: Step) -> None:
         expected = _EITHER.sub(rf"\{2 if self._is_kafka else 1}", step.printed)
-        limit = time.monotonic() + (WAIT_SECONDS_MAX if self._beside else 0.0)
+        limit = time.monotonic() + (HANGING_SECONDS if self._beside else 0.0)
         printed = self._run(step.command)
         while not is_as(expected, printed):
             # Without a tool beside, which may not be ready yet, the first answer counts.
@@ -108,7 +107,7 @@ class Terminal:
             capture_output=True,
             check=True,
             cwd=self._folder,
-            timeout=SHELL_SECONDS_MAX,
+            timeout=HANGING_SECONDS,
         ).stdout
 
     def _words(self, command: str) -> list[str]:

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.limits import HANGING_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
 NAME = re.compile(r"python3\.\d+")
-ASK_SECONDS_MAX = 20
 VERSION = "import sys; print(*sys.version_info[:3], sep='.')"
 ORIGIN = "import sharegroup; print(sharegroup.__file__)"
 TEST_PROCESSES = "2"
@@ -83,7 +84,7 @@ def _version(python: Path) -> tuple[int, ...] | None:
     """The version of an interpreter; None if it does not run, as a shim without a version."""
     try:
         done = subprocess.run(
-            [python, "-c", VERSION], capture_output=True, text=True, timeout=ASK_SECONDS_MAX
+            [python, "-c", VERSION], capture_output=True, text=True, timeout=HANGING_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.kafka_peer import free_ports
+from tests.support.limits import HANGING_SECONDS
 from tests.support.tcp_proxy import Link, Proxy
 
-LIMIT = 10.0
 SHORT = 0.05
 """Long enough for bytes on loopback; on a slow machine a broken test may pass, never fail."""
 
@@ -20,7 +20,7 @@ SHORT = 0.05
 @pytest.fixture
 def target() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(LIMIT)
+        listener.settimeout(HANGING_SECONDS)
         yield listener
 
 
@@ -49,15 +49,15 @@ def _until_listening(link: Link, target: socket.socket) -> None:
 
 
 def _client(link: Link) -> socket.socket:
-    client = socket.create_connection(link.address, timeout=LIMIT)
-    client.settimeout(LIMIT)
+    client = socket.create_connection(link.address, timeout=HANGING_SECONDS)
+    client.settimeout(HANGING_SECONDS)
     return client
 
 
 def _pair(link: Link, target: socket.socket) -> tuple[socket.socket, socket.socket]:
     client = _client(link)
     server, _ = target.accept()
-    server.settimeout(LIMIT)
+    server.settimeout(HANGING_SECONDS)
     return client, server
 
 
@@ -68,7 +68,7 @@ def _silent(connection: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        connection.settimeout(LIMIT)
+        connection.settimeout(HANGING_SECONDS)
     return False
 
 
@@ -138,11 +138,11 @@ def test_new_connection_waits_while_either_direction_is_cut(
         target.settimeout(SHORT)
         with pytest.raises(TimeoutError):
             target.accept()
-        target.settimeout(LIMIT)
+        target.settimeout(HANGING_SECONDS)
         link.heal()
         server, _ = target.accept()
         with server:
-            server.settimeout(LIMIT)
+            server.settimeout(HANGING_SECONDS)
             assert server.recv(100) == b"early"
 
 
@@ -167,7 +167,7 @@ def test_link_refuses_while_target_does_not_listen_and_keeps_its_port(proxy: Pro
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(link.address)
         with socket.create_server(("127.0.0.1", port)) as listener:
-            listener.settimeout(LIMIT)
+            listener.settimeout(HANGING_SECONDS)
             _until_listening(link, listener)
             client, server = _pair(link, listener)
             with client, server:

@@ -24,12 +24,12 @@ from typing import Self
 from sharegroup.client import AlterConfig, ConfigResource, NewTopic, ResourceType
 from sharegroup.client.sync import AdminClient, Producer
 from tests.docs.snippets.page_blocks import Block, Step, blocks
+from tests.support.limits import HANGING_SECONDS
 
 PORTS = ("9092", "9464", "9099")
 """Kafka's port, that of metrics and that of faults; a run replaces them by free ones."""
 BLOCK_SECONDS_MAX = 60.0
 JAVA_SECONDS_MAX = 150.0
-STOP_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.05
 
 
@@ -302,7 +302,7 @@ def _free_ports(count: int) -> list[str]:
 def _stop(session: subprocess.Popen[bytes]) -> None:
     """End a process and all that it started, in the order a reader would: ask, then kill."""
     for stop in (signal.SIGTERM, signal.SIGKILL):
-        limit = time.monotonic() + STOP_SECONDS_MAX
+        limit = time.monotonic() + HANGING_SECONDS
         while time.monotonic() < limit:
             session.poll()
             try:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from tests.faults.in_process import Broker
+from tests.support.limits import HANGING_SECONDS
 
 SESSION = dt.timedelta(seconds=10)
 REBALANCE = dt.timedelta(seconds=60)
@@ -22,7 +23,7 @@ def message(name: str, version: int) -> Any:
 
 async def soon(pending: asyncio.Future[Any] | asyncio.Task[Any]) -> Any:
     """What is answered without any time passing."""
-    return await asyncio.wait_for(pending, 5)
+    return await asyncio.wait_for(pending, HANGING_SECONDS)
 
 
 class RawMember:

@@ -19,6 +19,7 @@ from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.steps import run_to_end
 from sharegroup.wire.encoder import encode_request
 from tests.faults.in_process import Broker, ShareMember
+from tests.support.limits import HANGING_SECONDS
 
 Scenario = Callable[[Broker], Awaitable[None]]
 
@@ -84,7 +85,7 @@ def test_long_poll_ends_with_its_connection(tmp_path: Path) -> None:
             forgotten_topics_data=(),
         )
         writer.writelines(encode_request(1, "test", request))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             while len(parts.waiting) != 1:
                 await asyncio.sleep(0)
             writer.close()

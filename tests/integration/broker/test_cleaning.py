@@ -21,6 +21,7 @@ from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing import ManualClock, TestBroker, broker
 from sharegroup.wire.records import SimpleRecord, encode_batch
+from tests.support.limits import HANGING_SECONDS
 
 TOPIC = TopicName("events")
 ROUNDS = 400
@@ -268,7 +269,7 @@ def test_groups_are_the_same_after_their_topic_was_compacted(tmp_path: Path) -> 
             before, pictures = offsets_log(running).size, await described(running)
         async with broker(settings, data=str(tmp_path)) as running:
             log = offsets_log(running)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while log.size > before / 2:
                     await running.running.directory.drain()
             assert await described(running) == pictures

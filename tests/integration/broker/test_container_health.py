@@ -13,9 +13,9 @@ import pytest
 
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from tests.integration.broker.tls_scene import running, tls_settings
+from tests.support.limits import HANGING_SECONDS
 
 SCRIPT = Path(__file__).resolve().parents[3] / "container" / "health.py"
-WAIT_SECONDS_MAX = 30.0
 
 
 async def health(**environment: str) -> tuple[int, str]:
@@ -27,7 +27,7 @@ async def health(**environment: str) -> tuple[int, str]:
         env={**named, **environment},
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
+    async with asyncio.timeout(HANGING_SECONDS):
         _, text = await process.communicate()
     assert process.returncode is not None
     return process.returncode, text.decode()

@@ -32,11 +32,11 @@ from sharegroup.wire.headers import decode_response_header
 from sharegroup.wire.schema import MessageField, message_fields
 from tests.faults.in_process import Broker
 from tests.faults.tokens import full_message
+from tests.support.limits import HANGING_SECONDS
 
 LONG_TEXT = "ü" * 16_383
 """32,766 bytes: as long as a string may be in Kafka's older versions."""
 
-ANSWER_SECONDS_MAX = 20
 TURNS_MAX = 200
 
 
@@ -107,7 +107,7 @@ async def answer(broker: Broker, message: Any, connection_id: int) -> Any:
             peer=Peer("127.0.0.1"),
         )
         if isinstance(reply, asyncio.Future):
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while not reply.done():
                     broker.clock.advance(60)
                     await asyncio.sleep(0)

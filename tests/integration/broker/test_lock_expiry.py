@@ -34,6 +34,7 @@ from tests.integration.broker.test_share_fetch import (
     run,
     waiting,
 )
+from tests.support.limits import HANGING_SECONDS
 
 LOCK_MS = 30_000
 DAY_MS = 86_400_000
@@ -238,7 +239,7 @@ def test_lock_that_ends_wakes_a_parked_fetch(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         assert not task.done()
         broker.clock.advance(0.001)
-        assert records(await asyncio.wait_for(task, 5)) == [(0, 0, 2)]
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == [(0, 0, 2)]
         [live] = broker.running.parts.share_partitions
         assert [run.value.state for run in live.state.runs()] == [RecordState.ACQUIRED]
 

@@ -38,9 +38,9 @@ from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.decoder import decode
 from sharegroup.wire.encoder import encode_request
 from tests.faults.in_process import SECOND, Broker
+from tests.support.limits import HANGING_SECONDS
 
 PARTITIONS = 3_000
-SECONDS_MAX = 60
 
 
 class HurryingClock(ManualClock):
@@ -104,7 +104,7 @@ def test_answer_over_thousands_of_partitions_is_made_in_slices(
     async def scenario(broker: Broker) -> None:
         slices = broker.running.parts.slices
         before = slices.slice_count
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             answer = await broker.ask(request_)
         assert partitions_of(answer) >= PARTITIONS
         # At most five steps of 64 elements in a slice, for each of handling and encoding.
@@ -163,7 +163,7 @@ def test_request_about_thousands_of_replicas_is_answered_in_slices(
     async def scenario(broker: Broker) -> None:
         slices = broker.running.parts.slices
         before = slices.slice_count
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             await broker.ask(request_)
         assert slices.slice_count - before > PARTITIONS // 64 // 5
 
@@ -188,7 +188,7 @@ def test_requests_after_a_large_one_are_processed_after_it(tmp_path: Path) -> No
         assert isinstance(large, asyncio.Future)
         assert all(isinstance(reply, asyncio.Future) for reply in behind)
         assert isinstance(send(broker, HELLO, connection_id=2), list)
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             await asyncio.gather(large, *behind)  # type: ignore[arg-type]
         assert isinstance(send(broker, HELLO), list)
 
@@ -209,7 +209,7 @@ def test_topic_deleted_while_its_metadata_waits_is_created_again(tmp_path: Path)
         reply = send(broker, request)
         assert isinstance(reply, asyncio.Future)
         catalog.replay({"event": "topic_deleted", "id": before.hex})
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             frame = b"".join(await reply)
             await asyncio.gather(*waiting)  # type: ignore[arg-type]
         answer, _ = decode(MetadataResponse, frame, 9)
@@ -225,7 +225,7 @@ def test_pending_work_of_a_closed_connection_is_cancelled(tmp_path: Path) -> Non
         _, writer = await asyncio.open_connection("127.0.0.1", parts.node.port)
         for _ in range(50):
             writer.writelines(encode_request(1, "test", METADATA))
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             while len(parts.slices) == 0:
                 await asyncio.sleep(0)
             writer.close()
@@ -283,7 +283,7 @@ def test_long_request_is_served_in_slices(request_: Any, tmp_path: Path) -> None
     async def scenario(broker: Broker) -> None:
         slices = broker.running.parts.slices
         before = slices.slice_count
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             await broker.ask(request_)
         # More than decoding and encoding alone take.
         assert slices.slice_count - before > 2 * PARTITIONS // 64 // 5

@@ -15,6 +15,7 @@ from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import produce, request, run, waiting
+from tests.support.limits import HANGING_SECONDS
 from tests.support.scraping import Scrape
 
 ORDERS = {"group": "g", "topic": "orders", "partition": "0"}
@@ -347,7 +348,7 @@ def test_loop_lag_is_measured_between_start_and_stop() -> None:
     async def main() -> None:
         lag = LoopLag()
         lag.start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             while not lag.lateness.count:
                 await asyncio.sleep(0.01)
         lag.stop()

@@ -17,6 +17,7 @@ from sharegroup.broker.metrics.endpoint import (
 )
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing import broker
+from tests.support.limits import HANGING_SECONDS
 from tests.support.scraping import Scrape
 
 Exchange = Callable[[bytes], Awaitable[bytes]]
@@ -33,7 +34,7 @@ def run(scenario: Callable[[int], Awaitable[None]]) -> None:
 
 async def answer(port: int, request: bytes) -> bytes:
     """All that comes back, until the other side closes; nothing when it is cut off."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGING_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(request)
@@ -122,7 +123,7 @@ def test_half_requests_block_no_scraper() -> None:
         for _, writer in halves:
             writer.write(b"GET /metrics HTTP/1.1\r\n")
         assert (await answer(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANGING_SECONDS):
             with contextlib.suppress(ConnectionError):
                 assert await halves[0][0].read() == b""
         for _, writer in halves:

@@ -21,6 +21,7 @@ from tests.integration.broker.test_share_fetch import produce
 from tests.spec.connection import Connection
 from tests.spec.member import Member
 from tests.spec.messages import Topic
+from tests.support.limits import HANGING_SECONDS
 
 
 def test_waiting_dead_letters_are_in_the_metrics_until_they_are_written(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_session_that_its_connection_took_along_is_counted() -> None:
             parts = running.running.parts
             topic = await parts.topics.create(TopicName("orders"), partitions=1, settings={})
             await asyncio.to_thread(open_and_go, parts.node.port, topic.topic_id)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while len(parts.share_sessions):
                     await asyncio.sleep(0.01)
             found = await scrape(Broker(running.running, None))  # type: ignore[arg-type]

@@ -36,13 +36,13 @@ from tests.integration.broker.test_acl_requests import (
     filter_of,
 )
 from tests.integration.broker.test_user_parts import share_group
+from tests.support.limits import HANGING_SECONDS
 
 TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED = 29, 30
 
 READ_TOPIC: Row = (TOPIC, LITERAL, "orders", "User:alice", "*", READ, ALLOW)
 READ_GROUP: Row = (GROUP, LITERAL, "g", "User:alice", "*", READ, ALLOW)
 WHOLE_DAY = i32Timedelta.parse(timedelta(days=1))
-TEST_SECONDS_MAX = 20.0
 
 Ask = Callable[[int], Awaitable[Any]]
 """A request with the epoch of its session."""
@@ -107,7 +107,7 @@ def run(scenario: Callable[[Broker, Peer], Awaitable[None]], path: Path) -> None
         alice = Peer("127.0.0.1", principal=Principal(USER, "alice"))
         alice.rights = broker.running.parts.rights_of(alice)
         assert await share_group(broker, alice, "g") == NONE
-        async with asyncio.timeout(TEST_SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             await scenario(broker, alice)
         await broker.stop()
 

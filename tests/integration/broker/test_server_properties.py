@@ -22,8 +22,7 @@ from sharegroup.broker.configuration.config import Config
 from sharegroup.client import AdminClient, ConfigResource, ResourceType
 from sharegroup.testing import broker
 from tests.faults.raw_connection import RawConnection
-
-STOP_SECONDS_MAX = 10.0
+from tests.support.limits import HANGING_SECONDS
 
 STOCK = """\
 process.roles=broker,controller
@@ -89,11 +88,11 @@ def serve(
         assert process.stdout is not None
         line = process.stdout.readline()
         ready = re.match(r"ready bootstrap=(\S+) ", line)
-        assert ready is not None, process.communicate(timeout=STOP_SECONDS_MAX)[1]
+        assert ready is not None, process.communicate(timeout=HANGING_SECONDS)[1]
         found = asyncio.run(settings_of(ready[1]))
     finally:
         process.terminate()
-        _, logged = process.communicate(timeout=STOP_SECONDS_MAX)
+        _, logged = process.communicate(timeout=HANGING_SECONDS)
     assert process.returncode == 0
     return found, logged
 

@@ -26,6 +26,7 @@ from tests.integration.broker.test_share_fetch import (
     waiting,
 )
 from tests.integration.broker.test_share_renewal import acknowledgement, outcome
+from tests.support.limits import HANGING_SECONDS
 
 MEMBERS = ("north", "east", "south", "west")
 RECORDS = 100_000
@@ -112,9 +113,9 @@ def test_freed_locks_go_to_a_waiting_member_before_the_releasing_one(tmp_path: P
         again = fetch_and_accept(busy, busy.session_epoch, ((0, 9, 1),))
         answer = await waiting(broker, again)
         assert parked.done()
-        assert records(await asyncio.wait_for(parked, 5)) == [(100, 109, 1)]
+        assert records(await asyncio.wait_for(parked, HANGING_SECONDS)) == [(100, 109, 1)]
         broker.clock.advance(1)
-        assert records(await asyncio.wait_for(answer, 5)) == []
+        assert records(await asyncio.wait_for(answer, HANGING_SECONDS)) == []
 
     run(scenario, tmp_path)
 
@@ -175,7 +176,7 @@ def test_four_equal_consumers_each_get_a_tenth_at_least(tmp_path: Path) -> None:
                         await producer.send("orders", b"x")
         return taken
 
-    taken = asyncio.run(asyncio.wait_for(main(), 60))
+    taken = asyncio.run(asyncio.wait_for(main(), HANGING_SECONDS))
     assert sum(taken.values()) == RECORDS
     assert min(taken[name] for name in MEMBERS) >= RECORDS // 10, taken
 
@@ -256,7 +257,7 @@ def test_full_share_partition_is_logged_once_and_continues(
         assert not parked.done()
         even = [(offset, AcknowledgeType.ACCEPT) for offset in range(0, 60, 2)]
         assert await member.acknowledge(broker, {0: even}) == {0: 0}
-        assert records(await asyncio.wait_for(parked, 5)) == [(120, 120, 1)]
+        assert records(await asyncio.wait_for(parked, HANGING_SECONDS)) == [(120, 120, 1)]
 
     with caplog.at_level(logging.INFO, logger="sharegroup.broker.share.share_partitions"):
         run(scenario, tmp_path, sharegroup_share_partition_runs_max="100")

@@ -28,6 +28,7 @@ from sharegroup.protocol_enums import AcknowledgeType, ResourceType
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker, ShareMember
+from tests.support.limits import HANGING_SECONDS
 
 Scenario = Callable[[Broker, ShareMember], Awaitable[None]]
 
@@ -181,7 +182,7 @@ def test_raised_lock_limit_completes_a_waiting_fetch(
         task = await waiting(broker, request(member, share_session_epoch=2))
         assert not task.done()
         await alter(broker, kind, name, key, "200")
-        assert records(await asyncio.wait_for(task, 5)) == [(100, 100, 1)]
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == [(100, 100, 1)]
 
     run(scenario, tmp_path)
 

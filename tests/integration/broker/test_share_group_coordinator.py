@@ -15,6 +15,7 @@ from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
+from tests.support.limits import HANGING_SECONDS
 
 NOT_COORDINATOR = 16
 
@@ -73,14 +74,14 @@ def members(broker: Broker, group: str) -> list[str]:
 
 
 async def all_expire(broker: Broker, group: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGING_SECONDS):
         while members(broker, group):
             broker.clock.advance(1)
             await asyncio.sleep(0)
 
 
 async def joined(broker: Broker, member: ShareMember) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGING_SECONDS):
         while await member.heartbeat(broker) != 0:
             await asyncio.sleep(0)
 

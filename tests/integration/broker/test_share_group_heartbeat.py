@@ -6,6 +6,7 @@ import asyncio
 
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.faults.in_process import Broker, ShareMember
+from tests.support.limits import HANGING_SECONDS
 
 NOT_COORDINATOR = 16
 
@@ -19,7 +20,7 @@ def test_join_is_retriable_on_a_full_disk_and_succeeds_with_room() -> None:
         disk.fill_up()
         assert await member.heartbeat(broker) == NOT_COORDINATOR
         disk.make_room()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             while await member.heartbeat(broker) != 0:
                 await asyncio.sleep(0.05)
         assert member.member_epoch == 2

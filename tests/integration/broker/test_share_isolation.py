@@ -16,6 +16,7 @@ from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.log.partition_log import PartitionLog
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter_group, records, request, run, waiting
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.storage.logs import abort, batch, commit
 from tests.unit.storage.logs import transactional as transactional_batch
 
@@ -107,7 +108,7 @@ def test_fetch_waits_until_a_transaction_is_decided(
             await asyncio.sleep(0)  # The wake-up has its turn.
             assert await lag(broker) == left
             broker.clock.advance(0.5)
-        assert records(await asyncio.wait_for(task, 5)) == expected
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == expected
         assert await lag(broker) == left
 
     run(scenario, tmp_path)
@@ -144,7 +145,7 @@ def test_many_aborted_batches_do_not_hide_later_records(tmp_path: Path) -> None:
         await write(broker, *(transactional(A, sequence=number) for number in range(40)))
         await write(broker, abort(A), batch())
         task = await waiting(broker, request(member, max_records=1))
-        assert records(await asyncio.wait_for(task, 5)) == [(41, 41, 1)]
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == [(41, 41, 1)]
         assert await lag(broker) == (41, 1)
 
     run(scenario, tmp_path)

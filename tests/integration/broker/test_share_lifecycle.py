@@ -24,6 +24,7 @@ from tests.integration.broker.test_share_fetch import (
     run,
     waiting,
 )
+from tests.support.limits import HANGING_SECONDS
 
 
 def partitions(answer: Any) -> list[tuple[int, int, int]]:
@@ -70,7 +71,7 @@ def test_parked_fetch_is_answered_when_its_topic_is_deleted(tmp_path: Path) -> N
         holder = await held_by_another(broker, 1)
         task = await waiting(broker, request(member))
         await delete_topic(broker)
-        assert partitions(await asyncio.wait_for(task, 5)) == [(0, 100, 0)]
+        assert partitions(await asyncio.wait_for(task, HANGING_SECONDS)) == [(0, 100, 0)]
         assert await holder.acknowledge(broker, {0: [(0, AcknowledgeType.ACCEPT)]}) == {0: 100}
 
     run(scenario, tmp_path)
@@ -91,11 +92,11 @@ def test_fetch_with_a_missing_partition_waits_for_the_others(tmp_path: Path) -> 
         task = await waiting(broker, request(member, topics=both(1)))
         assert not task.done()
         broker.clock.advance(0.5)
-        assert partitions(await asyncio.wait_for(task, 5)) == [(1, 3, 0)]
+        assert partitions(await asyncio.wait_for(task, HANGING_SECONDS)) == [(1, 3, 0)]
         task = await waiting(broker, request(member, share_session_epoch=2, min_bytes=2))
         assert not task.done()
         await produce(broker)
-        answer = await asyncio.wait_for(task, 5)
+        answer = await asyncio.wait_for(task, HANGING_SECONDS)
         assert (sorted(partitions(answer)), records(answer)) == (
             [(0, 0, 0), (1, 3, 0)],
             [(0, 0, 1)],
@@ -181,7 +182,10 @@ def test_deleted_records_make_room_for_a_parked_fetch(tmp_path: Path) -> None:
         task = await waiting(broker, request(member, max_records=50))
         assert not task.done()
         await delete_before(broker, 20)
-        assert records(await asyncio.wait_for(task, 5)) == [(100, 109, 1), (110, 119, 1)]
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == [
+            (100, 109, 1),
+            (110, 119, 1),
+        ]
 
     run(scenario, tmp_path)
 
@@ -196,7 +200,7 @@ def test_deleting_all_records_ends_every_lock(tmp_path: Path) -> None:
         broker.clock.advance(0.4)
         assert not task.done()
         await produce(broker)
-        assert records(await asyncio.wait_for(task, 5)) == [(5, 5, 1)]
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == [(5, 5, 1)]
 
     run(scenario, tmp_path)
 

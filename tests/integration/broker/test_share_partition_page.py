@@ -26,6 +26,7 @@ from sharegroup.client import (
 )
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.testing import TestBroker, broker
+from tests.support.limits import HANGING_SECONDS
 
 GROUP, TOPIC = "billing", "orders"
 MANY_RUNS = 20_000
@@ -39,7 +40,7 @@ It is about 0.01 s; for all runs at once it would be beyond this limit.
 def run(scenario: Callable[[TestBroker], Awaitable[None]], settings: dict[str, str]) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(HANGING_SECONDS),
             broker({"sharegroup.metrics.port": "0"} | settings) as running,
         ):
             await scenario(running)

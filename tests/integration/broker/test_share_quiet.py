@@ -20,6 +20,7 @@ from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, RELEASE, Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter_group, request, waiting
 from tests.integration.broker.test_share_isolation import transactional
+from tests.support.limits import HANGING_SECONDS
 
 Scenario = Callable[[Broker, ShareMember], Awaitable[None]]
 
@@ -83,7 +84,7 @@ def answered(answer: Any) -> list[tuple[int, int, int]]:
 
 async def soon(task: asyncio.Task[Any]) -> list[tuple[int, int, int]]:
     """The answer to a fetch that waits, while the clock stands still."""
-    return answered(await asyncio.wait_for(task, 5))
+    return answered(await asyncio.wait_for(task, HANGING_SECONDS))
 
 
 # What is looked at

@@ -24,6 +24,7 @@ from tests.integration.broker.test_share_fetch import (
     run,
     waiting,
 )
+from tests.support.limits import HANGING_SECONDS
 
 LOCK = timedelta(seconds=30)
 
@@ -247,6 +248,6 @@ def test_expiry_timer_follows_a_renewal_with_an_earlier_deadline(tmp_path: Path)
         task = await waiting(broker, request(member, share_session_epoch=3, max_wait=LOCK))
         assert not task.done()
         broker.clock.advance(15)
-        assert records(await asyncio.wait_for(task, 5)) == [(0, 0, 2)]
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == [(0, 0, 2)]
 
     run(scenario, tmp_path)

@@ -19,6 +19,7 @@ from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import produce, records, request, run, waiting
 from tests.integration.broker.test_share_lifecycle import held_by_another, partitions
 from tests.integration.broker.test_share_renewal import acknowledgement, outcome
+from tests.support.limits import HANGING_SECONDS
 
 
 def named(member: ShareMember, *offsets: int) -> tuple[FetchTopic, ...]:
@@ -42,7 +43,7 @@ def test_lost_connection_releases_records_and_wakes_waiting_fetches(tmp_path: Pa
         task = await waiting(broker, request(member))
         assert not task.done()
         _connection_closed(broker.running.parts, 2)
-        assert records(await asyncio.wait_for(task, 5)) == [(0, 2, 2)]
+        assert records(await asyncio.wait_for(task, HANGING_SECONDS)) == [(0, 2, 2)]
         assert broker.running.parts.share_partitions.counters.sessions_lost == 1
 
     run(scenario, tmp_path)
@@ -181,7 +182,7 @@ def test_largest_session_is_evicted_for_a_small_one_and_releases_records(tmp_pat
         for newcomer in small:
             assert await newcomer.heartbeat(broker) == 0
             taken, _ = await newcomer.fetch(broker, records_max=3)
-        assert (await asyncio.wait_for(task, 5)).error_code == 0
+        assert (await asyncio.wait_for(task, HANGING_SECONDS)).error_code == 0
         assert (await broker.ask(request(member, share_session_epoch=3))).error_code == 122
         assert broker.running.parts.share_partitions.counters.sessions_lost == 1
         assert broker.running.parts.share_sessions.partition_count() == 3
@@ -223,7 +224,7 @@ def test_large_session_is_refused_while_the_others_are_small(tmp_path: Path) -> 
         )
         task = await waiting(broker, opening)
         broker.clock.advance(0)
-        assert (await asyncio.wait_for(task, 5)).error_code == 133
+        assert (await asyncio.wait_for(task, HANGING_SECONDS)).error_code == 133
         assert records(await broker.ask(request(member, max_wait=timedelta(0)))) == []
 
     run(scenario, tmp_path, sharegroup_share_session_partitions_max="30")

@@ -20,6 +20,7 @@ from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import scan
 from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker
+from tests.support.limits import HANGING_SECONDS
 
 STATE_PARTITIONS = 2
 TOPIC_PARTITIONS = 4
@@ -265,7 +266,7 @@ def test_jobs_run_at_their_intervals_while_share_groups_are_enabled() -> None:
         assert log.start_offset == 0
         catalog.replay({"event": "features", "levels": {"share.version": 1}, "epoch": 3})
         broker.clock.advance(FIVE_MINUTES + 1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             while log.start_offset == 0:
                 await asyncio.sleep(0)
 
@@ -303,7 +304,7 @@ def test_a_full_disk_puts_pruning_off() -> None:
         await broker.running.parts.state_pruning.prune()
         assert states(broker) == before
         disk.make_room()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             while log_of(broker, key).size > SPARE_BYTES:  # The log is tried first.
                 await broker.running.parts.state_pruning.prune()
                 await asyncio.sleep(0)

@@ -27,6 +27,7 @@ from tests.integration.broker.tls_scene import (
     trusting,
     until,
 )
+from tests.support.limits import HANGING_SECONDS
 from tests.support.scraping import Scrape, scrape
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
@@ -231,7 +232,7 @@ def test_clients_of_the_wrong_protocol_are_closed_with_a_line_that_says_so(
             )
             reader, writer = await asyncio.open_connection("127.0.0.1", tls_port)
             writer.write(b"\x00\x00\x00\x10\x00\x12\x00\x03" + bytes(12))
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), HANGING_SECONDS) == b""
             writer.close()
             with pytest.raises((ssl.SSLError, OSError)):
                 await asyncio.open_connection(
@@ -258,7 +259,7 @@ def test_half_handshake_is_closed_at_the_time_limit(
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(begun)
                 with suppress(ConnectionResetError):
-                    assert await asyncio.wait_for(reader.read(), 5) == b""
+                    assert await asyncio.wait_for(reader.read(), HANGING_SECONDS) == b""
                 writer.close()
             await until(lambda: broker.server.handshakes.is_empty, "all are forgotten")
             assert broker.server.admission.count == 0

@@ -10,6 +10,7 @@ import pytest
 from sharegroup.ids import TopicName
 from tests.faults.in_process import Broker
 from tests.faults.transactional_producer import TransactionalProducer
+from tests.support.limits import HANGING_SECONDS
 
 TOPIC = "orders"
 
@@ -51,7 +52,7 @@ def test_committed_records_wait_for_few_syncs(
     async def run() -> int:
         broker = await Broker.start(None, str(tmp_path / "data"))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANGING_SECONDS):
                 return await syncs_until_visible(broker, partitions, adds=adds)
         finally:
             await broker.stop()
@@ -68,7 +69,7 @@ def test_next_transaction_of_an_epoch_waits_until_the_last_one_is_complete_on_di
         settings = {"transaction_state_log_num_partitions": "1"}
         broker = await Broker.start(None, str(tmp_path / "data"), **settings)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await broker.create_topic(TOPIC, 1)
                 producing = await TransactionalProducer.of(broker, TOPIC)
                 await producing.init()

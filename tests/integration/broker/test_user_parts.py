@@ -32,6 +32,7 @@ from sharegroup.core.share_group.sizes import GROUP_ROOM_BYTES
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import ResourceType
 from tests.faults.in_process import Broker
+from tests.support.limits import HANGING_SECONDS
 
 NONE, INVALID_COMMIT_OFFSET_SIZE = 0, 28
 POLICY_VIOLATION, GROUP_MAX_SIZE_REACHED, SHARE_SESSION_LIMIT_REACHED = 44, 81, 133
@@ -47,7 +48,6 @@ SECURED = {
     "group_initial_rebalance_delay_ms": "0",
 }
 SECOND = timedelta(seconds=1)
-WAIT_SECONDS_MAX = 20.0
 OFTEN = 40
 """How often a user asks at most, so no limit of this file is beyond it."""
 
@@ -221,7 +221,7 @@ def run(scenario: Callable[[Broker], Awaitable[None]], path: Path, **settings: s
     async def main() -> None:
         broker = await Broker.start(None, str(path / "data"), **settings)
         await broker.create_topic("orders", 1)
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             await scenario(broker)
         await broker.stop()
 

@@ -15,9 +15,9 @@ from sharegroup.broker.groups.state_preparations import AT_ONCE, PIECE
 from sharegroup.ids import GroupId, TopicName
 from tests.faults.in_process import SECOND, Broker, ShareMember
 from tests.integration.broker.test_long_requests import HurryingClock
+from tests.support.limits import HANGING_SECONDS
 
 PARTITIONS = 2_000
-SECONDS_MAX = 60
 
 
 def run(scenario: Callable[[Broker], Awaitable[None]], path: Path) -> None:
@@ -25,7 +25,7 @@ def run(scenario: Callable[[Broker], Awaitable[None]], path: Path) -> None:
         broker = await Broker.start(None, str(path), clock=HurryingClock())
         try:
             assert await broker.create_topic("wide", PARTITIONS) == 0
-            async with asyncio.timeout(SECONDS_MAX):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await scenario(broker)
         finally:
             await broker.stop()

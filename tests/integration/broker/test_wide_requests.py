@@ -30,10 +30,10 @@ from sharegroup.wire.decoder import decode
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import SECOND, Broker
+from tests.support.limits import HANGING_SECONDS
 from tests.support.observed_calls import most_calls_in_a_turn
 
 PARTITIONS = 1_000
-SECONDS_MAX = 60
 INVALID_REQUIRED_ACKS, UNKNOWN_PARTITION = 21, 3
 
 
@@ -50,7 +50,7 @@ def run(scenario: Callable[[Broker], Awaitable[None]], path: Path, **settings: s
         broker = await Broker.start(None, str(path), clock=HurryingClock(), **settings)
         try:
             assert await broker.create_topic("wide", PARTITIONS) == 0
-            async with asyncio.timeout(SECONDS_MAX):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await scenario(broker)
         finally:
             await broker.stop()

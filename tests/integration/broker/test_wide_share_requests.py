@@ -24,13 +24,13 @@ from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_long_requests import HurryingClock
 from tests.integration.broker.test_share_fetch import alter_group
 from tests.integration.broker.test_wide_requests import produce_request, send
+from tests.support.limits import HANGING_SECONDS
 from tests.support.observed_calls import most_calls_in_a_turn
 
 PARTITIONS = 800
 RECORDS = 200
 """Partitions that have a record."""
 PARTITIONS_IN_A_SLICE = 5 * 16
-SECONDS_MAX = 60
 UNKNOWN_TOPIC_ID = 100
 ACCEPT = 1
 
@@ -45,7 +45,7 @@ def run(scenario: Callable[[Broker, UUID], Awaitable[None]], path: Path) -> None
             assert await member.heartbeat(broker) == 0
             topic_id = await broker.topic_id("wide")
             assert topic_id is not None
-            async with asyncio.timeout(SECONDS_MAX):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await scenario(broker, topic_id)
         finally:
             await broker.stop()

@@ -31,6 +31,7 @@ from sharegroup.client import (
 )
 from sharegroup.testing import run_broker
 from tests.support.chosen_broker import KAFKA, SHORT_TIMES, chosen, running
+from tests.support.limits import HANGING_SECONDS
 
 RECORDS = 4
 
@@ -96,7 +97,7 @@ def run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 async def known(bootstrap: str, topic: str) -> None:
     """Wait for a topic: what Kafka's controller has made its broker sees a moment later."""
-    async with asyncio.timeout(10), AdminClient(bootstrap_servers=bootstrap) as admin:
+    async with asyncio.timeout(HANGING_SECONDS), AdminClient(bootstrap_servers=bootstrap) as admin:
         while topic not in await admin.list_topics():
             await asyncio.sleep(0.01)
 
@@ -111,7 +112,7 @@ async def produce(bootstrap: str, topic: str) -> None:
 async def consume(bootstrap: str, group: str, topic: str) -> int:
     """Accept everything that is there; how many records that was."""
     options = {"bootstrap_servers": bootstrap, "group_id": group}
-    async with asyncio.timeout(30), ShareConsumer(topic, **options) as consumer:  # type: ignore[arg-type]
+    async with asyncio.timeout(HANGING_SECONDS), ShareConsumer(topic, **options) as consumer:  # type: ignore[arg-type]
         count = 0
         while count < RECORDS:
             count += len(await consumer.poll(timeout=10))

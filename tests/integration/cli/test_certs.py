@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.cli.main import main
-
-STOP_SECONDS_MAX = 10.0
+from tests.support.limits import HANGING_SECONDS
 
 
 def certs(*words: str) -> None:
@@ -48,7 +47,7 @@ def test_printed_settings_work_on_both_sides(
             assert ended.value.code == 1
         finally:
             serve.terminate()
-        assert serve.wait(STOP_SECONDS_MAX) == 0
+        assert serve.wait(HANGING_SECONDS) == 0
     assert "certificate required" in capsys.readouterr().err
 
 

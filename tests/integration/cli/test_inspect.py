@@ -16,6 +16,7 @@ from sharegroup.client import AcknowledgeType, AdminClient, NewTopic, ShareConsu
 from sharegroup.testing import TestBroker, run_broker
 from tests.integration.cli.conftest import RECORDS, Printed, Run, produce, set_up
 from tests.support.chosen_broker import KAFKA, chosen
+from tests.support.limits import HANGING_SECONDS
 
 only_ours = pytest.mark.skipif(chosen() == KAFKA, reason="Apache Kafka has no such page")
 
@@ -187,7 +188,7 @@ async def watched(bootstrap: str, *, lines: int) -> list[dict[str, list[dict[str
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANGING_SECONDS):
             return [json.loads(await process.stdout.readline()) for _ in range(lines)]
     finally:
         process.kill()

@@ -18,6 +18,7 @@ from sharegroup.protocol_enums import ResourceType
 from sharegroup.testing import run_broker
 from sharegroup.wire.batches import scan
 from tests.integration.cli.piping import Piped, sharegroup
+from tests.support.limits import HANGING_SECONDS
 
 SEGMENT_BYTES = 2_000
 BATCHES = 6
@@ -46,7 +47,7 @@ async def fill(bootstrap: str) -> None:
                 await producer.send("orders", value, partition=1, timestamp_ms=1_000 * number)
             await producer.flush()
     async with ShareConsumer("orders", bootstrap_servers=bootstrap, group_id="billing") as consumer:
-        assert len(await consumer.poll(timeout=10)) > 0
+        assert len(await consumer.poll(timeout=HANGING_SECONDS)) > 0
         await consumer.commit()
 
 

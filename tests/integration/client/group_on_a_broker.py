@@ -29,6 +29,7 @@ from sharegroup.client import (
 )
 from sharegroup.testing import ManualClock, broker
 from tests.support.chosen_broker import SHORT_TIMES
+from tests.support.limits import HANGING_SECONDS
 
 WHERE = TopicPartition("t", 0)
 POLL_SECONDS = 10.0
@@ -127,7 +128,7 @@ def play(
             await bench.create_topic("t")
             await bench.set_group(share_auto_offset_reset="earliest", **(group or {}))
             await bench.fill(b"0", b"1", b"2", b"3")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await scenario(bench)
 
     asyncio.run(run())

@@ -9,6 +9,7 @@ import pytest
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.errors import NetworkException
 from sharegroup.testing import broker
+from tests.support.limits import HANGING_SECONDS
 
 
 async def closed_at_once():
@@ -17,7 +18,7 @@ async def closed_at_once():
             await admin.create_topics([NewTopic("orders", 1)])
         producer = Producer(bootstrap_servers=running.bootstrap_servers)
         future = await producer.send("orders", b"one apple")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             await producer.close(timeout=0)
         with pytest.raises(NetworkException):
             await future

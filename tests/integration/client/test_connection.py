@@ -21,6 +21,7 @@ from sharegroup.errors import NetworkException, NoAnswer, UnsupportedVersion
 from sharegroup.wire.apis import request_class, response_class
 from sharegroup.wire.convert import downgrade
 from sharegroup.wire.encoder import encode_response
+from tests.support.limits import HANGING_SECONDS
 
 Respond = Callable[[int, int, int], bytes]
 """From key, version and correlation id to the bytes that the peer writes."""
@@ -273,7 +274,7 @@ def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
         while time.monotonic() - started_at < 0.4:
             await connection.request(request())
             assert connection.is_open
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANGING_SECONDS):
             while connection.is_open:
                 await asyncio.sleep(0.01)
         assert time.monotonic() - started_at > 0.55

@@ -29,6 +29,7 @@ from sharegroup.client import (
 )
 from sharegroup.errors import InvalidRegularExpression, KafkaError, OffsetOutOfRange
 from tests.support.chosen_broker import RunningBroker, chosen, running
+from tests.support.limits import HANGING_SECONDS
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -39,7 +40,6 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
 }
 PROTOCOLS = ["classic", "consumer"]
-LIMIT_SECONDS = 15.0
 names = count()
 
 
@@ -88,7 +88,7 @@ def play(
     broker: RunningBroker, scenario: Callable[[Stage], Coroutine[Any, Any, None]], partitions: int
 ) -> None:
     async def run() -> None:
-        async with asyncio.timeout(2 * LIMIT_SECONDS):
+        async with asyncio.timeout(HANGING_SECONDS):
             stage = Stage(broker.bootstrap_servers)
             await stage.create(partitions)
             await scenario(stage)
@@ -99,7 +99,7 @@ def play(
 async def read(consumer: Consumer, wanted: int) -> list[ConsumerRecord]:
     """Poll until there are so many records."""
     records: list[ConsumerRecord] = []
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + HANGING_SECONDS
     while len(records) < wanted:
         assert time.monotonic() < deadline, f"{len(records)} of {wanted} records"
         records += await consumer.poll(1)
@@ -109,7 +109,7 @@ async def read(consumer: Consumer, wanted: int) -> list[ConsumerRecord]:
 async def poll_until(holds: Callable[[], bool], *consumers: Consumer) -> list[ConsumerRecord]:
     """Poll all consumers until a condition holds."""
     records: list[ConsumerRecord] = []
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + HANGING_SECONDS
     while not holds():
         assert time.monotonic() < deadline, [consumer.assignment for consumer in consumers]
         for polled in await asyncio.gather(*(consumer.poll(0.1) for consumer in consumers)):
@@ -119,7 +119,7 @@ async def poll_until(holds: Callable[[], bool], *consumers: Consumer) -> list[Co
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for a condition without polling a consumer."""
-    async with asyncio.timeout(LIMIT_SECONDS):
+    async with asyncio.timeout(HANGING_SECONDS):
         while not holds():
             await asyncio.sleep(0.01)
 
@@ -446,7 +446,7 @@ async def make_again(stage: Stage, count: int) -> None:
 
         before = await topic_id()
         assert await admin.delete_topics([stage.topic]) == {stage.topic: None}
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with asyncio.timeout(HANGING_SECONDS):
             # Apache Kafka deletes it a moment after the answer, and may create it by itself.
             while await topic_id() in (None, before):
                 await admin.create_topics([NewTopic(stage.topic, num_partitions=1)])
@@ -548,7 +548,7 @@ def test_committed_records_alone(broker: RunningBroker) -> None:
         producer = confluent.Producer(
             {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name}
         )
-        producer.init_transactions(LIMIT_SECONDS)
+        producer.init_transactions(HANGING_SECONDS)
         return producer
 
     def write(topic: str) -> Any:
@@ -556,12 +556,12 @@ def test_committed_records_alone(broker: RunningBroker) -> None:
         for value, outcome in (("a", "abort"), ("b", "commit"), ("c", "abort"), ("d", "commit")):
             first.begin_transaction()
             first.produce(topic, value * 2)
-            first.flush(LIMIT_SECONDS)
-            getattr(first, f"{outcome}_transaction")(LIMIT_SECONDS)
+            first.flush(HANGING_SECONDS)
+            getattr(first, f"{outcome}_transaction")(HANGING_SECONDS)
         still_open = transactional(f"{topic}-open")
         still_open.begin_transaction()
         still_open.produce(topic, "open")
-        still_open.flush(LIMIT_SECONDS)
+        still_open.flush(HANGING_SECONDS)
         return still_open
 
     async def scenario(stage: Stage) -> None:
@@ -573,7 +573,7 @@ def test_committed_records_alone(broker: RunningBroker) -> None:
             assert await member.poll(0.3) == []
             assert member.lag(at) == 0
             assert await member.end_offsets([at]) == {at: 8}
-            await asyncio.to_thread(still_open.abort_transaction, LIMIT_SECONDS)
+            await asyncio.to_thread(still_open.abort_transaction, HANGING_SECONDS)
             assert values(await read(member, 1)) == [b"behind"]
         async with stage.member(group_id=None) as member:
             member.assign([at])
@@ -635,7 +635,7 @@ def test_offsets_are_committed_in_the_transaction_of_a_producer(
 def test_wakeup_ends_a_waiting_poll(broker: RunningBroker) -> None:
     async def scenario(stage: Stage) -> None:
         async with stage.member(stage.topic) as member:
-            polling = asyncio.create_task(member.poll(LIMIT_SECONDS))
+            polling = asyncio.create_task(member.poll(HANGING_SECONDS))
             await asyncio.sleep(0)
             member.wakeup()
             with pytest.raises(WakeupError):

@@ -6,6 +6,7 @@ import pytest
 
 from sharegroup.client import ShareConsumer
 from tests.integration.client.group_on_a_broker import POLL_SECONDS, Bench, play
+from tests.support.limits import HANGING_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,7 @@ def test_member_that_reaches_no_broker_is_idle_for_this_reason(
         )
         idleness = member._member.group.idleness
         idleness.idle_seconds, idleness.look_seconds = 0.2, 0.05
-        async with member, asyncio.timeout(20):
+        async with member, asyncio.timeout(HANGING_SECONDS):
             while not any("event=member.idle" in text for text in caplog.messages):
                 assert await member.poll(0.1) == []
         [idle] = [text for text in caplog.messages if "event=member.idle" in text]

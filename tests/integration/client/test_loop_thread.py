@@ -13,8 +13,7 @@ import pytest
 
 from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.records import IllegalStateError
-
-SECONDS_MAX = 20.0
+from tests.support.limits import HANGING_SECONDS
 
 
 @pytest.fixture
@@ -55,14 +54,14 @@ def test_loop_holds_its_lock_only_while_it_runs(thread: LoopThread) -> None:
 
     async def run_until_told() -> None:
         running.set()
-        stop.wait(SECONDS_MAX)  # Without an await: the loop is busy, as with decoding records.
+        stop.wait(HANGING_SECONDS)  # Without an await: the loop is busy, as with decoding records.
 
     busy = asyncio.run_coroutine_threadsafe(run_until_told(), thread._loop)  # type: ignore[arg-type]
-    assert running.wait(SECONDS_MAX)
+    assert running.wait(HANGING_SECONDS)
     assert not thread.lock.acquire(blocking=False)
     stop.set()
-    busy.result(SECONDS_MAX)
-    assert thread.lock.acquire(timeout=SECONDS_MAX)
+    busy.result(HANGING_SECONDS)
+    assert thread.lock.acquire(timeout=HANGING_SECONDS)
     thread.lock.release()
 
 
@@ -75,7 +74,7 @@ def test_loop_does_not_run_while_another_thread_holds_the_lock(thread: LoopThrea
     with thread.lock:
         asyncio.run_coroutine_threadsafe(run(), thread._loop)  # type: ignore[arg-type]
         assert not ran.wait(0.05)
-    assert ran.wait(SECONDS_MAX)
+    assert ran.wait(HANGING_SECONDS)
 
 
 def test_wake_resumes_the_loop_after_a_change_under_the_lock(thread: LoopThread) -> None:
@@ -85,7 +84,7 @@ def test_wake_resumes_the_loop_after_a_change_under_the_lock(thread: LoopThread)
     with thread.lock:
         event.set()
     thread.wake()
-    assert waiting.result(SECONDS_MAX) is True
+    assert waiting.result(HANGING_SECONDS) is True
 
 
 def test_leave_cancels_pending_submitted_coroutines() -> None:
@@ -113,7 +112,7 @@ def test_cancelled_future_cancels_its_coroutine(thread: LoopThread) -> None:
     waiting = thread.submit(wait())
     thread.run(asyncio.sleep(0))
     waiting.cancel()
-    assert cancelled.wait(SECONDS_MAX)
+    assert cancelled.wait(HANGING_SECONDS)
 
 
 def test_call_from_inside_of_the_loop_is_refused(thread: LoopThread) -> None:
@@ -152,7 +151,7 @@ def test_keyboard_interrupt_ends_a_call_and_cancels_it() -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=SECONDS_MAX)
+    told, _ = process.communicate(timeout=HANGING_SECONDS)
     assert sorted(told.split()) == ["cancelled", "interrupted"]
     assert process.returncode == 0
 
@@ -184,7 +183,7 @@ def test_client_created_before_a_fork_is_refused_and_a_new_one_works() -> None:
             print(LOOP_THREAD.run(asyncio.sleep(0, "child")), flush=True)
             os._exit(0)
     """)
-    told, _ = process.communicate(timeout=SECONDS_MAX)
+    told, _ = process.communicate(timeout=HANGING_SECONDS)
     assert sorted(told.splitlines()) == [
         "a blocking client can't be called in a forked process",
         "child",
@@ -199,5 +198,5 @@ def test_program_that_forgets_to_close_ends_nevertheless() -> None:
         AdminClient(bootstrap_servers="127.0.0.1:1")
         print("the end")
     """)
-    assert process.communicate(timeout=SECONDS_MAX)[0] == "the end\n"
-    assert time.monotonic() - started_at < SECONDS_MAX
+    assert process.communicate(timeout=HANGING_SECONDS)[0] == "the end\n"
+    assert time.monotonic() - started_at < HANGING_SECONDS

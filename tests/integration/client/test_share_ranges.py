@@ -25,6 +25,7 @@ from sharegroup.errors import RequestTimedOut
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.testing import ManualClock, broker
 from tests.integration.client.group_on_a_broker import groups, kafka, stage
+from tests.support.limits import HANGING_SECONDS
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 WAIT_MS = 5_000
@@ -55,7 +56,7 @@ class Bench:
         try:
             yield ranges
         finally:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await ranges.close()
 
 
@@ -78,7 +79,7 @@ def play(
                 altered = await admin.incremental_alter_configs({resource: changes})
                 assert altered == {resource: None}
             await bench.fill(count)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await scenario(bench)
 
     asyncio.run(run())
@@ -288,7 +289,7 @@ def test_positions_that_take_long_delay_neither_metadata_nor_heartbeats() -> Non
             ranges = ShareRanges(config, group_id="g", topics=["t"])
             slow = running.delay("DescribeShareGroupOffsets", 60.0)
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(HANGING_SECONDS):
                     while not ranges.assigned:
                         await ranges.acquire(wait_ms=50)
                     positions = asyncio.create_task(ranges.positions())

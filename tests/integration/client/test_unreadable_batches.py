@@ -30,12 +30,12 @@ from sharegroup.ids import TopicName
 from sharegroup.testing import broker
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.integration.broker.test_produce_checks import lying_batch
+from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import cut_off, untrue
 
 WHERE = TopicPartition("t", 0)
 POLLS_MAX = 12
 """Four sound records, two reports, and a poll that waits for the broker's check."""
-POLL_SECONDS = 5.0
 SOUND = [b"1", b"2", b"3", b"4"]
 
 
@@ -46,7 +46,7 @@ def sound(value: bytes) -> bytearray:
 @asynccontextmanager
 async def damaged_topic() -> AsyncIterator[str]:
     """A broker whose topic ``t`` holds four sound records between three batches that are not."""
-    async with asyncio.timeout(60), broker() as there:
+    async with asyncio.timeout(HANGING_SECONDS), broker() as there:
         async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
             assert await admin.create_topics([NewTopic("t", 1)]) == {"t": None}
             group = ConfigResource(ResourceType.GROUP, "g")
@@ -80,12 +80,12 @@ def test_consumer_raises_each_range_once_and_the_application_decides(columns: bo
             for _ in range(POLLS_MAX):
                 try:
                     if columns:
-                        batch = await consumer.poll_arrow(POLL_SECONDS)
+                        batch = await consumer.poll_arrow(HANGING_SECONDS)
                         assert batch is not None
                         values += batch["value"].to_pylist()
                         consumer.accept(batch)
                     else:
-                        records = await consumer.poll(POLL_SECONDS)
+                        records = await consumer.poll(HANGING_SECONDS)
                         values += [record.value for record in records]
                         consumer.accept(records)
                 except UnreadableBatch as error:
@@ -122,7 +122,7 @@ async def remaining(bootstrap: str) -> int | None:
 async def first_error(consumer: ShareConsumer) -> UnreadableDelivery:
     for _ in range(POLLS_MAX):
         try:
-            await consumer.poll(POLL_SECONDS)
+            await consumer.poll(HANGING_SECONDS)
         except UnreadableDelivery as error:
             return error
     raise AssertionError("no poll raised")
@@ -152,7 +152,7 @@ def test_blocking_consumer_decides_by_offset_or_by_error(decided: AcknowledgeTyp
         with sync.ShareConsumer("t", bootstrap_servers=bootstrap, group_id="g") as consumer:
             for _ in range(POLLS_MAX):
                 try:
-                    values += [record.value for record in consumer.poll(POLL_SECONDS)]
+                    values += [record.value for record in consumer.poll(HANGING_SECONDS)]
                 except UnreadableBatch as error:
                     reported += 1
                     if reported == 1:
@@ -190,7 +190,7 @@ def test_window_has_room_for_records_while_a_range_is_undecided() -> None:
             kept: list[UnreadableDelivery] = []
             for _ in range(POLLS_MAX):
                 try:
-                    values += [record.value for record in await consumer.poll(POLL_SECONDS)]
+                    values += [record.value for record in await consumer.poll(HANGING_SECONDS)]
                 except UnreadableDelivery as error:
                     control.keep(error)
                     kept.append(error)

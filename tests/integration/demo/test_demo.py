@@ -21,10 +21,10 @@ import pytest
 
 from sharegroup.demo.departures import Kind, departures
 from tests.support.chosen_broker import LONG_WITH_A_JVM
+from tests.support.limits import HANGING_SECONDS
 
 DEMO_SECONDS_MAX = 300.0
 UP_SECONDS_MAX = 120.0
-GONE_SECONDS_MAX = 20.0
 
 
 def start(folder: Path, rows: int, *options: str) -> subprocess.Popen[str]:
@@ -117,9 +117,9 @@ def test_no_process_is_left_behind_by(
         )
         assert len(processes_in(tmp_path)) == 9  # The demo, a broker, a producer, six workers.
         demo.send_signal(number)
-        printed, _ = demo.communicate(timeout=GONE_SECONDS_MAX)
+        printed, _ = demo.communicate(timeout=HANGING_SECONDS)
         assert demo.returncode == exit_code, printed
-        wait_until(lambda: not processes_in(tmp_path), GONE_SECONDS_MAX, "the children to end")
+        wait_until(lambda: not processes_in(tmp_path), HANGING_SECONDS, "the children to end")
         if number != signal.SIGKILL:
             assert list(ledgers.iterdir()) == []
     finally:
@@ -137,8 +137,8 @@ def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
             "the query's reader to start",
         )
         demo.kill()
-        demo.communicate(timeout=GONE_SECONDS_MAX)
-        wait_until(lambda: not processes_in(tmp_path), GONE_SECONDS_MAX, "Spark to end")
+        demo.communicate(timeout=HANGING_SECONDS)
+        wait_until(lambda: not processes_in(tmp_path), HANGING_SECONDS, "Spark to end")
     finally:
         demo.kill()
 

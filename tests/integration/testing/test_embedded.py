@@ -29,6 +29,7 @@ from sharegroup.client import (
 from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicName
 from sharegroup.testing import ManualClock, TestBroker, broker, run_broker
+from tests.support.limits import HANGING_SECONDS
 
 
 def test_fixture_gives_a_broker(sharegroup_broker: TestBroker) -> None:
@@ -130,12 +131,12 @@ def test_lock_of_thirty_seconds_expires_at_once_on_a_manual_clock() -> None:
                 ShareConsumer("orders", **options) as silent,
                 ShareConsumer("orders", **options) as other,
             ):
-                [held] = await silent.poll(timeout=10)
+                [held] = await silent.poll(timeout=HANGING_SECONDS)
                 assert held.delivery_count == 1
                 clock.advance(29.9)
                 assert await other.poll(timeout=0.2) == []
                 clock.advance(0.2)
-                [again] = await other.poll(timeout=10)
+                [again] = await other.poll(timeout=HANGING_SECONDS)
                 assert (again.value, again.delivery_count) == (b"one", 2)
                 again.accept()
                 held.accept()

@@ -20,6 +20,7 @@ from sharegroup.client import Producer as OurProducer
 from sharegroup.client.sync import AdminClient as BlockingAdmin
 from sharegroup.errors import RequestTimedOut
 from sharegroup.testing import ManualClock, PowerLossDisk, TestBroker, run_broker
+from tests.support.limits import HANGING_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_topic_that_a_request_names_anywhere_is_recognized(b: TestBroker) -> Non
         assert ours.create_partitions({"grown": 2})["grown"] is None
         b.fail("DeleteTopics", error="TOPIC_DELETION_DISABLED", topic="grown")
         assert type(ours.delete_topics(["grown"])["grown"]).__name__ == "TopicDeletionDisabled"
-    assert "grown" in admin.list_topics(timeout=10).topics
+    assert "grown" in admin.list_topics(timeout=HANGING_SECONDS).topics
 
 
 def test_fetch_of_a_consumer_fails_and_is_retried(b: TestBroker) -> None:
@@ -168,7 +169,7 @@ def test_share_fetch_fails_and_locks_nothing(b: TestBroker) -> None:
         async with ShareConsumer(
             "shared", bootstrap_servers=b.bootstrap_servers, group_id="sg"
         ) as consumer:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while not (records := await consumer.poll(timeout=1)):
                     pass
             return records[0].delivery_count
@@ -189,14 +190,14 @@ def test_acknowledgement_fails_and_the_record_is_delivered_again(b: TestBroker) 
             group_id="ag",
             share_acknowledgement_mode="explicit",
         ) as consumer:
-            [record] = await consumer.poll(timeout=10)
+            [record] = await consumer.poll(timeout=HANGING_SECONDS)
             counts = [record.delivery_count]
             with b.fail("ShareAcknowledge", error="INVALID_RECORD_STATE", times=None):
                 record.accept()
                 (error,) = (await consumer.commit()).values()
                 assert error is not None
             await b.asynchronous.advance(31)
-            [record] = await consumer.poll(timeout=10)
+            [record] = await consumer.poll(timeout=HANGING_SECONDS)
             counts.append(record.delivery_count)
             record.accept()
             assert list((await consumer.commit()).values()) == [None]
@@ -326,10 +327,10 @@ def test_lock_expires_when_the_clock_is_advanced(b: TestBroker) -> None:
             ShareConsumer("locked", **options) as silent,
             ShareConsumer("locked", **options) as other,
         ):
-            [held] = await silent.poll(timeout=10)
+            [held] = await silent.poll(timeout=HANGING_SECONDS)
             assert await other.poll(timeout=0.2) == []
             await b.asynchronous.advance(30)
-            [again] = await other.poll(timeout=10)
+            [again] = await other.poll(timeout=HANGING_SECONDS)
             again.accept()
             del held
             await other.commit()
@@ -447,12 +448,12 @@ def test_locks_end_when_the_leader_epoch_changes(b: TestBroker) -> None:
             group_id="mg",
             share_acknowledgement_mode="explicit",
         ) as consumer:
-            [record] = await consumer.poll(timeout=10)
+            [record] = await consumer.poll(timeout=HANGING_SECONDS)
             await b.asynchronous.bump_leader_epoch("moved")
             record.accept()
             (error,) = (await consumer.commit()).values()
             assert error is not None
-            [again] = await consumer.poll(timeout=10)
+            [again] = await consumer.poll(timeout=HANGING_SECONDS)
             again.accept()
             assert list((await consumer.commit()).values()) == [None]
             return [record.delivery_count, again.delivery_count]

@@ -10,6 +10,7 @@ from sharegroup.client.sync import AdminClient
 from sharegroup.errors import SaslAuthenticationFailed
 from sharegroup.testing import Security, TestBroker, run_broker
 from sharegroup.testing.security import MECHANISMS
+from tests.support.limits import HANGING_SECONDS
 
 USERS = {"billing": 'its "secret"\\', "eve": "hers"}
 READ_ORDERS = AclBinding(AclResourceType.TOPIC, "orders", "User:billing", AclOperation.READ)
@@ -34,7 +35,7 @@ def test_users_see_what_their_acls_allow(tls: bool) -> None:
         broker.start()
         assert seen_by(broker, "billing") == ["orders"]
         others = ConfluentAdmin(broker.librdkafka_config("billing"))
-        assert list(others.list_topics(timeout=10).topics) == ["orders"]
+        assert list(others.list_topics(timeout=HANGING_SECONDS).topics) == ["orders"]
         assert [record.value for record in broker.records("orders")] == [b"one apple"]
 
 

@@ -23,6 +23,7 @@ from sharegroup.worker.declarations.dead_letter import DeadLetter
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Header, WrittenRecord
+from tests.support.limits import HANGING_SECONDS
 
 
 class NoAnswer(Exception):
@@ -128,7 +129,7 @@ async def reject_all(bootstrap: str, group: str, topic: str, count: int) -> None
     async with ShareConsumer(
         topic, bootstrap_servers=bootstrap, group_id=group, share_acknowledgement_mode="explicit"
     ) as consumer:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANGING_SECONDS):
             while count > 0:
                 for record in await consumer.poll(timeout=1):
                     record.reject()
@@ -152,7 +153,7 @@ async def lying_in(bootstrap: str, topic: str) -> list[DecodedRecord]:
 
 async def until_there(bootstrap: str, topic: str, count: int) -> list[DecodedRecord]:
     """The records of a topic when there are so many."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANGING_SECONDS):
         while len(records := await lying_in(bootstrap, topic)) < count:
             await asyncio.sleep(0.05)
     return records

@@ -29,9 +29,9 @@ from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.topics import topics_of
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+from tests.support.limits import HANGING_SECONDS
 
 DELAYS = (0.2, 1.0, 3.0)
-READY_SECONDS_MAX = 30.0
 SESSION_MS = 2_000
 """What `conftest` lets the broker allow."""
 
@@ -102,7 +102,7 @@ async def scheduling(
         )
         running = asyncio.ensure_future(scheduler.run())
         try:
-            async with asyncio.timeout(READY_SECONDS_MAX):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while not scheduler.snapshot():
                     assert not running.done(), running.exception()
                     await asyncio.sleep(0.02)

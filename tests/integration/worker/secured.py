@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 
 from tests.interop.secure_listeners import PASSWORD, USER, Certificates, SecureKafka
 from tests.support import confluent_calls
+from tests.support.limits import HANGING_SECONDS
 
-WAIT_SECONDS = 30.0
 EXACT, PREFIX = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER
 READ, WRITE = AclOperation.READ, AclOperation.WRITE
@@ -66,7 +66,7 @@ class Secured:
         ]
         admin = confluent_calls.admin(self.open_bootstrap)
         for future in admin.create_acls(bindings).values():
-            future.result(WAIT_SECONDS)
+            future.result(HANGING_SECONDS)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sharegroup.testing import TestBroker
 from sharegroup.worker import App
+from tests.support.limits import HANGING_SECONDS
 
 
 @dataclass
@@ -27,7 +28,7 @@ def test_same_application_runs_on_the_broker_of_the_fixture(sharegroup_broker: T
         billed.append(order)
 
     async def send_and_wait() -> None:
-        async with app, asyncio.timeout(20):
+        async with app, asyncio.timeout(HANGING_SECONDS):
             await bill.send(Order(7))
             while not billed:
                 await asyncio.sleep(0.01)

@@ -17,12 +17,11 @@ from sharegroup.wire.compression import GZIP
 from tests.attacks.batches import batch
 from tests.integration.worker.dead import Given, NoAnswer, bury, failed, lying_in, make_topics
 from tests.integration.worker.test_dead_letters import IS_KAFKA, Run, run, set_up, values
+from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches
 
 __all__ = ["run"]
 
-END_SECONDS_MAX = 20.0
-"""A reading that does not end would wait for ever; one that ends takes milliseconds."""
 
 HOSTILE = "\x1b]0;owned\x07\r\n\u202e"
 Headers = Sequence[tuple[str, bytes | None]]
@@ -56,7 +55,7 @@ def of_a_worker(group: bytes, **others: bytes) -> Headers:
 async def make_again(bootstrap: str, topic: str) -> None:
     async with AdminClient(bootstrap_servers=bootstrap) as admin:
         assert await admin.delete_topics([topic]) == {topic: None}
-        async with asyncio.timeout(END_SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             while topic in await admin.list_topics():
                 await asyncio.sleep(0.05)
     await make_topics(bootstrap, topic)
@@ -74,7 +73,7 @@ def test_reading_a_letters_record_beyond_the_log_end_terminates(
 
     async def letters() -> int:
         async with DeadLetterQueue(dead, bootstrap_servers=bootstrap) as queue:
-            async with asyncio.timeout(END_SECONDS_MAX):
+            async with asyncio.timeout(HANGING_SECONDS):
                 return sum([len(chunk.letters) async for chunk in queue.chunks(complete=True)])
 
     assert asyncio.run(letters()) == 1
@@ -92,7 +91,7 @@ def test_range_that_begins_beyond_the_log_end_is_empty(bootstrap: str, topic: st
     async def read_from(first: int) -> int:
         cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
         try:
-            async with asyncio.timeout(END_SECONDS_MAX):
+            async with asyncio.timeout(HANGING_SECONDS):
                 span = PartitionRange(TopicPartition(topic, 0), first, first + 100)
                 return sum([len(records) async for records in read_records(cluster, span)])
         finally:

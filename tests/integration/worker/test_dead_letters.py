@@ -36,6 +36,7 @@ from tests.integration.worker.dead import (
     until_there,
 )
 from tests.support.kafka_peer import BROKER_WRITES_LETTERS, KAFKA_VERSION
+from tests.support.limits import HANGING_SECONDS
 
 IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
 Run = Callable[..., Printed]
@@ -256,7 +257,7 @@ def test_recreated_topic_has_new_letters(bootstrap: str, group: str, run: Run) -
     async def make_again() -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             assert await admin.delete_topics([dead]) == {dead: None}
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while dead in await admin.list_topics():
                     await asyncio.sleep(0.05)
         await make_topics(bootstrap, dead)
@@ -511,7 +512,7 @@ def test_record_of_a_recreated_topic_is_not_that_of_the_letter(
     async def make_again() -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             await admin.delete_topics([topic])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while topic in await admin.list_topics():
                     await asyncio.sleep(0.05)
         await make_topics(bootstrap, topic)

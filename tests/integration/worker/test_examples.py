@@ -22,6 +22,7 @@ import httpx
 import pytest
 
 from tests.support.confluent_calls import admin, end_offset, produce
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,7 +87,7 @@ def lines(path: Path) -> list[str]:
 def send(broker: ServeProcess, topic: str, *payloads: dict[str, object]) -> None:
     """As another program would: JSON, by a client that is not ours."""
     cluster = admin(broker.bootstrap_servers)
-    wait_until(lambda: topic in cluster.list_topics(timeout=5).topics, str)
+    wait_until(lambda: topic in cluster.list_topics(timeout=HANGING_SECONDS).topics, str)
     produce(broker.bootstrap_servers, topic, [json.dumps(payload).encode() for payload in payloads])
 
 

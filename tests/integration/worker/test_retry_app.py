@@ -15,6 +15,7 @@ from sharegroup.worker import App, DeadLetter, Holding, Record, Retry
 from tests.integration.worker.collecting import Collected, on_a_loop
 from tests.integration.worker.dead import lying_in, make_topics, until_there
 from tests.integration.worker.processes import WorkerProcess
+from tests.support.limits import HANGING_SECONDS
 
 TIERS = ("200ms", "1s", "3s")
 NOWHERE = Holding(longest_seconds=0)
@@ -27,7 +28,7 @@ def app_of(bootstrap: str) -> App:
 
 async def owned(app: App) -> None:
     """Wait until the application's schedulers own their tiers."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANGING_SECONDS):
         assert app.worker is not None
         while not all(scheduler.snapshot() for scheduler in app.worker.schedulers):
             await asyncio.sleep(0.02)
@@ -132,7 +133,7 @@ async def test_record_sent_with_a_delay_runs_after_it(
 async def settled(bootstrap: str, group: str, topic: str) -> None:
     """Wait until the group is done with the first record of its topic."""
     where = TopicPartition(topic, 0)
-    async with AdminClient(bootstrap_servers=bootstrap) as admin, asyncio.timeout(20):
+    async with AdminClient(bootstrap_servers=bootstrap) as admin, asyncio.timeout(HANGING_SECONDS):
         while True:
             offsets = (await admin.list_share_group_offsets({group: [where]}))[group]
             assert isinstance(offsets, dict), offsets

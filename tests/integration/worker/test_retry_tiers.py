@@ -25,6 +25,7 @@ from tests.integration.worker.scheduling import (
     scheduling,
 )
 from tests.support.kafka_peer import KafkaPeer
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
@@ -68,7 +69,7 @@ def own_broker(folder: Path) -> KafkaPeer | ServeProcess:
 
 async def leaders_elected(bootstrap: str, topic: str) -> None:
     """Kafka's port is open before its partitions have leaders."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANGING_SECONDS):
         while True:
             try:
                 await lying_in(bootstrap, topic)
@@ -162,7 +163,7 @@ def test_records_of_a_killed_process_are_moved_within_the_session_timeout(
         await make_tiers(bootstrap, group)
         with process(bootstrap, group) as victim:
             async with scheduling(bootstrap, group) as scheduler:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(HANGING_SECONDS):
                     while len(scheduler.snapshot()) != 4:  # It has half of them.
                         await asyncio.sleep(0.02)
                 await send(bootstrap, group, *delays_ms, key=True)

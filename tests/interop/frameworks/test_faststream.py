@@ -9,6 +9,7 @@ import pytest
 
 from sharegroup.testing import TestBroker
 from tests.interop.frameworks.conftest import values
+from tests.support.limits import HANGING_SECONDS
 
 pytest.importorskip("faststream", reason="FastStream is not installed; make frameworks runs this")
 confluent = pytest.importorskip("faststream.confluent", exc_type=ImportError)
@@ -49,7 +50,7 @@ def test_handler_publishes_and_its_group_commits(client: Any, broker: TestBroker
 
         async with app:
             await app.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await done.wait()
 
     asyncio.run(run())
@@ -80,7 +81,7 @@ def test_negatively_acknowledged_record_comes_again(client: Any, broker: TestBro
 
         async with app:
             await app.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await done.wait()
         assert seen == [1, 1]
 
@@ -105,7 +106,7 @@ def test_batch_of_records_reaches_one_call(client: Any, broker: TestBroker) -> N
 
         async with app:
             await app.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await done.wait()
         assert seen == [1, 2, 3]
 

@@ -10,6 +10,7 @@ import pytest
 
 from sharegroup.testing import TestBroker
 from tests.interop.frameworks.conftest import transaction_states, values
+from tests.support.limits import HANGING_SECONDS
 
 faust = pytest.importorskip(
     "faust", reason="Faust-streaming is not installed; make frameworks runs this"
@@ -53,7 +54,7 @@ def test_agent_and_table_go_on_where_they_ended(
         app.in_worker = True
         app.finalize()
         await app.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGING_SECONDS):
             await done.wait()
         await app.stop()
 

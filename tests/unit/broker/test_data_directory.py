@@ -30,6 +30,7 @@ from sharegroup.storage.disk.files import RealFiles
 from sharegroup.storage.disk.folders import folder_name
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import SimpleRecord, encode_batch
+from tests.support.limits import HANGING_SECONDS
 
 ORDERS = TopicName("orders")
 JOURNAL = "catalog.journal"
@@ -322,7 +323,7 @@ def test_the_journal_is_rewritten_while_the_broker_runs(tmp_path: Path) -> None:
             job = asyncio.create_task(topics.keep_journal_short())
             for number in range(100):
                 await topics.alter(partial(group_setting, number))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANGING_SECONDS):
                 while topics._has_long_journal:
                     await asyncio.sleep(0)
             job.cancel()

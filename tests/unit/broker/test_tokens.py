@@ -26,6 +26,7 @@ from sharegroup.broker.logins.tokens import TokenRules, TokenVerifier, VerifiedT
 from sharegroup.core.security.login import LoginRefused, UnknownKey
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing.clock import ManualClock
+from tests.support.limits import HANGING_SECONDS
 from tests.support.token_issuer import (
     AUDIENCE,
     ISSUER,
@@ -256,7 +257,7 @@ class Source:
 
 async def until_read(keys: TokenKeys, readings: int) -> None:
     """Wait until so many readings have ended, and the next is scheduled."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANGING_SECONDS):
         while keys.read_count + keys.failed_count < readings:
             await asyncio.sleep(0)
     await turns()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sharegroup.broker.user_turns import UserTurns
 from sharegroup.core.security.principal import USER, Principal
+from tests.support.limits import HANGING_SECONDS
 
 
 def user_of(name: str) -> Principal | None:
@@ -37,7 +38,7 @@ def order_of(
         turns.release()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         assert len(turns) == 0
-        await asyncio.wait_for(turns.acquire(None), 1)  # Nobody has it.
+        await asyncio.wait_for(turns.acquire(None), HANGING_SECONDS)  # Nobody has it.
         return order
 
     return asyncio.run(main())
@@ -64,7 +65,7 @@ def test_task_that_is_cancelled_with_its_turn_passes_it_on() -> None:
         await asyncio.sleep(0)
         turns.release()
         first.cancel()
-        await asyncio.wait_for(second, 1)
+        await asyncio.wait_for(second, HANGING_SECONDS)
         assert first.cancelled()
 
     asyncio.run(main())

@@ -34,6 +34,7 @@ from sharegroup.errors import (
 from sharegroup.ids import TopicId
 from sharegroup.wire.batches import parse_header, stamp
 from sharegroup.wire.records import SimpleRecord, encode_batch
+from tests.support.limits import HANGING_SECONDS
 
 T = TypeVar("T")
 
@@ -304,7 +305,7 @@ def play(brokers: Brokers, scene: Callable[[Cluster], Awaitable[T]], **options: 
 
     async def run() -> T:
         with connected(brokers, **options) as cluster:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANGING_SECONDS):
                 return await scene(cluster)
 
     return asyncio.run(run())

@@ -35,6 +35,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.wire.batches import BatchHeader, parse_header
+from tests.support.limits import HANGING_SECONDS
 
 TOPIC_ID = TopicId(UUID(int=5))
 
@@ -382,7 +383,7 @@ def test_batch_is_sent_if_its_linger_ends_during_a_check_of_the_sender() -> None
         for lingering_ms in range(1, 12):
             # For each creation time, the end of the linger is between two checks.
             producer._sender._config = replace(producer._config, linger_ms=lingering_ms)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await producer.send_and_wait("t", b"v")
 
     assert play(scenario, monotonic=slow_clock()).offset == 11

@@ -35,6 +35,7 @@ from sharegroup.steps import run_to_end
 from sharegroup.wire.apis import api_of
 from sharegroup.wire.compression import decompress
 from sharegroup.wire.otlp_metrics import OtlpMetrics, read_metrics
+from tests.support.limits import HANGING_SECONDS
 
 INSTANCE = UUID(int=9)
 ZSTD = 4
@@ -106,7 +107,7 @@ def play(cluster: ScriptedCluster, pushes: int = 1, *, stops: bool = False) -> S
     async def run() -> None:
         pusher = telemetry(cluster)
         running = asyncio.create_task(pusher.run())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANGING_SECONDS):
             while len(cluster.pushes) < pushes and not running.done():
                 cluster.pushed.clear()
                 await asyncio.wait(
@@ -151,7 +152,7 @@ def test_a_cluster_that_wants_no_metrics_gets_none() -> None:
 
     async def run() -> None:
         running = asyncio.create_task(telemetry(cluster).run())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANGING_SECONDS):
             while len(cluster.asked) < 3:
                 await asyncio.sleep(0)
         running.cancel()

@@ -32,6 +32,7 @@ from sharegroup.errors import (
 )
 from sharegroup.wire.apis import api_of
 from sharegroup.wire.batches import parse_header
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.client.test_sender import ScriptedBroker
 
 T0 = TopicPartition("t", 0)
@@ -140,7 +141,7 @@ def play(
     async def run() -> None:
         options_ = {"linger_ms": 0, "transactional_id": "shop-1", **options}
         async with Producer(cluster=coordinator, **options_) as producer:  # type: ignore[arg-type]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANGING_SECONDS):
                 await scenario(producer, coordinator)
 
     asyncio.run(run())

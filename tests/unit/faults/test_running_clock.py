@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from sharegroup.faults.running_clock import RunningClock
+from tests.support.limits import HANGING_SECONDS
 
 
 def run(scenario: object) -> None:
@@ -65,7 +66,7 @@ def test_clock_runs_by_itself() -> None:
         rung = asyncio.Event()
         clock.call_at_ms(clock.now_ms() + 20_000, asyncio.Event().set)
         clock.call_at_ms(clock.now_ms() + 1, rung.set)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             await rung.wait()
 
     run(scenario)

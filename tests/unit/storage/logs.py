@@ -19,6 +19,7 @@ from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.record_walk import finish
 from sharegroup.wire.records import encode_batch
+from tests.support.limits import HANGING_SECONDS
 
 ROOT = "/disk/data"
 TOPIC = TopicId(UUID(int=7))
@@ -101,7 +102,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """Run a test's coroutine; one that hangs fails after five seconds."""
 
     async def limited() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANGING_SECONDS):
             await main
 
     asyncio.run(limited())

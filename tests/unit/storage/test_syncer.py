@@ -15,6 +15,7 @@ from sharegroup.storage.sync.syncer import (
     SyncWork,
 )
 from sharegroup.testing.power_loss import PowerLossDisk
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.storage.logs import ROOT, run
 
 
@@ -270,7 +271,7 @@ def test_write_that_nobody_waits_for_is_synced_after_a_while_or_when_drained() -
         syncer, opened = made(disk)
         first, second = Written(opened, "first"), Written(opened, "second")
         syncer.request_later(first)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGING_SECONDS):
             while not first.heard:
                 await asyncio.sleep(0)
         syncer.request_later(second)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from sharegroup.worker.lifecycle.loop_watch import LoopWatch, place_of
-
-SECONDS_MAX = 10.0
+from tests.support.limits import HANGING_SECONDS
 
 
 class Heard(logging.Handler):
@@ -42,7 +41,7 @@ def listening(heard: Heard) -> object:
 
 
 def blocked_until_told(heard: Heard) -> None:
-    assert heard.was_told.wait(SECONDS_MAX)
+    assert heard.was_told.wait(HANGING_SECONDS)
 
 
 def test_each_blocked_stretch_is_logged_once_with_the_blocking_line(heard: Heard) -> None:

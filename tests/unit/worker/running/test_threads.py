@@ -12,14 +12,13 @@ from contextvars import ContextVar
 import pytest
 
 from sharegroup.worker.running.threads import HandlerThreads, Interrupted
-
-SECONDS_MAX = 10.0
+from tests.support.limits import HANGING_SECONDS
 
 
 def run(test: Callable[[HandlerThreads], Awaitable[None]], threads: int = 4) -> None:
     async def runs() -> None:
         some = HandlerThreads(threads)
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(HANGING_SECONDS):
             await test(some)
         some.close()
 
@@ -41,7 +40,7 @@ def test_call_returns_the_result_or_raises_the_exception_of_the_function() -> No
 
 def test_number_of_concurrent_calls_is_the_number_of_threads() -> None:
     async def test(threads: HandlerThreads) -> None:
-        barrier = threading.Barrier(4, timeout=SECONDS_MAX)
+        barrier = threading.Barrier(4, timeout=HANGING_SECONDS)
         names = set()
 
         def meet() -> None:
@@ -69,7 +68,7 @@ def test_python_loop_is_interrupted_and_its_thread_is_reused() -> None:
                 raise
 
         call = asyncio.ensure_future(threads.call(spin))
-        await asyncio.to_thread(running.wait, SECONDS_MAX)
+        await asyncio.to_thread(running.wait, HANGING_SECONDS)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -85,10 +84,10 @@ def test_cancelled_caller_waits_for_a_blocking_call() -> None:
 
         def block() -> None:
             running.set()
-            go_on.wait(SECONDS_MAX)
+            go_on.wait(HANGING_SECONDS)
 
         call = asyncio.ensure_future(threads.call(block))
-        await asyncio.to_thread(running.wait, SECONDS_MAX)
+        await asyncio.to_thread(running.wait, HANGING_SECONDS)
         call.cancel()
         await asyncio.sleep(0)
         assert not call.done()
@@ -111,16 +110,16 @@ def test_call_that_a_stop_abandons_leaves_no_exception_for_asyncio_to_report() -
         def block() -> None:
             used.append(threading.current_thread())
             running.set()
-            go_on.wait(SECONDS_MAX)
+            go_on.wait(HANGING_SECONDS)
 
         call = asyncio.ensure_future(threads.call(block))
-        await asyncio.to_thread(running.wait, SECONDS_MAX)
+        await asyncio.to_thread(running.wait, HANGING_SECONDS)
         threads.close()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         go_on.set()
-        await asyncio.to_thread(used[0].join, SECONDS_MAX)
+        await asyncio.to_thread(used[0].join, HANGING_SECONDS)
         assert not used[0].is_alive()
 
     run(test, threads=1)
@@ -144,7 +143,7 @@ def test_an_interrupt_never_hits_the_next_handler() -> None:
 def test_call_cancelled_before_a_thread_is_free_does_not_run() -> None:
     async def test(threads: HandlerThreads) -> None:
         go_on, ran = threading.Event(), list[int]()
-        first = asyncio.ensure_future(threads.call(go_on.wait, SECONDS_MAX))
+        first = asyncio.ensure_future(threads.call(go_on.wait, HANGING_SECONDS))
         second = asyncio.ensure_future(threads.call(ran.append, 1))
         await asyncio.sleep(0)
         second.cancel()

@@ -24,6 +24,7 @@ from sharegroup.errors import GroupAuthorizationFailed, NetworkException, Unread
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition, TierRecord
 from sharegroup.worker.transport import tier_log_kafka
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+from tests.support.limits import HANGING_SECONDS
 
 ONE, OTHER = TopicPartition("g.retry.5s", 0), TopicPartition("g.retry.5s", 1)
 FIRST = TierPartition(*ONE)
@@ -133,7 +134,7 @@ def play(scene: Scene) -> None:
             open_consumer=Consumer,  # type: ignore[arg-type]  # It stands in for the real one.
         )
         await tier_log.start(["g.retry.5s"], owner)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANGING_SECONDS):
             await scene(tier_log, consumers[-1], owner)
         await tier_log.close()
 
