@@ -7,7 +7,8 @@ alone at the end.  So the folders whose tests start processes come first, and qu
 No example of Hypothesis has a time limit: on a busy machine any step can take a second.
 
 The tests that share a Spark session stay in one process: a second session would cost its start
-and a second warming-up of a JVM.  So do those that share a cluster of three brokers.
+and a second warming-up of a JVM.  So do those that share a cluster of three brokers.  Both end
+with the last test of their folder, because an idle cluster takes a sixth of a processor.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ FIRST = (
     ),
     *("tests/sim/", "tests/attacks/", "tests/model/", "tests/bench/", "tests/explore/"),
 )
-SPARK = "tests/integration/spark/test_"
+SPARK = "tests/integration/spark/"
 CLUSTER = "tests/cluster/test_"
 WITHOUT_THE_SHARED_SESSION = {
     f"{SPARK}{name}.py"
     for name in (
-        *("executor_read", "imports", "java", "java_home", "lifecycle", "local_cluster"),
-        *("python", "read_through_faults", "sink_rows", "stream_reader"),
+        *("kills/test_kills", "test_connect", "test_executor_read", "test_imports", "test_java"),
+        *("test_java_home", "test_kept_records", "test_lifecycle", "test_local_cluster"),
+        *("test_odd_names", "test_packed_environment", "test_python"),
+        *("test_read_through_faults", "test_sink_rows", "test_stream_reader"),
     )
 }
 
@@ -75,10 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(flaky_tests.RunReport(Path(path)))
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests of a process of xdist; within a rank they stay in their random order."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: rank(item.nodeid))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests; within a rank they stay in their random order."""
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -38,9 +38,9 @@ SHORT_TIMES = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers; the session's."""
+    """Three brokers for this folder; idle, they take a sixth of a processor."""
     missing = why_missing()
     if missing is not None:
         pytest.skip(missing)
@@ -50,7 +50,7 @@ def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaC
 
 @pytest.fixture
 def cluster(running_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
-    """The session's cluster; what a test broke is mended after it."""
+    """The folder's cluster; what a test broke is mended after it."""
     yield running_cluster
     running_cluster.mend()
 

@@ -36,6 +36,7 @@ async def _until_logged(caplog: pytest.LogCaptureFixture, text: str) -> str:
     return lines[0]
 
 
+@all_of_it
 def test_member_without_a_live_leader_is_logged_as_idle(
     cluster: KafkaCluster,
     topic: str,

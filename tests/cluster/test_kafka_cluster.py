@@ -67,6 +67,7 @@ def test_isolated_broker_is_out_of_sync_and_serves_clients(cluster: KafkaCluster
     cluster.wait_until_whole()
 
 
+@all_of_it
 def test_cluster_ends_with_its_process(tmp_path: Path) -> None:
     """kill -9 of the process that started it leaves no broker behind."""
     missing = why_missing()

@@ -13,12 +13,14 @@ from tests.cluster.clients import (
     create_topic,
     produce_to_each,
 )
+from tests.cluster.conftest import all_of_it
 from tests.support.kafka_cluster import KafkaCluster
 
 PARTITIONS = 6
 KEYLESS = 200
 
 
+@all_of_it
 def test_partitions_with_leaders_continue_and_the_others_follow(
     cluster: KafkaCluster, topic: str
 ) -> None:

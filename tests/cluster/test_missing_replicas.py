@@ -51,13 +51,14 @@ def leader_frozen(cluster: KafkaCluster, leader: int) -> None:
 
 FAULTS = [
     two_killed,
-    pytest.param(leader_isolated, marks=all_of_it),
-    pytest.param(leader_hears_nothing, marks=all_of_it),
-    pytest.param(leader_is_not_heard, marks=all_of_it),
-    pytest.param(leader_frozen, marks=all_of_it),
+    leader_isolated,
+    leader_hears_nothing,
+    leader_is_not_heard,
+    leader_frozen,
 ]
 
 
+@all_of_it
 @pytest.mark.parametrize("fault", FAULTS)
 def test_produce_outlasts_a_fault_and_nothing_is_written_twice(
     cluster: KafkaCluster, topic: str, fault: Callable[[KafkaCluster, int], None]

@@ -44,7 +44,8 @@ async def _produced(cluster: KafkaCluster, avoided: int, topic: str, text: str) 
     return values
 
 
-@pytest.mark.parametrize("how", ["freeze", pytest.param("isolate", marks=all_of_it)])
+@all_of_it
+@pytest.mark.parametrize("how", ["freeze", "isolate"])
 def test_member_continues_while_its_leader_and_coordinator_is_silent(
     cluster: KafkaCluster, topic: str, how: str
 ) -> None:

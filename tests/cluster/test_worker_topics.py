@@ -15,6 +15,7 @@ from sharegroup.dead_letters.ledger import Ledger
 from sharegroup.errors import InvalidReplicationFactor
 from sharegroup.worker import App, DeadLetter, Retry
 from sharegroup.worker.infrastructure import ChangeKind, apply, plan, prepare
+from tests.cluster.conftest import all_of_it
 from tests.support.kafka_cluster import KafkaCluster
 
 MIN_INSYNC = "min.insync.replicas"
@@ -45,6 +46,7 @@ async def replicas(admin: AdminClient, *names: str) -> dict[str, tuple[int, str 
     return found
 
 
+@all_of_it
 def test_new_topics_have_three_replicas_also_while_a_broker_is_down(
     cluster: KafkaCluster,
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 from sharegroup.cli.main import main
 from sharegroup.client import AdminClient, ConfigResource, NewTopic, ResourceType
 from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig
-from tests.support.chosen_broker import KAFKA, chosen
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, chosen
 from tests.support.kafka_peer import KafkaPeer, why_missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +35,7 @@ def test_settings_of_clients_have_these_defaults() -> None:
         assert str(getattr(configs[of], name)) == value, name
 
 
+@LONG_WITH_A_JVM
 @pytest.mark.kafka
 @pytest.mark.skipif(missing is not None, reason=missing or "")
 def test_settings_of_kafka_have_these_defaults(tmp_path: Path) -> None:

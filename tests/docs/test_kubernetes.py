@@ -40,7 +40,7 @@ from tests.interop.secure_listeners import (
 )
 from tests.support import confluent_calls
 from tests.support.chosen_broker import KAFKA as KAFKA_BROKER
-from tests.support.chosen_broker import chosen
+from tests.support.chosen_broker import LONG_WITH_A_JVM, chosen
 from tests.support.kafka_peer import free_ports, why_missing
 from tests.support.kubernetes_schemas import STRIMZI_VERSION, check, why_no_strimzi
 
@@ -186,6 +186,7 @@ def test_commands_of_the_containers_run(tmp_path: Path) -> None:
         run_containers(tmp_path, {"KAFKA_BOOTSTRAP": broker.bootstrap_servers})
 
 
+@LONG_WITH_A_JVM
 @pytest.mark.kafka
 @pytest.mark.skipif(no_kafka is not None, reason=no_kafka or "")
 def test_commands_of_the_containers_run_with_a_login(tmp_path: Path) -> None:

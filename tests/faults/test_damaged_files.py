@@ -12,7 +12,6 @@ Every run flips two of six bits in each file; with ``DAMAGE=all``, which is `mak
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.storage.recovery.damage import whole_batches
 from sharegroup.wire.records import decode_records, encode_batch
 from tests.faults.in_process import ACCEPT, Broker, ShareMember
+from tests.support.limits import ALL_DAMAGE
 
 TOPICS = ("orders", "prices")
 """``prices`` is compacted, and its first segment has a hole."""
@@ -270,7 +270,7 @@ def files_of(data: Path) -> dict[str, bytes]:
 
 def flips_of(number: int) -> list[Damage]:
     """The flipped bits for the file of this number."""
-    if os.environ.get("DAMAGE") == "all":
+    if ALL_DAMAGE:
         return FLIPS
     first = FLIPS_OF_A_FILE * number % len(FLIPS)
     return FLIPS[first : first + FLIPS_OF_A_FILE]

@@ -37,13 +37,14 @@ from tests.faults.raw_connection import RawConnection
 from tests.faults.served import ServedBroker
 from tests.support.confluent_calls import admin, create_topic, read_partition, set_group
 from tests.support.kafka_peer import free_ports
-from tests.support.limits import HANGING_SECONDS
+from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 TOPIC = "orders"
 GROUP = "billing"
 PARTITIONS = 3
 BACKLOG_MAX = 1_500
+KILLS = 20 if ALL_DAMAGE else 8
 PROGRESS_SECONDS_MAX = HANGING_SECONDS
 DRAIN_SECONDS_MAX = HANGING_SECONDS
 RECONNECT = {
@@ -308,7 +309,7 @@ class Trial:
         return logs
 
 
-@pytest.mark.parametrize(("durability", "kills"), [("fsync", 20), ("os", 5)])
+@pytest.mark.parametrize(("durability", "kills"), [("fsync", KILLS), ("os", KILLS // 4)])
 def test_nothing_confirmed_is_lost_or_done_twice(
     tmp_path: Path, durability: str, kills: int
 ) -> None:

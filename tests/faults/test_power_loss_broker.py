@@ -32,9 +32,9 @@ from sharegroup.errors import KafkaError
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Acks, Broker, ShareMember, Taken
-from tests.support.limits import HANGING_SECONDS
+from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 
-DISKS = 125
+DISKS = 125 if ALL_DAMAGE else 40
 POWER_LOSSES = 4
 TOPIC = "orders"
 PARTITIONS = 2

@@ -28,9 +28,9 @@ from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Broker, ShareMember
 from tests.integration.broker.dead_letter_scene import Scene
-from tests.support.limits import HANGING_SECONDS
+from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 
-DISKS = 40
+DISKS = 40 if ALL_DAMAGE else 16
 DISKS_FOR_SECOND_LETTERS = 12
 POWER_LOSSES = 5
 ROUNDS_MAX = 400

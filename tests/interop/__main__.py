@@ -31,16 +31,10 @@ ON_BOTH = [
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
 LONG = [
-    *("tests/integration/spark/test_local_cluster.py", "tests/docs/test_testing_examples.py"),
-    *("tests/authorization/test_matrix.py", "tests/integration/spark/test_rights.py"),
-    "tests/integration/spark/test_pipeline_examples.py",
-    "tests/integration/spark/test_connect.py",
-    "tests/integration/spark/test_packed_environment.py",
-    "tests/integration/spark/test_pushdown.py",
-    "tests/integration/spark/letters",
-    "tests/integration/spark/state",
-    "tests/integration/spark/registry",
-    *("tests/integration/spark/kills", "tests/integration/demo"),
+    *("tests/integration/spark", "tests/integration/demo", "tests/docs/test_testing_examples.py"),
+    *("tests/authorization/test_matrix.py", "tests/integration/worker/test_rights.py"),
+    *("tests/integration/worker/test_retry_security.py", "tests/docs/test_clusters_page.py"),
+    "tests/docs/test_kubernetes.py",
 ]
 """What `make test` leaves out because it takes long."""
 

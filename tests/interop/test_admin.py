@@ -44,11 +44,13 @@ from sharegroup.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import KafkaPeer, why_missing
+from tests.support.limits import HANGING_SECONDS
 
-WAIT_SECONDS = 30.0
 T = TypeVar("T")
 on_kafka = [
+    LONG_WITH_A_JVM,
     pytest.mark.kafka,
     pytest.mark.skipif(why_missing() is not None, reason=why_missing() or ""),
 ]
@@ -62,7 +64,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
 
 def administer(bootstrap: str, scenario: Callable[[AdminClient], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with asyncio.timeout(WAIT_SECONDS), AdminClient(bootstrap_servers=bootstrap) as admin:
+        async with (
+            asyncio.timeout(HANGING_SECONDS),
+            AdminClient(bootstrap_servers=bootstrap) as admin,
+        ):
             return await scenario(admin)
 
     return asyncio.run(run())
@@ -70,7 +75,7 @@ def administer(bootstrap: str, scenario: Callable[[AdminClient], Awaitable[T]]) 
 
 async def until(ask: Callable[[], Awaitable[T]], expected: T) -> None:
     """Ask until this is the answer: brokers apply quotas a little later than they accept them."""
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANGING_SECONDS):
         while await ask() != expected:
             await asyncio.sleep(0.01)
 
@@ -236,7 +241,7 @@ def test_consumer_group_is_described_and_moved(
         }
     )
     consumer.subscribe([topic])
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while not consumer.assignment():
         assert time.monotonic() < limit, "the consumer got no partition"
         consumer.poll(0.1)

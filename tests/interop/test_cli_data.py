@@ -149,6 +149,7 @@ def test_both_consoles_print_the_same_lines(consumed: tuple[list[str], list[str]
 
 
 @pytest.mark.usefixtures("consumed")
+@LONG_WITH_A_JVM
 def test_logs_and_kafkas_formatters_print_the_same_records(cluster: Cluster) -> None:
     with ThreadPoolExecutor() as side_by_side:
         compared = {
@@ -203,6 +204,7 @@ def test_logs_and_kafkas_dump_find_the_same_batches(cluster: Cluster) -> None:
     assert [batch["codec"] for batch in ours] == list(CODECS)
 
 
+@LONG_WITH_A_JVM
 def test_both_perf_tools_print_the_same_columns(cluster: Cluster) -> None:
     topic = "cli.perf"
     create_topic(cluster.bootstrap_servers, topic, partitions=2)

@@ -160,6 +160,7 @@ def connect_files(worker: Worker, folder: Path) -> None:
     worker.create("to-file", "FileStreamSinkConnector", file=f"{folder}/sink", topics=TOPIC)
 
 
+@LONG_WITH_A_JVM
 def test_connect_copies_a_file_through_a_topic(tmp_path: Path) -> None:
     append(tmp_path / "source", text(0, 500))
     with running(chosen(), tmp_path / "broker", {}) as broker:

@@ -27,6 +27,7 @@ from tests.interop.group_members import (
     poll_until,
     read,
 )
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.confluent_calls import (
     admin,
     create_topic,
@@ -196,6 +197,7 @@ class TestJava:
         assert [member_["sessionTimeout"] for member_ in data["members"]] == [6_000]
         member.close()
 
+    @LONG_WITH_A_JVM
     def test_java_consumer_continues_at_its_commit_after_kill_9(self, tmp_path: Path) -> None:
         """It runs through the kill; a second consumer does not read its committed records again."""
         with ServeProcess(tmp_path / "data") as broker:

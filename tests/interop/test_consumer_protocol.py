@@ -31,7 +31,7 @@ from tests.interop.test_consumer_groups import (
     read_by_java,
     spread,
 )
-from tests.support.chosen_broker import SHORT_TIMES
+from tests.support.chosen_broker import LONG_WITH_A_JVM, SHORT_TIMES
 from tests.support.confluent_calls import admin, create_topic, produce
 from tests.support.kafka_tools import run_tool, tool_in_background, why_missing
 from tests.support.processes import ServeProcess
@@ -206,6 +206,7 @@ class TestJava:
         gone = consumer_groups(bootstrap, "--delete", "--group", group)
         assert gone[-1][-2:] == ["was", "successful."]
 
+    @LONG_WITH_A_JVM
     def test_java_consumer_continues_at_its_commit_after_kill_9(self, tmp_path: Path) -> None:
         """It runs through the kill; a second consumer does not read its committed records again."""
         with ServeProcess(tmp_path / "data", settings=SHORT_TIMES) as broker:

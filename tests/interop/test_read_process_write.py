@@ -24,7 +24,7 @@ from sharegroup.client import (
     records_by_partition,
 )
 from sharegroup.errors import KafkaError
-from tests.support.chosen_broker import RunningBroker, chosen, running
+from tests.support.chosen_broker import LONG_WITH_A_JVM, RunningBroker, chosen, running
 
 PARTITIONS = 4
 INPUTS = 400
@@ -108,7 +108,7 @@ async def furnish(bootstrap: str) -> None:
             await producer.send("input", b"%d" % number, partition=number % PARTITIONS)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=LONG_WITH_A_JVM)])
 def test_each_input_is_in_the_committed_output_once(
     broker_to_kill: RunningBroker, protocol: str
 ) -> None:

@@ -37,6 +37,7 @@ from tests.interop.secure_listeners import (
     SecureKafka,
     why_no_certificates,
 )
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import why_missing
 
 missing = why_missing() or why_no_certificates()
@@ -57,6 +58,7 @@ class Ports(NamedTuple):
         pytest.param(
             "kafka",
             marks=[
+                LONG_WITH_A_JVM,
                 pytest.mark.kafka,
                 pytest.mark.skipif(missing is not None, reason=missing or ""),
             ],

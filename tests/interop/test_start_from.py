@@ -25,9 +25,15 @@ from sharegroup.errors import GroupAuthorizationFailed
 from tests.integration.cli.piping import at, sharegroup
 from tests.interop.guarded import Guarded, Right
 from tests.interop.guarded import guarded as guarded_broker
-from tests.support.chosen_broker import BOTH_IN_INTEROP, SHORT_TIMES, RunningBroker, running
+from tests.support.chosen_broker import (
+    BOTH_IN_INTEROP,
+    LONG_WITH_A_JVM,
+    SHORT_TIMES,
+    RunningBroker,
+    running,
+)
+from tests.support.limits import HANGING_SECONDS
 
-POLL_SECONDS = 20.0
 NOTHING_SECONDS = 1.0
 """Time in which a consumer that has joined would have received a record."""
 
@@ -61,7 +67,7 @@ async def received(topic: str, group: str, count: int, **options: Any) -> set[An
     """The values that a new member gets: ``count`` of them, and what comes soon after."""
     values: list[Any] = []
     async with ShareConsumer(topic, group_id=group, **options) as consumer:
-        async with asyncio.timeout(POLL_SECONDS):
+        async with asyncio.timeout(HANGING_SECONDS):
             while len(values) < count or not consumer.assignment:
                 values += [record.value for record in await consumer.poll(0.2)]
         values += [record.value for record in await consumer.poll(NOTHING_SECONDS)]
@@ -109,9 +115,9 @@ def test_topic_that_is_new_to_the_group_starts_at_its_first_record(there: Runnin
         await fill(bootstrap, "newer", b"new", partitions=1)
         options: Any = {"bootstrap_servers": bootstrap, "group_id": "grows"}
         async with ShareConsumer("older", **options, start_from="earliest") as consumer:
-            assert [record.value for record in await consumer.poll(POLL_SECONDS)] == [b"old"]
+            assert [record.value for record in await consumer.poll(HANGING_SECONDS)] == [b"old"]
             consumer.subscribe("older", "newer")
-            assert [record.value for record in await consumer.poll(POLL_SECONDS)] == [b"new"]
+            assert [record.value for record in await consumer.poll(HANGING_SECONDS)] == [b"new"]
 
     asyncio.run(scenario())
 
@@ -120,7 +126,7 @@ def test_blocking_consumer_starts_there_too(there: RunningBroker) -> None:
     asyncio.run(fill(there.bootstrap_servers, "blocking", b"0"))
     options: Any = {"bootstrap_servers": there.bootstrap_servers, "group_id": "blocking"}
     with SyncShareConsumer("blocking", **options, start_from="earliest") as consumer:
-        assert [record.value for record in consumer.poll(POLL_SECONDS)] == [b"0"]
+        assert [record.value for record in consumer.poll(HANGING_SECONDS)] == [b"0"]
 
 
 def test_command_tells_where_a_new_group_starts_and_from_beginning_changes_it(
@@ -161,6 +167,7 @@ def test_perf_consume_gets_the_records_that_perf_produce_left(there: RunningBrok
     assert "group 'perf-end' is new and starts at the end of perf-first" in told.err
 
 
+@LONG_WITH_A_JVM
 @pytest.mark.parametrize("may_read", [True, False], ids=["may read settings", "may not read them"])
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "with offsets"])
 def test_missing_right_fails_a_new_group_only(

@@ -139,6 +139,7 @@ def purged(bootstrap: str) -> Sequence[int]:
         time.sleep(0.1)
 
 
+@LONG_WITH_A_JVM
 def test_streams_counts_exactly_once_and_its_topics_have_their_settings(tmp_path: Path) -> None:
     count = 2_000
     with broker_with_lines(tmp_path, count) as broker, word_count(broker, tmp_path) as application:

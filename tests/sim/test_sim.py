@@ -16,8 +16,8 @@ import pytest
 from tests.sim.runs import run
 from tests.sim.swarm import plan_of
 
-SEEDS = 80
-SEEDS_OF_ONE_TEST = 20
+SEEDS = 40
+SEEDS_OF_ONE_TEST = 10
 PLANS = 200
 """Seeds whose plans are looked at and not run."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -33,6 +33,15 @@ LONG_WITH_A_JVM = pytest.mark.skipif(
     "SHAREGROUP_INTEROP" not in os.environ, reason="make interop and make interop-kafka run it"
 )
 """For tests that start a virtual machine and take ten seconds and more; `make test` has no time."""
+
+
+def sample(cases: Sequence[tuple[Any, ...]], count: int = 1) -> list[Any]:
+    """The parameters of a long test; `make test` runs the first ones, `make interop` all."""
+    return [
+        case if index < count else pytest.param(*case, marks=LONG_WITH_A_JVM)
+        for index, case in enumerate(cases)
+    ]
+
 
 BOTH_IN_INTEROP = [OURS, pytest.param(KAFKA, marks=[*ON_KAFKA, LONG_WITH_A_JVM])]
 """Parameters of a fixture that `make test` runs on our broker, `make interop-kafka` on both."""

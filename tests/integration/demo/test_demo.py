@@ -20,11 +20,8 @@ import psutil
 import pytest
 
 from sharegroup.demo.departures import Kind, departures
-from tests.support.chosen_broker import LONG_WITH_A_JVM
+from tests.support.chosen_broker import LONG_WITH_A_JVM, sample
 from tests.support.limits import HANGING_SECONDS
-
-DEMO_SECONDS_MAX = 300.0
-UP_SECONDS_MAX = 120.0
 
 
 def start(folder: Path, rows: int, *options: str) -> subprocess.Popen[str]:
@@ -58,12 +55,13 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
         time.sleep(0.05)
 
 
+@LONG_WITH_A_JVM
 def test_counts_of_five_thousand_flights_add_up(tmp_path: Path) -> None:
     folder = tmp_path / "a folder with blanks"
     folder.mkdir()
     output = folder / "build" / "demo"
     demo = start(folder, 5_000)
-    printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
+    printed, _ = demo.communicate(timeout=HANGING_SECONDS)
     assert demo.returncode == 0, printed
     figures = json.loads((output / "summary.json").read_text())
     assert [check["claim"] for check in figures["checks"] if not check["ok"]] == []
@@ -101,8 +99,8 @@ def assert_pipeline_adds_up(figures: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("number", "exit_code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
-    ids=["ctrl-c", "sigterm", "kill-9"],
+    sample([(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)]),
+    ids=["kill-9", "ctrl-c", "sigterm"],
 )
 def test_no_process_is_left_behind_by(
     number: signal.Signals, exit_code: int, tmp_path: Path
@@ -112,7 +110,7 @@ def test_no_process_is_left_behind_by(
         ledgers = tmp_path / "build" / "demo"
         wait_until(
             lambda: any(path.stat().st_size for path in ledgers.glob("run-*/producer.ledger")),
-            UP_SECONDS_MAX,
+            HANGING_SECONDS,
             "the producer to produce",
         )
         assert len(processes_in(tmp_path)) == 9  # The demo, a broker, a producer, six workers.
@@ -133,7 +131,7 @@ def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
     try:
         wait_until(
             lambda: any("streaming_source_runner" in command for command in processes_in(tmp_path)),
-            UP_SECONDS_MAX,
+            HANGING_SECONDS,
             "the query's reader to start",
         )
         demo.kill()
@@ -145,7 +143,7 @@ def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
 
 def test_first_half_runs_alone_without_spark(tmp_path: Path) -> None:
     demo = start(tmp_path, 1_000, "--no-spark")
-    printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
+    printed, _ = demo.communicate(timeout=HANGING_SECONDS)
     assert demo.returncode == 0, printed
     output = tmp_path / "build" / "demo"
     assert sorted(path.name for path in output.iterdir()) == ["summary.json", "timeline.png"]
@@ -154,6 +152,6 @@ def test_first_half_runs_alone_without_spark(tmp_path: Path) -> None:
 
 def test_more_rows_than_exist_is_a_misuse(tmp_path: Path) -> None:
     demo = start(tmp_path, 336_777)
-    printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
+    printed, _ = demo.communicate(timeout=HANGING_SECONDS)
     assert demo.returncode == 2
     assert "336777 is not in the range 1000<=x<=336776" in printed

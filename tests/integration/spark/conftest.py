@@ -44,7 +44,7 @@ _names = count(1)
 Records = Sequence[tuple[bytes | None, bytes | None]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """``local[2,3]``: two tasks at once, each tried three times."""
     ensure_java()
@@ -67,7 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the broker listens: ours, or a real Kafka if the environment says so."""
     with running(chosen(), tmp_path_factory.mktemp("broker")) as there:

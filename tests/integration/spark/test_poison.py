@@ -16,7 +16,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.spark import outcomes, reject
 from sharegroup.spark.offsets import ranges_of
 from tests.integration.spark.conftest import produce, run_available, stream
-from tests.support.chosen_broker import chosen
+from tests.support.chosen_broker import LONG_WITH_A_JVM, chosen
 from tests.support.unreadable import RECORDS, cut_off, produce_batches, untrue
 
 POISON = b'{"id": '
@@ -67,6 +67,7 @@ def test_rejected_poison_record_does_not_stop_the_query(
     assert lag(bootstrap, group) == {0: 0, 1: 0}
 
 
+@LONG_WITH_A_JVM
 def test_failing_record_is_redelivered_up_to_the_delivery_limit(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_failing_record_is_redelivered_up_to_the_delivery_limit(
 
 
 @pytest.mark.skipif(chosen() == "kafka", reason="Kafka decodes each batch before it appends it")
+@LONG_WITH_A_JVM
 def test_unreadable_batches_end_the_query_unless_it_leaves_them_out(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_unreadable_batches_end_the_query_unless_it_leaves_them_out(
 
 
 @pytest.mark.skipif(chosen() == "kafka", reason="Kafka decodes each batch before it appends it")
+@LONG_WITH_A_JVM
 def test_batch_read_fails_or_leaves_out_unreadable_batches(
     spark: SparkSession, bootstrap: str, topic: str
 ) -> None:

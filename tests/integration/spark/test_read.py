@@ -11,6 +11,7 @@ from pyspark.sql import functions
 from sharegroup.client import Producer
 from sharegroup.spark import KafkaShareDataSource
 from tests.integration.spark.conftest import create_topic, produce, run_available, stream
+from tests.support.chosen_broker import sample
 
 
 def collected(frame, checkpoint):
@@ -120,11 +121,16 @@ def test_source_can_be_registered_by_hand(spark, bootstrap, topic):
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [
-        ({"includeHeader": "true"}, "unknown option includeheader; did you mean includeHeaders?"),
-        ({"startingOffsets": "earliest"}, "a share group keeps its own position"),
-        ({"kafka.security.protocol": "SSSL"}, "security_protocol='SSSL'"),
-    ],
+    sample(
+        [
+            (
+                {"includeHeader": "true"},
+                "unknown option includeheader; did you mean includeHeaders?",
+            ),
+            ({"startingOffsets": "earliest"}, "a share group keeps its own position"),
+            ({"kafka.security.protocol": "SSSL"}, "security_protocol='SSSL'"),
+        ]
+    ),
 )
 def test_wrong_option_is_an_error_of_load(spark, bootstrap, topic, group, wrong, message):
     with pytest.raises(PySparkException) as caught:

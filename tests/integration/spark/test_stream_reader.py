@@ -26,9 +26,9 @@ from sharegroup.spark.stream_reader import KafkaShareStreamReader, TriggerNotSup
 from tests.integration.spark.conftest import create_topic, produce, set_group_config
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import KafkaPeer, why_missing
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
-WAIT_SECONDS = 30.0
 LOCK_MS = 1_000
 SETTINGS = {
     "group.share.min.record.lock.duration.ms": str(LOCK_MS),
@@ -129,7 +129,7 @@ class Query:
 
     def batch(self, reader: KafkaShareStreamReader) -> list[bytes]:
         """The next batch, waited for."""
-        limit = time.monotonic() + WAIT_SECONDS
+        limit = time.monotonic() + HANGING_SECONDS
         while not self.plan(reader):
             assert time.monotonic() < limit, "no batch came"
         return self.run(reader)
@@ -220,7 +220,7 @@ def test_a_batch_that_died_before_its_end_is_replayed_and_not_shown_again(
 
 def wait_for_lag(query: Query, reader: KafkaShareStreamReader, bootstrap: str, group: str) -> None:
     """Idle triggers until everything is settled."""
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while lag(bootstrap, group):
         assert time.monotonic() < limit, f"lag {lag(bootstrap, group)}"
         query.idle(reader)
@@ -254,7 +254,7 @@ def test_acquired_records_without_a_logged_offset_are_redelivered(
 
 def wait_for_held(reader: KafkaShareStreamReader, expected: int) -> None:
     """Wait until the reader holds so many records."""
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while (found := (reader.reportLatestOffset() or {})["held"]) != expected:
         assert time.monotonic() < limit, f"expected {expected} held records, found {found}"
 
@@ -352,7 +352,7 @@ def test_two_readers_of_a_group_share_the_records(
         other.idle(two)
         produce(bootstrap, topic, *numbers(0, 100))
         seen: list[bytes] = []
-        limit = time.monotonic() + WAIT_SECONDS
+        limit = time.monotonic() + HANGING_SECONDS
         while len(seen) < 100:
             assert time.monotonic() < limit, f"{len(seen)} of 100 records came"
             for some, reader in ((query, first), (other, two)):
@@ -368,7 +368,7 @@ def test_a_plain_consumer_shares_the_group_with_a_query(
         query.idle(reader)
         produce(bootstrap, topic, *numbers(0, 100))
         seen: list[bytes] = []
-        limit = time.monotonic() + WAIT_SECONDS
+        limit = time.monotonic() + HANGING_SECONDS
         while len(seen) < 100:
             assert time.monotonic() < limit, f"{len(seen)} of 100 records came"
             seen += consumed(bootstrap, topic, group, seconds=0.2)
@@ -409,7 +409,7 @@ def test_a_batch_during_which_the_broker_restarts_is_not_shown_again(
         broker.kill()
         query.idle(reader)
         broker.start()
-        limit = time.monotonic() + WAIT_SECONDS
+        limit = time.monotonic() + HANGING_SECONDS
         while (reader.reportLatestOffset() or {})["recognised"] < 50:
             assert time.monotonic() < limit, f"not all came back: {reader.reportLatestOffset()}"
             query.idle(reader)
@@ -423,7 +423,7 @@ def test_acquired_rows_on_the_drivers_machine_need_no_broker(
 ) -> None:
     produce(broker.bootstrap_servers, topic, *numbers(0, 50), partition=0)
     with query.reader() as reader:
-        limit = time.monotonic() + WAIT_SECONDS
+        limit = time.monotonic() + HANGING_SECONDS
         while not query.plan(reader):
             assert time.monotonic() < limit, "no batch came"
         broker.kill()
@@ -441,7 +441,7 @@ def test_recreated_topic_is_another_topic(query: Query, bootstrap: str, topic: s
         make_again(bootstrap, topic)
         produce(bootstrap, topic, *numbers(5, 10), partition=0)
         assert query.batch(reader) == numbers(5, 10)
-        limit = time.monotonic() + WAIT_SECONDS
+        limit = time.monotonic() + HANGING_SECONDS
         while (reader.reportLatestOffset() or {})["carried"]:
             assert time.monotonic() < limit, "the old topic's records are still carried"
             query.idle(reader)
@@ -451,7 +451,7 @@ def make_again(bootstrap: str, topic: str) -> None:
     async def again() -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             assert await admin.delete_topics([topic]) == {topic: None}
-            limit = time.monotonic() + WAIT_SECONDS
+            limit = time.monotonic() + HANGING_SECONDS
             while (await admin.create_topics([NewTopic(topic, 2)]))[topic] is not None:
                 assert time.monotonic() < limit, f"{topic} can't be made again"
 

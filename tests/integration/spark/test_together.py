@@ -18,11 +18,12 @@ from pyspark.sql.streaming import StreamingQuery
 
 from sharegroup.client import ShareConsumer
 from tests.integration.spark.conftest import produce, set_group_config, stream
+from tests.support.chosen_broker import LONG_WITH_A_JVM
+from tests.support.limits import HANGING_SECONDS
 
-WAIT_SECONDS = 120.0
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.2
 """Between loads: what piles up while Spark starts has to be read at 200 records a batch."""
-COUNT = 3_000
+COUNT = 1_000
 
 
 class Seen:
@@ -53,7 +54,7 @@ def start(frame: DataFrame, seen: Seen, name: str, folder: Path) -> StreamingQue
 
 
 def wait(reached: Callable[[], bool], what: str, *queries: StreamingQuery) -> None:
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while not reached():
         for query in queries:
             assert query.isActive, query.exception()
@@ -64,7 +65,7 @@ def wait(reached: Callable[[], bool], what: str, *queries: StreamingQuery) -> No
 def load(bootstrap: str, topic: str, done: Callable[[], bool]) -> Counter[bytes]:
     """Produce, little by little, until ``COUNT`` records are there and ``done`` says so."""
     expected: Counter[bytes] = Counter()
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + HANGING_SECONDS
     while len(expected) < COUNT or not done():
         assert time.monotonic() < limit, f"{len(expected)} records, and one member has none"
         values = [b"%d" % number for number in range(len(expected), len(expected) + 20)]
@@ -74,6 +75,7 @@ def load(bootstrap: str, topic: str, done: Callable[[], bool]) -> Counter[bytes]
     return expected
 
 
+@LONG_WITH_A_JVM
 def test_two_queries_share_one_group(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -101,6 +103,9 @@ def test_a_plain_consumer_shares_the_group_with_a_query(
     stopping = threading.Event()
 
     async def consume() -> None:
+        # A slow query would never find a record beside a consumer that polls all the time.
+        while not (seen.by("query") or stopping.is_set()):
+            await asyncio.sleep(0.05)
         async with ShareConsumer(topic, bootstrap_servers=bootstrap, group_id=group) as consumer:
             while not stopping.is_set():
                 for record in await consumer.poll(0.1):
@@ -119,6 +124,6 @@ def test_a_plain_consumer_shares_the_group_with_a_query(
     finally:
         # The consumer first: a query that stops gives back what it has done and not acknowledged.
         stopping.set()
-        consuming.join(WAIT_SECONDS)
+        consuming.join(HANGING_SECONDS)
         query.stop()
     assert seen.all == expected

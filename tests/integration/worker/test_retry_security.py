@@ -28,6 +28,7 @@ from tests.interop.secure_listeners import (
     why_no_certificates,
 )
 from tests.support import confluent_calls
+from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import why_missing
 
 missing = why_missing() or why_no_certificates()
@@ -38,6 +39,7 @@ async def token() -> str:
     return unsecured_token()
 
 
+@LONG_WITH_A_JVM
 @pytest.mark.kafka
 @pytest.mark.skipif(missing is not None, reason=missing or "")
 def test_scheduler_logs_in_by_each_mechanism_and_by_certificate(tmp_path: Path) -> None:

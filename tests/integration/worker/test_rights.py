@@ -28,11 +28,15 @@ from tests.integration.worker.secured import (
     secured,
 )
 from tests.interop.secure_listeners import PASSWORD, why_no_certificates
-from tests.support.chosen_broker import SOONER
+from tests.support.chosen_broker import LONG_WITH_A_JVM, SOONER
 from tests.support.kafka_peer import why_missing
 
 missing = why_missing() or why_no_certificates()
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]
+pytestmark = [
+    LONG_WITH_A_JVM,
+    pytest.mark.kafka,
+    pytest.mark.skipif(missing is not None, reason=missing or ""),
+]
 
 WAIT_SECONDS = 120.0
 """Several workers start beside a JVM."""

@@ -17,7 +17,8 @@ from sharegroup.client import (
     ShareConsumer,
     TopicPartition,
 )
-from tests.support.chosen_broker import LONG_WITH_A_JVM
+from tests.support.chosen_broker import LONG_WITH_A_JVM, sample
+from tests.support.limits import HANGING_SECONDS
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -49,7 +50,7 @@ async def settle(bootstrap, topic, group):
         topic, bootstrap_servers=bootstrap, group_id=group, share_acknowledgement_mode="explicit"
     ) as consumer:
         records = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANGING_SECONDS):
             while not records:
                 records = await consumer.poll(timeout=1)
         for record in records:
@@ -111,15 +112,20 @@ def test_offsets_and_transactions_are_columns(spark, bootstrap, topic):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"subscribe": "orders"}, "topic 'orders' is no internal topic; expected"),
-        ({"view": "live"}, "expected records or sharePartitions"),
-        ({"view": "sharePartitions", "startingTimestamp": "1"}, "needs all records; expected no"),
-        (
-            {"view": "sharePartitions", "subscribe": "__consumer_offsets"},
-            "shows the topic __share_group_state; expected no other topics",
-        ),
-    ],
+    sample(
+        [
+            ({"subscribe": "orders"}, "topic 'orders' is no internal topic; expected"),
+            ({"view": "live"}, "expected records or sharePartitions"),
+            (
+                {"view": "sharePartitions", "startingTimestamp": "1"},
+                "needs all records; expected no",
+            ),
+            (
+                {"view": "sharePartitions", "subscribe": "__consumer_offsets"},
+                "shows the topic __share_group_state; expected no other topics",
+            ),
+        ]
+    ),
 )
 def test_options_that_fit_no_internal_topic_are_named(spark, bootstrap, options, message):
     with pytest.raises(PySparkException) as caught:
