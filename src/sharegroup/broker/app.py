@@ -172,6 +172,7 @@ async def start(
     directory.producer_room.limit_to(config.server.producers_max)
     directory.opened.bound(limit=descriptors.idle_files_max, ceiling=descriptors.files_max)
     server = Server(clock, admission, handshakes)
+    metrics = None
     try:
         nodes, bound = await listen(server, listeners, tls, config.server)
         parts = await _build(config, clock, expiry, directory, nodes[0], listeners)
@@ -185,6 +186,8 @@ async def start(
         handlers = OnDemand(lambda: handler_of or _handler_table())
         await server.serve(views, handlers, lambda ended: _connection_closed(parts, ended))
     except BaseException:
+        if metrics is not None:
+            await metrics.stop()
         await server.stop()
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise

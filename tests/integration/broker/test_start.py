@@ -65,3 +65,20 @@ def test_port_that_another_one_takes_while_the_broker_starts_is_a_failure(
             await second.stop()
 
     run(both())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_start_that_fails_leaves_no_port_open(run: Callable[[Any], None], tmp_path: Path) -> None:
+    """The endpoint of the metrics listens before the clients' listener finds its port taken."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        listeners = f"PLAINTEXT://127.0.0.1:{port}"
+        values = {"listeners": listeners, "log.dirs": str(tmp_path / "data")}
+        with pytest.raises(OSError, match=r"in use"):
+            await start(Config.parse({**values, "sharegroup.metrics.port": str(port)}))
+        again = await start(Config.parse(values))
+        await again.stop()
+
+    run(main())
