@@ -173,7 +173,8 @@ JSON_KEYS = {
     "configs describe": "name value source read_only sensitive",
     "configs alter": "set (an object: values by name) deleted",
     "dlq list": (
-        "group handler reason error_class letters redriven first_seen last_seen last_message"
+        "group handler reason error_class letters claimed redriven first_seen last_seen "
+        "last_message"
     ),
     "dlq show": (
         "topic partition offset timestamp key value headers reason error_class error_message group "

@@ -34,7 +34,11 @@ def command() -> None:
 @cluster_options
 @json_option
 def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> int:
-    """Count dead letters by group, handler, reason and error."""
+    """Count dead letters by group, handler, reason and error.
+
+    CLAIMED counts the letters of which a producer may have written the origin, as in `dlq show`.
+    The times of the first and last letter and the modules of errors are in --json.
+    """
     unreadable = UnreadableBatches()
     deaths_by_kind = with_queue(
         access, topic, lambda queue: summary(queue, selection, unreadable=unreadable)
@@ -46,6 +50,7 @@ def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) ->
             "reason": kind.reason,
             "error_class": kind.error_class or None,
             "letters": deaths.letters,
+            "claimed": deaths.claimed,
             "redriven": deaths.redriven,
             "first_seen": moment_text(deaths.first_ms),
             "last_seen": moment_text(deaths.last_ms),
@@ -53,13 +58,17 @@ def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) ->
         }
         for kind, deaths in deaths_by_kind.items()
     ]
-    columns = (
-        "group", "handler", "reason", "error_class", "letters", "redriven", "first_seen",
-        "last_seen",
-    )  # fmt: skip
+    if not as_json:
+        # Without modules and times, which JSON has, the table has 80 columns with usual names.
+        rows = [row | {"error_class": _last_name(row["error_class"])} for row in rows]
+    columns = ("group", "handler", "reason", "error_class", "letters", "claimed", "redriven")
     nothing = "There are no dead letters." if selection == Selection() else "None matches."
     print_listing(Listing(rows, columns, nothing), as_json=as_json)
     return unreadable.exit_code
+
+
+def _last_name(error_class: object) -> str:
+    return str(error_class or "").rpartition(".")[2]
 
 
 command.add_command(dlq_show.command)

@@ -32,6 +32,8 @@ class Deaths:
     """Counts of the letters of one kind; times are the timestamps of the letters."""
 
     letters: int = 0
+    claimed: int = 0
+    """Letters whose origin may be from a producer (`Letter.is_origin_claimed`)."""
     redriven: int = 0
     first_ms: int = 0
     last_ms: int = 0
@@ -59,6 +61,7 @@ def _count(
             kind = OTHERS
         deaths = found.setdefault(kind, Deaths(first_ms=letter.timestamp_ms))
         deaths.letters += 1
+        deaths.claimed += letter.is_origin_claimed
         deaths.redriven += letter.offset in redriven
         deaths.first_ms = min(deaths.first_ms, letter.timestamp_ms)
         if letter.timestamp_ms >= deaths.last_ms:

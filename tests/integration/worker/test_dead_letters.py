@@ -423,6 +423,19 @@ def test_purge_deletes_redriven_letters(bootstrap: str, group: str, run: Run) ->
     }
 
 
+def test_list_counts_claimed_letters_in_80_columns(bootstrap: str, group: str, run: Run) -> None:
+    dead = brokers_letters(bootstrap, f"{group}.t", group, copies=True)
+    asyncio.run(bury(bootstrap, dead, "billing", (Given("orders"), failed(TimeoutError("late")))))
+    headings, *lines = run(f"list {dead} --error-class TimeoutError").out.splitlines()
+    assert headings.split() == [
+        "GROUP", "HANDLER", "REASON", "ERROR-CLASS", "LETTERS", "CLAIMED", "REDRIVEN",
+    ]  # fmt: skip
+    assert [line.split()[3:] for line in lines] == [["TimeoutError", "1", "1", "0"]]
+    assert max(map(len, (headings, *lines))) <= 80
+    claimed = {row["group"]: row["claimed"] for row in run(f"list {dead} --json").rows}
+    assert claimed == {"billing": 1, group: 2 if IS_KAFKA else 0}
+
+
 def brokers_letters(bootstrap: str, topic: str, group: str, *, copies: bool) -> str:
     """Two records that a group rejected, and whose letters the broker wrote."""
     if IS_KAFKA and not BROKER_WRITES_LETTERS:
@@ -456,6 +469,7 @@ def test_letters_of_the_broker_are_redriven_with_headers(
     dead = brokers_letters(bootstrap, topic, group, copies=copies)
     (row,) = run(f"list {dead} --json --where", "total >= 0").rows
     assert (row["group"], row["reason"], row["letters"]) == (group, "rejected", 2)
+    assert row["claimed"] == (2 if IS_KAFKA else 0)
     (shown,) = run(f"show {dead} --json --at 0:1").rows
     assert (shown["value"], shown["by_broker"]) == ('{"total":1}', True)
     confirm = f"--confirm {group}.retry" if IS_KAFKA else ""
