@@ -88,8 +88,10 @@ spec-kafka: setup ## Run the tests of docs/spec.md against a real Apache Kafka 4
 interop: setup ## Run all clients and tools of others against our broker and Kafka (needs a JDK and Maven).
 	@$(BIN)/python -m tests.interop
 
-odd-batches: setup ## Compare what we read from BATCHES=10000 odd record batches with Java, from SEED (needs a JDK and Maven).
+odd-batches: setup ## Compare what we read from BATCHES=10000 odd record batches with Java, from SEED; then each reader on a log of LOG_BATCHES=500 (needs a JDK and Maven).
 	@$(BIN)/python -m tests.interop.odd_readers $(or $(SEED),1) $(or $(BATCHES),10000)
+	@ODD_SEED=$(or $(SEED),1) ODD_LOG_BATCHES=$(or $(LOG_BATCHES),500) $(BIN)/python -m pytest -q \
+		tests/interop/test_odd_batches.py tests/integration/spark/test_odd_batches.py
 
 interop-kafka: setup ## Run our client, Spark source and CLI against a real Apache Kafka; VERSION=4.3.1 (needs a JDK and Maven).
 	@KAFKA_VERSION=$(VERSION) $(BIN)/python -m tests.interop --kafka

@@ -7,7 +7,7 @@ that no longer starts.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from sharegroup.cli.inspecting.survey import (
 )
 from sharegroup.cli.log_positions import parse_offsets
 from sharegroup.cli.output import Listing, complain, in_colour
-from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
+from sharegroup.wire.record_pieces import UnreadableRange
+from sharegroup.wire.records import DecodedRecord
 
 SEGMENT_COLUMNS = (
     "topic", "partition", "segment", "bytes", "batches", "records", "codec", "first_offset",
@@ -120,14 +121,21 @@ class _Survey:
                 for piece in self._telling(segment, file.walk()):
                     if isinstance(piece, Damage) or not self._is_selected(piece):
                         continue
-                    try:
-                        decoded_records = file.records(piece)
-                    except (CorruptMessage, UnsupportedCompressionType) as error:
-                        self._unreadable(segment, piece, error)
-                        continue
-                    for record in decoded_records:
-                        if self._selection.first <= record.offset < self._selection.end:
-                            yield record_document(log, piece.header, record)
+                    yield from self._documents(segment, piece, file.records(piece))
+
+    def _documents(
+        self,
+        segment: Segment,
+        batch: FoundBatch,
+        pieces: Iterable[list[DecodedRecord] | UnreadableRange],
+    ) -> Iterator[dict[str, Any]]:
+        for piece in pieces:
+            if isinstance(piece, UnreadableRange):
+                self._unreadable(segment, batch, piece)
+                continue
+            for record in piece:
+                if self._selection.first <= record.offset < self._selection.end:
+                    yield record_document(segment.log, batch.header, record)
 
     def _is_selected(self, batch: FoundBatch) -> bool:
         return self._selection.overlaps(batch.header.base_offset, batch.header.end_offset)
@@ -142,12 +150,12 @@ class _Survey:
                 self.damaged = self.damaged or state_of(segment, piece) == "damaged"
             yield piece
 
-    def _unreadable(self, segment: Segment, batch: FoundBatch, error: Exception) -> None:
+    def _unreadable(self, segment: Segment, batch: FoundBatch, found: UnreadableRange) -> None:
         self.damaged = True
         complain(
-            f"topic {segment.log.topic!r} partition {segment.log.partition}, {segment.path.name} "
-            f"at byte {batch.position}: the checksum is correct, but the records cannot be "
-            f"decoded: {error}"
+            f"topic {segment.log.topic!r} partition {segment.log.partition} offsets {found.first} "
+            f"to {found.end - 1} cannot be read and are omitted; {segment.path.name} at byte "
+            f"{batch.position}: the checksum is correct, but: {found.error}"
         )
 
 

@@ -1,8 +1,9 @@
 """Completes letters of a broker with their records, read from the topics they came from.
 
 A letter of Apache Kafka has no headers of its record, and key and value only if the group is
-configured to copy them (KIP-1191).  The record can be read as long as its topic retains it.  A
-record that is newer than its letter is a different one: the topic was deleted and created again.
+configured to copy them (KIP-1191).  The record can be read as long as its topic retains it.  If the
+topic was deleted and created again, another record is at its offset: it has another key or value
+than the letter, or is newer than a letter that has none.
 """
 
 from __future__ import annotations
@@ -78,8 +79,11 @@ def _with_record(letter: Letter, found: dict[tuple[str, int, int], DecodedRecord
     if not letter.lacks_its_record or origin is None:
         return letter
     record = found.get((origin.topic, origin.partition, origin.offset))
-    if record is None or time_of(record) > letter.timestamp_ms:
+    if record is None:
         return letter
-    if letter.has_payload and (record.key, record.value) != (letter.key, letter.value):
-        return letter
-    return letter.with_record(record)
+    if letter.has_payload:
+        # Not by time: the clock of a producer may be ahead of the broker's.
+        is_same = (record.key, record.value) == (letter.key, letter.value)
+    else:
+        is_same = time_of(record) <= letter.timestamp_ms
+    return letter.with_record(record) if is_same else letter

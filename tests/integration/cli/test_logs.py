@@ -17,8 +17,11 @@ from sharegroup.client.admin.types import AlterConfig, ConfigResource
 from sharegroup.protocol_enums import ResourceType
 from sharegroup.testing import run_broker
 from sharegroup.wire.batches import scan
+from sharegroup.wire.compression import ZSTD
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.integration.cli.piping import Piped, sharegroup
 from tests.support.limits import HANGING_SECONDS
+from tests.support.unreadable import produce_batches
 
 SEGMENT_BYTES = 2_000
 BATCHES = 6
@@ -306,8 +309,20 @@ def test_batch_of_nonsense_with_a_right_checksum_is_reported(copy: Written) -> N
     path.write_bytes(data)
     found = logs(copy.data, "--records", "--topic", "orders", "--offsets", ":20")
     assert found.code == 1
-    assert "at byte 0: the checksum is correct, but the records cannot be decoded" in found.err
+    assert "topic 'orders' partition 1 offsets 0 to 9 cannot be read and are omitted" in found.err
+    assert "at byte 0: the checksum is correct, but: " in found.err
     assert [document["offset"] for document in found.documents] == list(range(10, 20))
+
+
+def test_batch_that_is_too_large_for_memory_is_read_in_pieces(tmp_path: Path) -> None:
+    records = [SimpleRecord(None, b"%02d" % number + bytes(900_000), 1) for number in range(90)]
+    with run_broker(data=str(tmp_path / "data")) as broker:
+        broker.create_topic("large")
+        batch = bytes(encode_batch(records, codec=ZSTD))
+        produce_batches(broker.bootstrap_servers, "large", batch)
+    found = logs(tmp_path / "data", "--records", "--topic", "large", "--offsets", "88:")
+    assert (found.code, found.err) == (0, "")
+    assert [document["value"][:2] for document in found.documents] == ["88", "89"]
 
 
 @pytest.mark.parametrize("text", ["x", "1:2:3", "-1:", ""])

@@ -12,7 +12,7 @@ the positions in the segment's index, where batches begin.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,9 @@ from sharegroup.wire.batches import (
     BatchHeader,
     parse_header,
 )
-from sharegroup.wire.records import DecodedRecord, batch_records
+from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX
+from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.records import DecodedRecord
 
 INDEX_BYTES_MAX = 64 * 1024 * 1024
 """Maximum number of bytes that are read of an index; a sparse file can have any size."""
@@ -85,12 +87,19 @@ class SegmentFile:
                 yield damage
                 position = damage.end
 
-    def records(self, batch: FoundBatch) -> list[DecodedRecord]:
-        """Return the records of a batch; CorruptMessage if their encoding is invalid."""
+    def records(self, batch: FoundBatch) -> Iterable[list[DecodedRecord] | UnreadableRange]:
+        """Return the records of a batch in pieces, and the offsets that cannot be read."""
         data = os.pread(self._fd, batch.header.size, batch.position)
         if len(data) < batch.header.size:
-            raise CorruptMessage(f"{self._path.name} was truncated while it was read")
-        return batch_records(data, 0, batch.header)
+            error = CorruptMessage(f"{self._path.name} was truncated while it was read")
+            return (UnreadableRange(batch.header.base_offset, batch.header.end_offset, error),)
+        return read_pieces(
+            data,
+            0,
+            batch.header,
+            list[DecodedRecord],
+            decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
+        )
 
     def _batch_at(self, position: int, offset: int) -> FoundBatch | str:
         """Return the batch at ``position``, or the reason why there is none."""

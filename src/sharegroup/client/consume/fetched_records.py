@@ -18,7 +18,14 @@ from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecor
 from sharegroup.client.lazy_deque import LazyDeque
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import UnreadableBatch
-from sharegroup.wire.batches import UNREADABLE, Buffer, batch_positions, parse_header, scan
+from sharegroup.wire.batches import (
+    NO_TIMESTAMP,
+    UNREADABLE,
+    Buffer,
+    batch_positions,
+    parse_header,
+    scan,
+)
 from sharegroup.wire.compression import TooLarge
 from sharegroup.wire.record_pieces import UnreadableRange, streamed
 from sharegroup.wire.records import DecodedRecord, read_batch
@@ -227,7 +234,8 @@ def _made_from(origin: BatchOrigin) -> Callable[[Iterable[DecodedRecord]], list[
             record = new(ConsumerRecord)
             record._origin = origin
             record.offset = raw_record.offset
-            record.timestamp_ms = raw_record.timestamp or 0
+            timestamp = raw_record.timestamp
+            record.timestamp_ms = NO_TIMESTAMP if timestamp is None else timestamp
             record.key = raw_record.key
             record.value = raw_record.value
             record.headers = raw_record.headers or ()

@@ -21,6 +21,7 @@ class RecordContent:
 
     offset: int
     timestamp_ms: int
+    """Milliseconds since 1970; -1 if the producer set none, as in Java's client."""
     key: Any
     value: Any
     headers: Sequence[Header]

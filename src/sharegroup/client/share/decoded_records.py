@@ -39,7 +39,7 @@ from sharegroup.client.share_locks.acquired_gaps import find_missing
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.batches import UNREADABLE, scan
+from sharegroup.wire.batches import NO_TIMESTAMP, UNREADABLE, scan
 from sharegroup.wire.compression import TooLarge
 from sharegroup.wire.record_pieces import UnreadableRange, streamed
 from sharegroup.wire.records import DecodedRecord, read_batch
@@ -220,7 +220,8 @@ def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], li
             record = new(Record)
             record._lock = lock
             record.offset = raw_record.offset
-            record.timestamp_ms = raw_record.timestamp or 0
+            timestamp = raw_record.timestamp
+            record.timestamp_ms = NO_TIMESTAMP if timestamp is None else timestamp
             record.key = raw_record.key
             record.value = raw_record.value
             record.headers = raw_record.headers or ()

@@ -141,7 +141,9 @@ def _piece(held: HeldRecords, group: RecordColumns, locks: Sequence[AcquisitionL
 def from_records(held: HeldRecords, lock: AcquisitionLock, records: Sequence[Record]) -> Piece:
     """Make a piece from single records, all under one lock."""
     offsets = np.array([record.offset for record in records], dtype=np.int64)
-    timestamps = [record.timestamp_ms for record in records]
+    timestamps = [
+        None if record.timestamp_ms == NO_TIMESTAMP else record.timestamp_ms for record in records
+    ]
     columns = [
         *_where(held, len(records)),
         pa.array(offsets),
@@ -157,7 +159,7 @@ def from_records(held: HeldRecords, lock: AcquisitionLock, records: Sequence[Rec
 
 def to_records(piece: Piece) -> Iterator[tuple[AcquisitionLock, list[Record]]]:
     """Yield the records of a piece as single records, by lock."""
-    times = piece.batch.column("timestamp").cast(pa.int64()).to_pylist()
+    times = piece.batch.column("timestamp").cast(pa.int64()).fill_null(NO_TIMESTAMP).to_pylist()
     keys, values, headers = (
         piece.batch.column(name).to_pylist() for name in ("key", "value", "headers")
     )
@@ -167,7 +169,7 @@ def to_records(piece: Piece) -> Iterator[tuple[AcquisitionLock, list[Record]]]:
         if end > first:
             yield lock, [
                 Record(
-                    lock, offsets[row], times[row] or 0, keys[row], values[row],
+                    lock, offsets[row], times[row], keys[row], values[row],
                     headers_of(headers[row]),
                 )
                 for row in range(first, end)
