@@ -42,6 +42,6 @@ class Attack:
     kept_mib: int = 512
     """Memory that it may keep behind the attack, and load at a restart, in the same way."""
     slow: bool = False
-    """It takes more than 10 s, so `make test` leaves it out."""
+    """It takes more than 10 s, so `make test` never runs it."""
     soak: bool = False
     """It can be repeated every 5 s beside honest load."""

@@ -20,6 +20,7 @@ from tests.attacks.harness import PROBE_SECONDS_MAX, SLACK_MIB, slowness
 from tests.attacks.probe import Probe
 from tests.attacks.target import MIB
 from tests.faults.login import SASL_AUTHENTICATE, SASL_HANDSHAKE, Login, frame
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess, peak_rss_bytes, reset_peak_rss, rss_bytes
 from tests.support.token_issuer import claims_of, key_of, key_set, signed, unsigned
 
@@ -37,7 +38,7 @@ class Broker:
     slowness: float
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.process.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.process.port), timeout=HANGING_SECONDS)
 
     def log_in(self) -> float:
         """Log in on a new connection; return the seconds that it took."""

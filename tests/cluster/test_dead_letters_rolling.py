@@ -32,6 +32,7 @@ from tests.integration.cli.piping import Piped, sharegroup
 from tests.interop.guarded import tables
 from tests.support.cluster_security import Security
 from tests.support.kafka_cluster import KafkaCluster, why_missing
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = all_of_it
 
@@ -71,7 +72,7 @@ def _allow(cluster: KafkaCluster) -> None:
         for operation, name, pattern in rights
     ]  # fmt: skip
     for done in admin.create_acls(bindings).values():
-        done.result(30)
+        done.result(HANGING_SECONDS)
 
 
 async def _bury(cluster: KafkaCluster) -> None:

@@ -45,6 +45,7 @@ from tests.integration.worker.processes import WorkerProcess
 from tests.interop.secure_listeners import Certificates, why_no_certificates
 from tests.support.cluster_security import SUPER_USER, MutualTls
 from tests.support.kafka_cluster import KafkaCluster, why_missing
+from tests.support.limits import HANGING_SECONDS
 
 pytestmark = all_of_it
 
@@ -112,7 +113,7 @@ def _allow(cluster: KafkaCluster) -> None:
         for kind in (AclResourceType.TOPIC, AclResourceType.GROUP)
     ]  # fmt: skip
     for done in admin.create_acls(bindings).values():
-        done.result(30)
+        done.result(HANGING_SECONDS)
 
 
 def test_user_by_certificate_works_while_a_broker_is_replaced(guarded: KafkaCluster) -> None:

@@ -43,6 +43,7 @@ from tests.support.chosen_broker import KAFKA as KAFKA_BROKER
 from tests.support.chosen_broker import LONG_WITH_A_JVM, chosen
 from tests.support.kafka_peer import free_ports, why_missing
 from tests.support.kubernetes_schemas import STRIMZI_VERSION, check, why_no_strimzi
+from tests.support.limits import HANGING_SECONDS
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "kubernetes"
 FILES = ("cluster.yaml", "orders.yaml", "worker.yaml")
@@ -196,7 +197,7 @@ def test_commands_of_the_containers_run_with_a_login(tmp_path: Path) -> None:
             USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
         )
         admin = confluent_calls.admin(kafka.bootstrap_servers)
-        admin.alter_user_scram_credentials([upsertion])[USER].result(30)
+        admin.alter_user_scram_credentials([upsertion])[USER].result(HANGING_SECONDS)
         confluent_calls.admin.cache_clear()
         asyncio.run(make_orders(kafka.bootstrap_servers))
         login = {
@@ -226,7 +227,7 @@ def run_containers(tmp_path: Path, given: dict[str, str]) -> None:
                 words, env=environment, cwd=FOLDER, stdout=log, stderr=log, text=True
             )
 
-    assert start(APPLY["command"]).wait(60) == 0
+    assert start(APPLY["command"]).wait(HANGING_SECONDS) == 0
     (port,) = free_ports(1)
     (container_port,) = WORKER["ports"]
     ours = [
@@ -242,8 +243,8 @@ def run_containers(tmp_path: Path, given: dict[str, str]) -> None:
             assert WORKER[probe]["httpGet"]["port"] == container_port["name"]
             until(lambda path=path: answers(port, path), f"{probe} at {path}")
         until(lambda: "billed Order" in (tmp_path / "log").read_text(), "the order is billed")
-        assert start(WORKER["lifecycle"]["preStop"]["exec"]["command"]).wait(60) == 0
-        assert worker.wait(60) == 0
+        assert start(WORKER["lifecycle"]["preStop"]["exec"]["command"]).wait(HANGING_SECONDS) == 0
+        assert worker.wait(HANGING_SECONDS) == 0
     finally:
         if worker.poll() is None:
             worker.kill()
@@ -259,7 +260,7 @@ async def make_orders(bootstrap: str) -> None:
 
 
 def until(happens: Callable[[], bool], what: str) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + HANGING_SECONDS
     while not happens():
         assert time.monotonic() < limit, what
         time.sleep(0.02)
@@ -267,7 +268,9 @@ def until(happens: Callable[[], bool], what: str) -> None:
 
 def answers(port: int, path: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}{path}", timeout=HANGING_SECONDS
+        ) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

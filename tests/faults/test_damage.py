@@ -34,6 +34,7 @@ from tests.faults.in_process import ACCEPT, DATA, RELEASE, Broker, ShareMember
 from tests.faults.served import ServedBroker
 from tests.support.confluent_calls import admin, create_topic
 from tests.support.confluent_calls import produce as produce_to
+from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 TOPIC = "orders"
@@ -478,7 +479,7 @@ def test_a_second_broker_on_the_directory_is_refused_in_one_line(tmp_path: Path)
             [*command, "--data", str(tmp_path / "data"), "--log-level", "warning"],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=HANGING_SECONDS,
             check=False,
         )
         assert second.returncode == 1

@@ -299,7 +299,7 @@ class Trial:
                 {"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "none"}
             )
             where = TopicPartition(TOPIC, partition)
-            _, end = consumer.get_watermark_offsets(where, timeout=10)
+            _, end = consumer.get_watermark_offsets(where, timeout=HANGING_SECONDS)
             consumer.close()
             read = read_partition(
                 self.broker.bootstrap_servers, TOPIC, count=end, partition=partition

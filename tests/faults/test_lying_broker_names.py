@@ -23,6 +23,7 @@ from tests.faults.lying_broker import (
     honest_but,
     made,
 )
+from tests.support.limits import HANGING_SECONDS
 
 FETCH, DESCRIBE_GROUPS, LIST_GROUPS, SHARE_GROUP_DESCRIBE = 1, 15, 16, 77
 HOSTILE = "owned\x1b]0;owned\x07\x1b[2J\r\nforged\x9b31m\u202e\u2028"
@@ -144,7 +145,7 @@ def lying(lies: Mapping[int, Lie]) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert started.wait(10)
+        assert started.wait(HANGING_SECONDS)
         yield address[0]
     finally:
         loop.call_soon_threadsafe(stop.set)

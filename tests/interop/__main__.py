@@ -34,7 +34,7 @@ LONG = [
     *("tests/integration/spark", "tests/integration/demo", "tests/docs/test_testing_examples.py"),
     *("tests/authorization/test_matrix.py", "tests/integration/worker/test_rights.py"),
     *("tests/integration/worker/test_retry_security.py", "tests/docs/test_clusters_page.py"),
-    "tests/docs/test_kubernetes.py",
+    *("tests/docs/test_kubernetes.py", "tests/packaging/test_other_libraries.py"),
 ]
 """What `make test` leaves out because it takes long."""
 

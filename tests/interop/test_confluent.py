@@ -24,6 +24,7 @@ from tests.support.confluent_calls import (
     set_group,
     take,
 )
+from tests.support.limits import HANGING_SECONDS
 
 VALUES = [b"%d:" % number + bytes(range(256)) for number in range(300)]
 
@@ -156,7 +157,7 @@ def test_partitions_are_added(bootstrap: str, topic: str) -> None:
 def test_partitions_are_never_taken_away(bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, partitions=3)
     with pytest.raises(KafkaException) as caught:
-        admin(bootstrap).create_partitions([NewPartitions(topic, 2)])[topic].result(10)
+        admin(bootstrap).create_partitions([NewPartitions(topic, 2)])[topic].result(HANGING_SECONDS)
     assert caught.value.args[0].code() == KafkaError.INVALID_PARTITIONS
 
 

@@ -84,7 +84,7 @@ def has_topic(bootstrap: str, topic: str) -> bool:
 def has_offset(bootstrap: str) -> bool:
     """Whether the group has an offset in the copy."""
     asked = ConsumerGroupTopicPartitions(GROUP)
-    found = admin(bootstrap).list_consumer_group_offsets([asked])[GROUP].result(20)
+    found = admin(bootstrap).list_consumer_group_offsets([asked])[GROUP].result(HANGING_SECONDS)
     return any(place.topic == COPY and place.offset > 0 for place in found.topic_partitions)
 
 

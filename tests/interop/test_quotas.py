@@ -21,6 +21,7 @@ from sharegroup.client.sync import AdminClient
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.confluent_calls import WAIT_SECONDS_MAX, create_topic, produce
 from tests.support.kafka_tools import run_tool
+from tests.support.limits import HANGING_SECONDS
 
 RATE = 500_000.0
 VALUE = bytes(25_000)
@@ -62,7 +63,7 @@ def test_confluent_producer_slows_down_to_its_quota(bootstrap: str, topic: str) 
         began = time.monotonic()
         for _ in range(COUNT):
             producer.produce(topic, VALUE)
-        assert producer.flush(60) == 0
+        assert producer.flush(HANGING_SECONDS) == 0
         seconds = time.monotonic() - began
     producer.poll(0)
     assert PRODUCER_SECONDS[0] < seconds < PRODUCER_SECONDS[1]
@@ -85,7 +86,7 @@ def test_confluent_consumer_slows_down_to_its_quota(bootstrap: str, topic: str) 
     )
     with quota(bootstrap, f"{topic}-consumer", consumer_byte_rate=RATE):
         consumer.subscribe([topic])
-        count, began, limit = 0, 0.0, time.monotonic() + 60
+        count, began, limit = 0, 0.0, time.monotonic() + HANGING_SECONDS
         while count < COUNT:
             assert time.monotonic() < limit, f"{count} of {COUNT} records"
             message = consumer.poll(1.0)

@@ -155,7 +155,7 @@ def test_transaction_markers_are_settled_as_gaps(bootstrap: str, topic: str, gro
 
 def produce_transactions(bootstrap: str, topic: str, *sizes: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(HANGING_SECONDS)
     for size in sizes:
         producer.begin_transaction()
         for _ in range(size):

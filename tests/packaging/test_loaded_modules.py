@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.limits import HANGING_SECONDS
+
 CODEC = "aiokafka.record.default_records"
 
 
@@ -76,7 +78,7 @@ def test_start_of_a_broker_imports_no_handler_and_not_all_versions_of_messages()
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANGING_SECONDS,
     )
     assert (done.stdout.strip(), done.stderr) == ("", "")
 

@@ -12,11 +12,23 @@ from tests.sim.swarm import plan_of
 from tests.sim.world import Broken
 
 RUNS_MAX = 12
+SHOWN_BY = {
+    "L1: nothing is synced": 21,
+    "L1: produce is confirmed too early": 39,
+    "M3: anybody may commit": 16,
+    "Q1: locks that end while a batch waits are not noticed": 57,
+    "S1: the lock's end is not checked": 11,
+    "S1: the owner is not checked": 6,
+    "S9: any session epoch will do": 4,
+    "V1: a disk that failed is never tried again": 13,
+}
+"""A seed that showed it, tried first: those before it took half of this file's time."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_a_broken_promise_is_found(mutant: Mutant) -> None:
     seeds = [seed for seed in range(400) if mutant.is_shown_by(plan_of(seed))]
+    seeds.sort(key=lambda seed: seed != SHOWN_BY.get(str(mutant)))
     found: set[str] = set()
     with mutant.alive():
         for seed in seeds[:RUNS_MAX]:
@@ -27,6 +39,10 @@ def test_a_broken_promise_is_found(mutant: Mutant) -> None:
             if found & set(SHOWS_AS.get(mutant.breaks, (mutant.breaks,))):
                 return
     pytest.fail(f"{mutant} was not found in {RUNS_MAX} runs, only {sorted(found)}")
+
+
+def test_mutants_with_a_known_seed_exist() -> None:
+    assert SHOWN_BY.keys() <= set(map(str, MUTANTS))
 
 
 def test_every_promise_has_a_mutant_that_breaks_it() -> None:

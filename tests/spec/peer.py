@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from sharegroup.testing import TestBroker, broker
 from tests.support.kafka_peer import KafkaPeer, free_ports
+from tests.support.limits import HANGING_SECONDS
 
 Kind = Literal["ours", "kafka"]
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class _LoopThread:
         self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30.0)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(HANGING_SECONDS)
 
 
 class _Ours:

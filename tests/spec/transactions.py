@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from tests.spec.messages import Topic
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for
+from tests.support.limits import HANGING_SECONDS
 
 
 class Transaction:
@@ -24,13 +25,13 @@ class Transaction:
                 "linger.ms": 20,
             }
         )
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(HANGING_SECONDS)
         self._producer.begin_transaction()
 
     def write(self, size: int, key: bytes | None = None) -> None:
         for number in range(size):
             self._producer.produce(self._topic.name, b"%d" % number, key, partition=0)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(HANGING_SECONDS) == 0
 
     def commit(self) -> None:
         self._end(self._producer.commit_transaction)

@@ -35,10 +35,13 @@ LONG_WITH_A_JVM = pytest.mark.skipif(
 """For tests that start a virtual machine and take ten seconds and more; `make test` has no time."""
 
 
-def sample(cases: Sequence[tuple[Any, ...]], count: int = 1) -> list[Any]:
+def sample(cases: Sequence[Any], count: int = 1) -> list[Any]:
     """The parameters of a long test; `make test` runs the first ones, `make interop` all."""
     return [
-        case if index < count else pytest.param(*case, marks=LONG_WITH_A_JVM)
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if index < count else LONG_WITH_A_JVM,
+        )
         for index, case in enumerate(cases)
     ]
 

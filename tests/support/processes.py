@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -276,3 +277,15 @@ def readable(files: Sequence[int | socket.socket], seconds: float) -> list[Any]:
         for file in files:
             selector.register(file, selectors.EVENT_READ)
         return [key.fileobj for key, _ in selector.select(seconds)]
+
+
+def open_descriptors() -> list[tuple[int, str]]:
+    """Those that are open now, with what they show; not the one that looks.
+
+    Threads of earlier tests may open and close theirs meanwhile, so a test looks at its own only.
+    """
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append((int(name), os.readlink(f"/proc/self/fd/{name}")))
+    return found

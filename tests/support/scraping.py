@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.limits import HANGING_SECONDS
+
 
 class Scrape:
     """The samples of one answer, by name and labels."""
@@ -35,6 +37,8 @@ class Scrape:
 
 def scrape(port: int) -> Scrape:
     """What ``GET /metrics`` answers."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}/metrics", timeout=HANGING_SECONDS
+    ) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         return Scrape(answer.read().decode())

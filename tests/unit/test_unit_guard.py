@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.conftest import NotUnit, Watch
 
 
@@ -32,7 +33,7 @@ def test_threads_of_other_tests_are_not_watched() -> None:
     begin = threading.Event()
 
     def work() -> None:
-        begin.wait(10)
+        begin.wait(HANGING_SECONDS)
         watch.waited(5)
         watch.audit("socket.connect", ())
 

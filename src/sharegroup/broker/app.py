@@ -186,14 +186,19 @@ async def start(
         handlers = OnDemand(lambda: handler_of or _handler_table())
         await server.serve(views, handlers, lambda ended: _connection_closed(parts, ended))
     except BaseException:
-        if metrics is not None:
-            await metrics.stop()
-        await server.stop()
+        await _close(metrics, server)
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
     todo = _jobs(parts, expiry, directory, tls, handlers if prepares else None)
     background = asyncio.create_task(jobs.run(todo, clock))
     return Running(parts, server, directory, background, metrics, bound)
+
+
+async def _close(metrics: MetricsEndpoint | None, server: Server) -> None:
+    """Close what listens, and every connection."""
+    if metrics is not None:
+        await metrics.stop()
+    await server.stop()
 
 
 def _views(parts: Parts, listeners: Iterable[Listener], nodes: Iterable[Node]) -> list[Parts]:

@@ -1,4 +1,4 @@
-"""README and the tutorials run as a reader follows them; `make docs-test` runs all pages.
+"""README and a tutorial run as a reader follows them; `make docs-test` runs all pages.
 
 Here the environment is that of the tests, and blocks that need Java are left out.
 """
@@ -16,9 +16,6 @@ from tests.docs.snippets.page_run import PageRun
 ENVIRONMENT = Path(sys.executable).parent.parent
 PAGES = (
     ("README.md", 4),
-    ("docs/tutorials/client.md", 7),
-    ("docs/tutorials/operator.md", 7),
-    ("docs/tutorials/tests.md", 4),
     ("docs/tutorials/worker.md", 7),
 )
 """Pages, and the least number of their blocks that run."""

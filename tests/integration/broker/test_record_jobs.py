@@ -36,6 +36,7 @@ from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker
 from tests.integration.broker.test_produce_checks import INVALID_RECORD, lying_batch
 from tests.integration.broker.test_user_parts import SECURED, peer_of
+from tests.support.limits import HANGING_SECONDS
 
 SECOND = timedelta(seconds=1)
 UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_REQUEST = 3, 7, 42
@@ -372,11 +373,11 @@ def test_failure_of_a_dropped_decompression_is_not_logged() -> None:
 
         def decompress() -> bytes:
             began.set()
-            may_end.wait(10)
+            may_end.wait(HANGING_SECONDS)
             raise CorruptMessage("damaged")
 
         dropped = asyncio.create_task(_in_thread(ThreadPoolExecutor(1), decompress))
-        assert await asyncio.to_thread(began.wait, 10)
+        assert await asyncio.to_thread(began.wait, HANGING_SECONDS)
         dropped.cancel()
         await asyncio.sleep(0)
         may_end.set()
@@ -404,7 +405,7 @@ def test_decompression_thread_has_low_priority_and_ends_with_the_broker(tmp_path
 
     run(scenario, tmp_path)
     (thread,) = threads
-    thread.join(10)
+    thread.join(HANGING_SECONDS)
     assert not thread.is_alive()
 
 

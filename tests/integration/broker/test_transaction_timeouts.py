@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sharegroup.testing import TestBroker, run_broker
 from sharegroup.testing.clock import ManualClock
+from tests.support.limits import HANGING_SECONDS
 
 TIMEOUT_MS = 10_000
 
@@ -29,10 +30,10 @@ def open_transaction(broker: TestBroker, transactional_id: str) -> Producer:
             "transaction.timeout.ms": TIMEOUT_MS,
         }
     )
-    producer.init_transactions(10)
+    producer.init_transactions(HANGING_SECONDS)
     producer.begin_transaction()
     producer.produce("accounts", transactional_id.encode())
-    assert producer.flush(10) == 0
+    assert producer.flush(HANGING_SECONDS) == 0
     return producer
 
 

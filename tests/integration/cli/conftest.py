@@ -136,7 +136,7 @@ def member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
     thread = threading.Thread(target=asyncio.run, args=(stay(),))
     thread.start()
     try:
-        assert ready.wait(20), "the member got no assignment"
+        assert ready.wait(HANGING_SECONDS), "the member got no assignment"
         yield
     finally:
         stop.set()

@@ -13,6 +13,7 @@ import pytest
 
 from sharegroup.testing import run_broker
 from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
+from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import cut_off, produce_batches, untrue
 
 Prepare = Callable[..., None]
@@ -206,7 +207,7 @@ def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
             assert other.out == b""
             assert child.stdout.readline() == b"x" * 499_990 + b"\n"
             child.send_signal(signal.SIGINT)
-            _, err = child.communicate(timeout=20)
+            _, err = child.communicate(timeout=HANGING_SECONDS)
         assert (child.returncode, err) == (0, b"sharegroup: processed 1 records\n")
         assert sharegroup(*at(where, "consume slow --group slow --timeout-ms 400")).out == b""
 
@@ -230,7 +231,7 @@ def test_group_without_renewal_can_be_consumed() -> None:
             assert other.out == b"2"
             assert len(child.stdout.readline()) == 500_000
             child.send_signal(signal.SIGINT)
-            _, err = child.communicate(timeout=20)
+            _, err = child.communicate(timeout=HANGING_SECONDS)
         assert b"sharegroup: auto_renew is now disabled: " in err
         assert err.endswith(b"sharegroup: processed 1 records\n")
 
@@ -259,7 +260,7 @@ def test_signal_accepts_all_written_records_and_ends_the_command(
         assert child.stdout is not None
         assert os.read(child.stdout.fileno(), 100) == b"a\nb\n"
         child.send_signal(number)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=HANGING_SECONDS)
     assert (child.returncode, out, err) == (0, b"", b"sharegroup: processed 2 records\n")
     assert consume(bootstrap, name, name).out == b""
 

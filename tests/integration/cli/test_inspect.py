@@ -46,7 +46,7 @@ def half_settled(bootstrap: str, topic: str) -> Iterator[None]:
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
     try:
-        assert ready.wait(30), "the member got no records"
+        assert ready.wait(HANGING_SECONDS), "the member got no records"
         yield
     finally:
         stop.set()

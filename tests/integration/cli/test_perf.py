@@ -15,6 +15,7 @@ from sharegroup.cli.cluster_access import Access
 from sharegroup.cli.measuring.consuming import ConsumePlan, consume_in_processes
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from tests.integration.cli.piping import Piped, at, sharegroup
+from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches, untrue
 
 
@@ -145,7 +146,7 @@ def test_slow_producer_reports_progress_and_ends_when_interrupted(bootstrap: str
         assert child.stdout is not None
         assert b" records sent, " in child.stdout.readline()
         child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=20)
+        _, err = child.communicate(timeout=HANGING_SECONDS)
     assert (child.returncode, err) == (130, b"")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.cli.piping import PATIENT, Piped, at, reading, sharegroup
 from tests.support.confluent_calls import end_offset
+from tests.support.limits import HANGING_SECONDS
 
 
 def produce(bootstrap: str, topic: str, *more: str, stdin: bytes = b"") -> Piped:
@@ -177,7 +178,7 @@ def test_signal_ends_the_reading_after_complete_lines_are_acknowledged(bootstrap
         seen = sharegroup(*at(bootstrap, "consume stopped --group s --max-messages 1"))
         assert seen.out == b"a\n"
         child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=20) == 130, "the input has not ended yet"
+        assert child.wait(timeout=HANGING_SECONDS) == 130, "the input has not ended yet"
         assert child.stderr is not None
         assert child.stderr.read() == b""
     assert [row["value"] for row in everything(bootstrap, "stopped")] == ["a"]

@@ -104,7 +104,7 @@ def refusal(*words: str) -> str:
         [sys.executable, "-m", "sharegroup", "serve", *words, "--log-level", "error"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGING_SECONDS,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr

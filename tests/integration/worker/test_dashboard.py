@@ -25,6 +25,7 @@ from sharegroup.worker.telemetry.families import FAMILIES as WORKER_FAMILIES
 from tests.docs.write_docs import ALERTS
 from tests.integration.worker.processes import WorkerProcess
 from tests.integration.worker.test_life import application, send
+from tests.support.limits import HANGING_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 DASHBOARD = json.loads((ROOT / "docs" / "grafana" / "sharegroup.json").read_text())
@@ -132,7 +133,9 @@ class Endpoint:
 
 
 def printed(port: int) -> Endpoint:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}/metrics", timeout=HANGING_SECONDS
+    ) as answer:
         text = answer.read().decode()
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):

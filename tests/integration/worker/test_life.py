@@ -17,6 +17,7 @@ import pytest
 from sharegroup.client import AdminClient, Producer, SharePartitionOffset
 from tests.docs.write_docs import JSON_KEYS
 from tests.integration.worker.processes import WorkerProcess
+from tests.support.limits import HANGING_SECONDS
 from tests.support.scraping import scrape
 
 APP = """
@@ -74,7 +75,7 @@ def lag(bootstrap: str, group: str, topic: str) -> int:
 
 def get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=HANGING_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

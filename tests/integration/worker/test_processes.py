@@ -13,6 +13,7 @@ from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.running.process_main import serve
 from sharegroup.worker.running.processes import SPAWN, HandlerProcesses
 from sharegroup.worker.running.shared_lock import SharedLock
+from tests.support.limits import HANGING_SECONDS
 
 
 def double(number: int) -> int:
@@ -68,7 +69,7 @@ def test_a_process_whose_worker_was_killed_ends_without_an_error() -> None:
     ours.close()
     process.start()
     theirs.close()
-    process.join(30)
+    process.join(HANGING_SECONDS)
     assert process.exitcode == 0
 
 

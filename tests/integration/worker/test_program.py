@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.limits import HANGING_SECONDS
+
 STUBBORN = """
 import asyncio, signal, sys
 from sharegroup.worker.lifecycle.program import run
@@ -47,7 +49,7 @@ def test_handler_that_ignores_its_cancellation_does_not_block_the_exit(tmp_path:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANGING_SECONDS,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
@@ -78,7 +80,7 @@ def test_process_that_only_imports_the_program_starts_no_worker(
         [sys.executable, str(tmp_path / "orders.py")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANGING_SECONDS,
         check=False,
     )
     assert ended.returncode == 1

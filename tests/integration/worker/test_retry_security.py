@@ -30,6 +30,7 @@ from tests.interop.secure_listeners import (
 from tests.support import confluent_calls
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import why_missing
+from tests.support.limits import HANGING_SECONDS
 
 missing = why_missing() or why_no_certificates()
 SCRAM = {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
@@ -57,7 +58,7 @@ def test_scheduler_logs_in_by_each_mechanism_and_by_certificate(tmp_path: Path) 
         upsertion = UserScramCredentialUpsertion(
             USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
         )
-        admin.alter_user_scram_credentials([upsertion])[USER].result(30)
+        admin.alter_user_scram_credentials([upsertion])[USER].result(HANGING_SECONDS)
         confluent_calls.admin.cache_clear()
         tls, sasl = kafka.at(kafka.tls_port), kafka.at(kafka.sasl_tls_port)
         ways: dict[str, tuple[str, dict[str, Any]]] = {

@@ -20,6 +20,7 @@ from sharegroup.storage.disk.files import RealFiles
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.sync.syncer import FILES_EACH_MAX
 from sharegroup.testing.power_loss import PowerLossDisk
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.storage.logs import FOLDER, NOW_MS, ROOT, TOPIC, batch, open_directory, run
 
 
@@ -82,7 +83,9 @@ def test_topic_deleted_during_a_checkpoint_does_not_fail_it() -> None:
             directory.delete(TopicId(UUID(int=8)), partition_count=1)
 
         loop = asyncio.get_running_loop()
-        disk.interrupt = lambda: asyncio.run_coroutine_threadsafe(delete(), loop).result(5)
+        disk.interrupt = lambda: asyncio.run_coroutine_threadsafe(delete(), loop).result(
+            HANGING_SECONDS
+        )
         await directory.checkpoint()
         assert (stays.recovery_point, stays.is_fenced) == (4, False)
         points = text_of(disk, "recovery-point-offset-checkpoint")

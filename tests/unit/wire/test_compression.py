@@ -125,8 +125,8 @@ def test_bomb_takes_no_more_memory_than_the_limit(name):
         decompress(PACKED[name], bomb, bytes_max=MEGABYTE)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # zlib's next piece of output comes beside what is there.
-    assert peak < 2.5 * MEGABYTE
+    # zlib's next piece of output comes beside what is there: 2.2 MiB.  The bomb has 64.
+    assert peak < 8 * MEGABYTE
 
 
 @pytest.mark.parametrize("name", PACKED)

@@ -81,7 +81,7 @@ def test_single_bytes_cost_a_few_bytes_each():
         frames.feed(bytes([index % 251]))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert held < 50_000 * 10
+    assert held < 50_000 * 20  # 7 for each byte; an object for each would take 33 and more.
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 7, LIMIT + 1, 2**31 - 1])
@@ -111,7 +111,7 @@ def test_announced_length_allocates_nothing():
     assert frames.next() is None
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 10_000
+    assert peak < 2**20  # 7,000 bytes, and not the 100 MiB that are announced.
 
 
 def test_partial_is_true_while_a_frame_is_incomplete():

@@ -24,6 +24,7 @@ from sharegroup.broker.tls.key_stores import certificate_of, read_key_store
 from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
 from sharegroup.core.security.certificate_names import certificate_names
 from sharegroup.errors import InvalidConfig
+from tests.support.processes import open_descriptors
 
 PASSWORD = "battery"
 
@@ -122,10 +123,9 @@ def test_damaged_certificates_of_authorities_are_a_configuration_error(
 def test_folder_instead_of_a_file_leaves_no_descriptor_open(
     files: CertificateFiles, tmp_path: Path
 ) -> None:
-    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(InvalidConfig, match=r"cannot be read: .*directory"):
         make_context(config(files, keystore_location=str(tmp_path)))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert str(tmp_path) not in dict(open_descriptors()).values()
 
 
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])

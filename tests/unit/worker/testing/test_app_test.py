@@ -16,6 +16,7 @@ import pytest
 
 from sharegroup.worker import App, DeadLetter, Record, Reject, Release, Retry, RetryAfter
 from sharegroup.worker.testing import NeverAtRest
+from tests.support.limits import HANGING_SECONDS
 
 EXACT = Retry(
     max_attempts=4,
@@ -296,11 +297,11 @@ async def test_settle_waits_for_a_plain_function_in_a_thread() -> None:
 
     def bill(order: Order) -> None:
         began.set()
-        assert may_end.wait(10)
+        assert may_end.wait(HANGING_SECONDS)
 
     async with shop(bill).test(patience_seconds=5) as t:
         order = await t.send("orders", Order(7))
-        threading.Thread(target=lambda: began.wait(10) and may_end.set()).start()
+        threading.Thread(target=lambda: began.wait(HANGING_SECONDS) and may_end.set()).start()
         await t.settle()
         assert order.outcome == "accepted"
 
