@@ -40,13 +40,13 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## Run the main job on real data and check that the counts add up.
 	@$(BIN)/python -m sharegroup demo
 
-unit: setup ## Run the pure tests: no broker, socket, process or waiting (45 seconds).
+unit: setup ## Run the pure tests: no broker, socket, process or waiting (2 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit
 
-fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (90 seconds).
+fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (3 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in three processes; much of it waits (15 to 20 minutes).
+test: setup ## Run the test suite in three processes; long tests run behind other targets (15 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile --ignore=tests/test_tidy.py
 
 check: setup ## Lint, formatting, types, layers, tidiness.
@@ -129,7 +129,7 @@ chaos: setup ## Kill workers and their broker over 50,000 records, and account f
 	@$(BIN)/python -m tests.faults.worker_chaos
 	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py
 
-attacks: setup ## Run every attack on a broker process, the slow ones too (10 minutes).
+attacks: setup ## Run every attack on a broker process; `make test` runs one of each kind (10 minutes).
 	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks
 
 fuzz: setup ## Fuzz the broker for SECONDS=600 from SEED; half of them through sockets to a broker process.
