@@ -78,6 +78,8 @@ IMPORT = re.compile(
 BESIDE = re.compile(rb"^from \.(\w+) import", re.MULTILINE)
 """An import of a module of the same package; kio's packages import all of theirs."""
 
+NAME = re.compile(rb"\w+")
+
 PART = re.compile(rb"parts\.(\w+)")
 
 CODEC = "aiokafka.record.default_records"
@@ -155,11 +157,13 @@ def _import_in_thread(name: str) -> Steps[None]:
 
 
 def imported_names(source: bytes) -> Iterator[str]:
-    """Yield the names of modules, and what may be names of modules, that a source text imports."""
+    """Yield the names of modules that a source text imports, and what may be names of modules.
+
+    The latter are the names from a package, which must be imported before the next is taken.
+    """
     for module, names, plain in IMPORT.findall(source):
-        if plain:
-            yield plain.decode()
-            continue
-        yield module.decode()
-        for imported in re.findall(rb"\w+", names):
-            yield f"{module.decode()}.{imported.decode()}"
+        name = (plain or module).decode()
+        yield name
+        if names and hasattr(sys.modules.get(name), "__path__"):
+            for imported in NAME.findall(names):
+                yield f"{name}.{imported.decode()}"
