@@ -23,7 +23,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog import decode_event, encode_event
+from sharegroup.broker.share.dead_letter_records import OriginalPartition, letter_batch
 from sharegroup.cli.dlq_options import letter_row
 from sharegroup.cli.formats.reading import LineReader, NewRecord, json_record
 from sharegroup.cli.formats.writing import Row, json_line, json_writer
@@ -31,6 +33,9 @@ from sharegroup.cli.reset_plans import csv_text, read_plan
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.core.log.producer_state import ProducedBatch, ProducerEntry
+from sharegroup.core.security.acls import Acl
+from sharegroup.core.share_partition.delivery import DeadLetterRange, Reason
 from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.names import is_topic_name, own_topic
@@ -45,8 +50,14 @@ from sharegroup.dead_letters.story_headers import (
     story_headers,
     story_of,
 )
-from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.ids import GroupId, TopicId, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import (
+    AcknowledgeType,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+)
 from sharegroup.spark.carry import Carry
 from sharegroup.spark.decision_files import (
     STRONGEST_FIRST,
@@ -57,7 +68,18 @@ from sharegroup.spark.decision_files import (
 from sharegroup.spark.letters.rows import letter_rows
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.storage.directory.clean_shutdown import read_clean_shutdown, write_clean_shutdown
+from sharegroup.storage.directory.journal import journal_content, whole_payloads
+from sharegroup.storage.disk.checkpoint_files import read_checkpoint, write_checkpoint
 from sharegroup.storage.disk.files import RealFiles
+from sharegroup.storage.disk.metadata_files import (
+    PartitionMetadata,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from sharegroup.storage.recovery.producer_snapshot import decode_producers, encode_producers
+from sharegroup.wire.batches import parse_header
+from sharegroup.wire.record_walk import finish
+from sharegroup.wire.records import decode_records
 from sharegroup.worker.dead_letters.headers import Buried, letter_headers
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.decisions.tiers import Tiers
@@ -187,6 +209,42 @@ PAIRS = (
         f"{WIRE}/test_records.py::test_any_timestamps_can_be_beside_each_other_in_a_batch",
     ),
     # The broker's own files and topics.
+    Pair(
+        "records of groups, share state, offsets and transactions",
+        "wire.coordinator_records:encode_value", "wire.coordinator_records:decode_record",
+        f"{WIRE}/test_coordinator_records.py::test_any_record_is_read_back",
+    ),
+    Pair(
+        "dead letters of the broker",
+        "broker.share.dead_letter_records:letter_batch", "dead_letters.letter:letter_of",
+        f"{HERE}::test_letter_of_the_broker",
+    ),
+    Pair(
+        "ACLs in the catalog",
+        "broker.cluster.acl_entries:AclEntries", "broker.cluster.catalog:decode_event",
+        f"{HERE}::test_acls",
+    ),
+    Pair(
+        "snapshots of producers",
+        "storage.recovery.producer_snapshot:encode_producers",
+        "storage.recovery.producer_snapshot:decode_producers", f"{HERE}::test_producer_snapshot",
+    ),
+    Pair(
+        "checkpoints of offsets",
+        "storage.disk.checkpoint_files:write_checkpoint",
+        "storage.disk.checkpoint_files:read_checkpoint", f"{HERE}::test_offset_checkpoint",
+    ),
+    Pair(
+        "the topic of a partition's folder",
+        "storage.disk.metadata_files:encode_partition_metadata",
+        "storage.disk.metadata_files:decode_partition_metadata",
+        f"{HERE}::test_partition_metadata",
+    ),
+    Pair(
+        "payloads of a journal",
+        "storage.directory.journal:journal_content", "storage.directory.journal:whole_payloads",
+        f"{HERE}::test_journal",
+    ),
     Pair(
         "events of the catalog",
         "broker.cluster.catalog:encode_event", "broker.cluster.catalog:decode_event",
@@ -573,3 +631,103 @@ def test_clean_shutdown(tmp_path_factory: pytest.TempPathFactory, marks: Any) ->
     root, files = str(tmp_path_factory.getbasetemp()), RealFiles()
     write_clean_shutdown(files, root, marks)
     assert read_clean_shutdown(files, root) == marks
+
+
+acls = st.builds(
+    Acl, st.sampled_from(AclResourceType), st.sampled_from(AclPatternType), odd_texts, odd_texts,
+    odd_texts, st.sampled_from(AclOperation),
+    st.sampled_from([AclPermission.ALLOW, AclPermission.DENY]),
+)  # fmt: skip
+
+
+@given(st.lists(acls, max_size=70, unique=True))
+def test_acls(some: list[Acl]) -> None:
+    written = [encode_event(event) for event in AclEntries().created(some)]
+    entries = AclEntries()
+    for line in written:
+        entries.replay(decode_event(line))
+    assert set(entries.acls.entries()) == set(some)
+    for event in entries.deleted(some):
+        entries.replay(decode_event(encode_event(event)))
+    assert not list(entries.acls.entries())
+
+
+class CopiedOriginal:
+    """What the broker copies into a letter."""
+
+    def __init__(self, original: Stored | str) -> None:
+        self.original = original
+
+    def at(self, offset: int) -> Any:
+        yield from ()
+        return self.original
+
+
+@given(
+    group=st.text(st.characters(codec="utf-8"), max_size=249), topic=topics, partition=partitions,
+    first=st.integers(0, 2**63 - 2), count=st.integers(0, 2**15 - 1),
+    reason=st.sampled_from(list(Reason)), key=contents, value=contents, own=headers,
+    forged=st.lists(
+        st.tuples(
+            st.sampled_from(["__dlq.errors.topic", "__dlq.errors.offset", "__sharegroup.dead.id"]),
+            contents,
+        ),
+        max_size=3,
+    ),
+)  # fmt: skip
+def test_letter_of_the_broker(
+    group: str, topic: str, partition: int, first: int, count: int, reason: Reason,
+    key: bytes | None, value: bytes | None, own: tuple[tuple[str, bytes | None], ...],
+    forged: list[tuple[str, bytes | None]],
+) -> None:  # fmt: skip
+    """The headers that its record has cannot change what the broker says."""
+    original = Stored(first, 0, key, value, (*own, *forged))
+    walk = letter_batch(
+        [DeadLetterRange(first, first + 1, count, reason)],
+        OriginalPartition(GroupId(group), TopicName(topic), partition),
+        CopiedOriginal(original),  # type: ignore[arg-type]
+        bytes_max=2**20,
+        wall_ms=2**41,
+    )
+    batch = finish(walk).batch
+    (record,) = decode_records(batch)
+    letter = letter_of("dlq", 0, record, is_vouched=parse_header(batch).is_letter)
+    assert letter.is_vouched
+    assert letter.story.origin is not None
+    assert letter.story.origin[:3] == (topic, partition, first)
+    assert (letter.death.group, letter.death.delivery_count) == (group, count)
+    assert (letter.key, letter.value, tuple(letter.headers)) == (key, value, own)
+
+
+produced = st.builds(
+    lambda sequence, offset, size: ProducedBatch(sequence, offset, offset + size),
+    st.integers(0, 2**31 - 1), st.integers(0, 2**62), st.integers(1, 2**31 - 1),
+)  # fmt: skip
+producers = st.builds(
+    ProducerEntry, st.integers(0, 2**15 - 1), st.lists(produced, max_size=5).map(tuple), times,
+    st.integers(-1, 2**31 - 1), st.none() | st.integers(0, 2**63 - 1),
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.integers(0, 2**63 - 1), producers, max_size=4), places)
+def test_producer_snapshot(entries: dict[int, ProducerEntry], place: TopicIdPartition) -> None:
+    assert decode_producers(encode_producers(entries, place), place) == entries
+
+
+@given(st.dictionaries(places, st.integers(0, 2**63 - 1), max_size=9))
+def test_offset_checkpoint(tmp_path_factory: pytest.TempPathFactory, offsets_of: Any) -> None:
+    root, files = str(tmp_path_factory.getbasetemp()), RealFiles()
+    write_checkpoint(files, root, "checkpoint", offsets_of)
+    assert read_checkpoint(files, root, "checkpoint") == offsets_of
+
+
+@given(st.uuids(), topics, st.integers(1, 2**31 - 1))
+def test_partition_metadata(topic_id: UUID, topic: str, count: int) -> None:
+    written = PartitionMetadata(TopicId(topic_id), TopicName(topic), count)
+    assert decode_partition_metadata(encode_partition_metadata(written)) == written
+
+
+@given(st.lists(st.binary(min_size=1, max_size=300), max_size=6))
+def test_journal(payloads: list[bytes]) -> None:
+    content = journal_content(payloads)
+    assert whole_payloads(content) == (payloads, len(content))

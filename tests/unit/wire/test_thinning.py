@@ -9,6 +9,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import CONTROL, TRANSACTIONAL, parse_header, stamp, stamp_append_time
+from sharegroup.wire.compression import TooLarge
 from sharegroup.wire.markers import decode_marker, encode_marker
 from sharegroup.wire.records import SimpleRecord, batch_records, decode_records, encode_batch
 from sharegroup.wire.thinning import emptied, thinned
@@ -131,6 +132,15 @@ def test_any_records_keep_their_times(
     left = [time for time, is_kept in zip(times, kept, strict=True) if is_kept]
     assert [record.timestamp for record in batch_records(batch, 0, parse_header(batch))] == left
     assert parse_header(batch).max_timestamp == max(left)
+
+
+def test_batch_above_the_limit_of_memory_is_refused_and_compaction_keeps_it() -> None:
+    """`TooLarge` is a `CorruptMessage`, for which a pass leaves the batch as it is."""
+    large = [SimpleRecord(b"k", bytes(900_000), 1) for _ in range(80)]
+    batch = encode_batch(large, codec=4)
+    with pytest.raises(TooLarge) as refused:
+        thinned(batch, parse_header(batch), [True] * 79 + [False], delete_horizon_ms=None)
+    assert isinstance(refused.value, CorruptMessage)
 
 
 def test_records_that_are_cut_off_are_corrupt() -> None:
