@@ -278,7 +278,9 @@ def _redriven(
     """Redrive the letters of these records; name the first that did not come back as it was."""
     done = sharegroup(*at(log.bootstrap, f"dlq redrive {dead} {words} --json"))
     (result,) = done.documents
-    assert (done.code, result["refused"], result["without_headers"]) == (0, [], 0), result
+    assert (done.code, result["refused"]) == (0, []), result
+    # Copies out of batches that nobody reads (ADR 0033).
+    assert result["without_headers"] <= len(log.unreadable_offsets)
     assert list(result["sent"]) == [target]
     found = [
         _of_letter(copy)
