@@ -297,6 +297,7 @@ stories = st.builds(
     redrives=counts,
     redrive_id=st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=250),
     unrouted=counts,
+    suspicions=counts,
     trace=st.none() | st.just("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
 )
 
@@ -311,6 +312,7 @@ def clamped(story: Story) -> Story:
         failures=min(story.failures, NUMBER_MAX),
         redrives=min(story.redrives, NUMBER_MAX),
         unrouted=min(story.unrouted, NUMBER_MAX),
+        suspicions=min(story.suspicions, NUMBER_MAX),
         attempts=kept,
     )
 
@@ -435,7 +437,7 @@ def test_redriven(
     assert read.origin == story.origin
     assert read.redrives == min(story.redrives + 1, NUMBER_MAX)
     assert read.redrive_id == letter.redrive_id + again
-    assert (read.failures, read.unrouted, read.due_ms) == (0, 0, None)
+    assert (read.failures, read.unrouted, read.suspicions, read.due_ms) == (0, 0, 0, None)
 
 
 @given(

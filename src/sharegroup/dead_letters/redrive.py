@@ -408,6 +408,7 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
             failures=0,
             due_ms=None,
             unrouted=0,
+            suspicions=0,
             redrives=story.redrives + 1,
             redrive_id=redrive_id,
         )

@@ -62,6 +62,8 @@ class Story:
     """The id that all copies of one dead letter in one redrive have."""
     unrouted: int = 0
     """The number of times that a process without a handler for the record postponed it."""
+    suspicions: int = 0
+    """Whether its process may have ended because of it: 0, or 1 and the times it did so alone."""
     trace: str | None = None
     """The span of the last failed attempt as a W3C ``traceparent``; None without tracing."""
 
@@ -79,7 +81,7 @@ def from_elsewhere(story: Story) -> Story:
     """
     if story is NEW:
         return story
-    return replace(story, origin=None, failures=0, due_ms=None, unrouted=0)
+    return replace(story, origin=None, failures=0, due_ms=None, unrouted=0, suspicions=0)
 
 
 def origin_of(delivery: PlacedRecord, story: Story) -> RecordOrigin:

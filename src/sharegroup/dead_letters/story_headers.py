@@ -38,10 +38,13 @@ DUE = PREFIX + "due"
 REDRIVES = PREFIX + "redrives"
 REDRIVE_ID = PREFIX + "redrive.id"
 UNROUTED = PREFIX + "unrouted"
+SUSPICIONS = PREFIX + "suspicions"
 TRACE = PREFIX + "trace"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
-STORY = frozenset({*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID, UNROUTED, TRACE})
+STORY = frozenset(
+    {*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID, UNROUTED, SUSPICIONS, TRACE}
+)
 
 ATTEMPTS_MAX = 20
 ATTEMPTS_BYTES_MAX = 256 * 1024
@@ -85,6 +88,8 @@ def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
         headers.append((REDRIVE_ID, story.redrive_id.encode()))
     if story.unrouted:
         headers.append((UNROUTED, _count(story.unrouted)))
+    if story.suspicions:
+        headers.append((SUSPICIONS, _count(story.suspicions)))
     if story.trace is not None:
         headers.append((TRACE, story.trace.encode()))
     return tuple(headers)
@@ -147,6 +152,7 @@ def _story(found: Mapping[str, bytes | None], refused: list[str]) -> Story:
         redrives=read(REDRIVES, parsed_number, 0),
         redrive_id=read(REDRIVE_ID, _text, None),
         unrouted=read(UNROUTED, parsed_number, 0),
+        suspicions=read(SUSPICIONS, parsed_number, 0),
         trace=read(TRACE, _text, None),
     )
     return NEW if story == NEW else story

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sharegroup.worker.retrying.tier_log import TierLog
 
 
-BURIED_FROM = 5
+SUSPECTED_FROM = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,24 +28,23 @@ class ShareGroupLimits:
     """Whether locks may be renewed: share.renew.acknowledge.enable."""
 
     @property
-    def buried_from(self) -> int:
-        """The delivery count from which a record goes to the dead letters instead of a handler.
+    def suspected_from(self) -> int:
+        """The delivery count from which a record moves to the group's own topic as a suspect.
 
-        A process that dies while it writes a dead letter costs a delivery.  After the last
-        delivery the broker archives the record without a dead letter.  So a worker sets a higher
-        delivery count limit than it needs for attempts (`infrastructure`).
+        A process that dies during this write costs a delivery.  After the last delivery the
+        broker archives the record.  So one delivery remains for that, and a worker sets a higher
+        limit (`infrastructure`).  It is never the first delivery.
         """
-        return min(self.deliveries, BURIED_FROM)
+        return max(min(self.deliveries - 1, SUSPECTED_FROM), 2)
 
     @property
     def alone_from(self) -> int:
         """The delivery count from which the handler of a record runs alone in its process.
 
-        A process that ends then has this record alone to blame, so its next delivery is the last.
-        It is never the first delivery: a group that allows two deliveries cannot tell who is to
-        blame.
+        A process that ends then has this record alone to blame.  It is never the first delivery.
+        Suspects run alone from their first delivery in the own topic.
         """
-        return max(self.buried_from - 1, 2)
+        return max(self.suspected_from - 1, 2)
 
 
 class WorkerParts(NamedTuple):

@@ -66,6 +66,10 @@ class RecordSource(Protocol):
     def renews(self) -> bool:
         """Whether locks are renewed; False if the broker or the group's settings forbid it."""
 
+    @property
+    def look_seconds(self) -> float:
+        """The time in which its first record arrives after the start, if there is one."""
+
     async def take(self, room: int, wait_seconds: float) -> Sequence[DeliveredRecord]:
         """Take up to ``room`` records, and wait for the first at most ``wait_seconds``.
 
@@ -87,6 +91,9 @@ class RecordSource(Protocol):
 
     def flush(self) -> None:
         """Send pending acknowledgements soon; does not wait for the response."""
+
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Send pending acknowledgements, and wait for their responses at most this long."""
 
     async def close(self, within_seconds: float) -> int:
         """Send pending acknowledgements and release all other records; returns their number."""

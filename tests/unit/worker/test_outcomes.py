@@ -174,7 +174,7 @@ async def test_row_12_unreadable_record_is_released_until_its_deliveries_end() -
 @worker
 async def test_row_13_last_permitted_delivery() -> None:
     outcome, ran, letters = await ending(raising(*[Release()] * 9))
-    assert (outcome, ran, letters) == ("dead_lettered", (0.0,) * 4, ["deliveries-exhausted"])
+    assert (outcome, ran, letters) == ("dead_lettered", (0.0,) * 6, ["deliveries-exhausted"])
 
 
 @worker

@@ -9,6 +9,9 @@ A worker knows how many handlers are free and when it is about to stop; settings
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from sharegroup.client.settings.consumer_config import AcquireModeName
 from sharegroup.client.share.record import UnreadableDelivery
 from sharegroup.client.share.share_consumer import ShareConsumer
@@ -61,6 +64,13 @@ class FlowControl:
     def flush(self) -> None:
         """Send outstanding acknowledgements without waiting, like ``commit(wait=False)``."""
         self._member.pending_results()
+
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Send outstanding acknowledgements, and wait for their results at most this long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                for pending in self._member.pending_results():
+                    await pending.done.wait()
 
     def quiet(self, *, release_below: int) -> None:
         """Take no more records, and release those that were fetched ahead.

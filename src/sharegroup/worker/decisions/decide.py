@@ -1,7 +1,7 @@
 """Decides the outcome of each record; the only place where this is decided.
 
-`before_run` decides before the handler is called, `decide` after the handler has ended.  Both are
-pure.  The rules are the rows of the table «Outcomes of a record» in docs/worker.md; a comment
+`may_run` and `put_aside` decide before the handler is called, `decide` after it has ended.  All
+are pure.  The rules are the rows of the table «Outcomes of a record» in docs/worker.md; a comment
 at each rule has the number of its row.
 
 There are two separate limits.  ``story.failures`` counts failed runs over all retries; its limit
@@ -25,28 +25,57 @@ from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
 ATTEMPTS_KEPT = 20
 """The number of failed runs that a story keeps, the latest ones; it counts all of them."""
 MESSAGE_CHARACTERS_MAX = 500
+CRASHES_ALONE_MAX = 2
+"""The number of deliveries of a suspect that may end without an outcome, as after a crash."""
 
 ACCEPT = Accept()
 REDELIVER = Redeliver()
 
 
-def before_run(story: Story, *, delivery_count: int, delivery_limit: int) -> Bury | None:
-    """Decide before a run: None to run the record, or Bury if its deliveries are exhausted.
+def may_run(story: Story, *, delivery_count: int, suspected_from: int) -> bool:
+    """Whether a record may run; if not, it is put aside.
 
-    ``delivery_limit`` is the delivery count from which the group's records are not run.
+    ``suspected_from`` is the delivery count from which the group's records are suspected to end
+    their processes.
     """
-    if delivery_count >= delivery_limit:
+    if story.suspicions == 0:
+        return delivery_count < suspected_from
+    return not _is_exhausted(story, delivery_count, suspected_from)
+
+
+def put_aside(
+    story: Story, *, delivery_count: int, suspected_from: int, now_ms: int, by_stop: bool = False
+) -> Postpone | Bury:
+    """Decide about a record that must not be delivered here again.
+
+    It moves to the group's own topic, and is delivered there as a record that was not delivered
+    before.  It is a suspect there, unless a stop is the reason and its delivery count is lower
+    than ``suspected_from``.  A suspect that has ended its process too often becomes a dead letter.
+    """
+    if _is_exhausted(story, delivery_count, suspected_from):
         return Bury(story, DeadLetterReason.DELIVERIES_EXHAUSTED)  # 13
-    return None
-
-
-def put_aside(story: Story, *, now_ms: int) -> Postpone:
-    """Decide about a record that no handler began, and that must not be delivered here again.
-
-    It moves to the group's own topic with its story unchanged, and is delivered there as a record
-    that was not delivered before.
-    """
+    story = moved(story, delivery_count=delivery_count)
+    if story.suspicions == 0 and not (by_stop and delivery_count < suspected_from):
+        story = replace(story, suspicions=1)
     return Postpone(replace(story, due_ms=now_ms))  # 24
+
+
+def moved(story: Story, *, delivery_count: int) -> Story:
+    """Return the story for another topic, where the delivery count of a suspect starts again."""
+    if story.suspicions == 0:
+        return story
+    suspicions = min(story.suspicions + delivery_count - 1, CRASHES_ALONE_MAX)
+    return replace(story, suspicions=suspicions)
+
+
+def _is_exhausted(story: Story, delivery_count: int, suspected_from: int) -> bool:
+    """Whether a suspect has ended its process as often as it may.
+
+    Each suspect may run once after it was moved, whatever number its header claims.
+    """
+    crashes_max = min(CRASHES_ALONE_MAX, suspected_from - 1)
+    crashes = story.suspicions - 1 + delivery_count - 1
+    return story.suspicions > 0 and delivery_count > 1 and crashes >= crashes_max
 
 
 def decide(
@@ -140,4 +169,6 @@ def _with_failure(
         member=member,
     )
     attempts = (*story.attempts, attempt)[-ATTEMPTS_KEPT:]
-    return replace(story, failures=attempt.number, attempts=attempts, due_ms=None)
+    return replace(
+        story, failures=attempt.number, attempts=attempts, due_ms=None, suspicions=0
+    )  # Its run has ended, and its process has not.

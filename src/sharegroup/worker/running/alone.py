@@ -1,14 +1,15 @@
 """Runs one record while no other handler of the process runs, because it may end the process.
 
 Delivery counts do not say which record was at fault: a crash raises the counts of all records that
-the process had taken.  So before the delivery at which a record is judged, its handler runs alone.
-Then a crash raises its own count only, and the next delivery makes it a dead letter.
+the process had taken.  So before the delivery at which a record is suspected, and from then on, its
+handler runs alone.  Then a crash raises its own count only.
 
     asked --> other handlers end; none begins --> granted --> runs --> others begin again
-        '---- another record is asked for, or the wait is too long: put aside (`GroupRunner`)
+        |---- another record is asked for, or a stop: put aside (`GroupRunner`)
+        '---- the wait is too long: a suspect runs beside the others; other records are put aside
 
-A record that is put aside moves to the group's own topic with its story unchanged.  There it has a
-delivery count of 1 again.
+A record that is put aside moves to the group's own topic as a suspect.  There it has a delivery
+count of 1 again.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from sharegroup.worker.running.taken_record import TakenRecord
 WAIT_SECONDS = 2.0
 """Maximum time for which a record waits until the other handlers end, and they wait for it.
 
-It is short, because a crash of one of them in this time would be the fault of the waiting record.
+It is short, because a crash of one of them in this time would count for the waiting record.
 """
+ACKNOWLEDGED_SECONDS = 0.5
+"""Maximum time for which it waits then until what the others did is known to the broker."""
 
 
 class ReadyRecords(Protocol):
@@ -52,6 +55,9 @@ class RunningGroup(Protocol):
     def runs_now(self, record: TakenRecord) -> bool:
         """Whether a handler runs for this record."""
 
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Send pending acknowledgements, and wait for their responses at most this long."""
+
     def make_alone(self) -> None:
         """Put aside the waiting records that a crash would judge."""
 
@@ -65,7 +71,7 @@ class AloneRun:
     __slots__ = ("has_begun", "is_granted", "put_aside", "queue", "record")
 
     def __init__(
-        self, record: TakenRecord, queue: ReadyRecords, put_aside: Callable[[TakenRecord], None]
+        self, record: TakenRecord, queue: ReadyRecords, put_aside: Callable[..., None]
     ) -> None:
         self.record = record
         self.queue = queue
@@ -77,20 +83,35 @@ class AloneRun:
 class Alone:
     """The record of a process that runs alone; shared by all routes of all groups."""
 
-    __slots__ = ("_asked", "_changed", "_clock", "_groups", "run_now")
+    __slots__ = (
+        "_asked", "_beside", "_changed", "_clock", "_groups", "_looking", "have_looked", "run_now",
+    )  # fmt: skip
 
     def __init__(self, clock: WorkerClock) -> None:
         self._clock = clock
         self._asked = asyncio.Event()
         self._changed = asyncio.Event()
         self._groups: list[RunningGroup] = []
+        self._beside: list[TakenRecord] = []
+        """Suspects that have waited too long, and may begin while other handlers run."""
+        self._looking = 0
+        self.have_looked = asyncio.Event()
+        """Set when each group has looked for suspects in its own topic since the start."""
         self.run_now: AloneRun | None = None
         """None if handlers may begin as usual."""
 
     def join(self, group: RunningGroup) -> None:
         """Add a group of this process."""
         self._groups.append(group)
+        self._looking += 1
+        self.have_looked.clear()
         group.room.also = self._changed
+
+    def looked(self) -> None:
+        """Note that another group has looked for suspects."""
+        self._looking -= 1
+        if self._looking == 0:
+            self.have_looked.set()
 
     def ask(self, run: AloneRun) -> bool:
         """Let a record run alone soon; False if another one already waits or runs."""
@@ -105,8 +126,21 @@ class Alone:
         run = self.run_now
         return run is None or (run.is_granted and not run.has_begun and ready[0] is run.record)
 
+    @property
+    def spared(self) -> list[TakenRecord]:
+        """The records that wait and are not put aside for the one that runs alone."""
+        run = self.run_now
+        return self._beside if run is None else [run.record, *self._beside]
+
     def begins(self, record: TakenRecord) -> bool:
         """Whether this is the record whose turn it is; it has begun then."""
+        if self._beside:
+            may_begin = record in self._beside
+            self._beside = [
+                other for other in self._beside if other is not record and not other.is_done
+            ]
+            if may_begin:
+                return True
         run = self.run_now
         if run is None or run.record is not record or not run.is_granted:
             return False
@@ -127,7 +161,7 @@ class Alone:
             if record in run.queue.ready:
                 run.queue.ready.remove(record)
             self._end(run)
-            run.put_aside(record)
+            run.put_aside(record, by_stop=True)
 
     async def run(self) -> None:
         """Let records run alone, one after the other, until cancelled."""
@@ -147,10 +181,11 @@ class Alone:
         deadline = self._clock.now() + WAIT_SECONDS
         while self.run_now is run and self._has_others():
             if self._clock.now() >= deadline:
-                self._end(run)
-                run.put_aside(run.record)
+                self._wait_no_longer(run)
                 return
             await self._change(deadline)
+        # Otherwise a crash would have these records delivered again.
+        await asyncio.gather(*(group.acknowledged(ACKNOWLEDGED_SECONDS) for group in self._groups))
         if self.run_now is not run:
             return
         run.is_granted = True
@@ -160,6 +195,15 @@ class Alone:
             await self._change(None)
         if self.run_now is run:
             self._end(run)
+
+    def _wait_no_longer(self, run: AloneRun) -> None:
+        """Let a suspect begin beside the others, because it must not go round for ever."""
+        if run.record.story.suspicions and not run.record.is_done:
+            self._beside.append(run.record)
+            run.queue.ready.appendleft(run.record)
+        else:
+            run.put_aside(run.record)
+        self._end(run)
 
     def _has_others(self) -> bool:
         """Whether a crash now would count for records that are about to be judged, or written."""

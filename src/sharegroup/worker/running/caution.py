@@ -7,10 +7,10 @@ own.  So the more often a record was delivered, the fewer records are taken with
     start, or a lock was lost     one record, and more with each take that has only first deliveries
     second delivery               64, and more with each take
     third delivery                8, and more with each take, up to 64
-    fourth delivery               one; its handler runs alone in the process (`alone`)
+    fourth delivery, or suspects  one; its handler runs alone in the process (`alone`)
 
-These are the numbers for groups whose records are judged at the fifth delivery.  First deliveries
-are taken without a limit.
+These are the numbers for groups whose records are suspected at the fifth delivery.  First
+deliveries are taken without a limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class Caution:
     def __init__(self) -> None:
         self._records_max: int | None = 1
         self.suspects: list[TakenRecord] | None = []
-        """Taken records with an earlier delivery that are not settled; None without a limit."""
+        """Taken records with an earlier delivery, or put aside before, that are not settled.
+
+        None without a limit.
+        """
 
     def room(self, room: int, held: Iterable[TakenRecord]) -> int:
         """Return how many of ``room`` records to take now; ``held`` records count as settled."""
@@ -57,11 +60,13 @@ class Caution:
         records_max = self._records_max
         assert records_max is not None, "without a limit, no delivery counts are looked at"
         count = max(delivery.delivery_count for delivery in deliveries)
-        if count == 1:
-            records_max *= GROWTH_FIRST
-        elif count >= limits.alone_from:
+        alone_from = limits.alone_from
+        suspects = self.suspects or ()
+        if count >= alone_from or any(record.story.suspicions for record in suspects):
             records_max = 1
-        elif count == limits.alone_from - 1:
+        elif count == 1:
+            records_max *= GROWTH_FIRST
+        elif count == alone_from - 1:
             records_max = min(max(FEW, records_max * GROWTH_AGAIN), MANY)
         else:
             records_max = max(MANY, records_max * GROWTH_AGAIN)
@@ -70,9 +75,13 @@ class Caution:
         else:
             self._records_max = records_max
 
-    def saw(self, delivery_count: int, limits: ShareGroupLimits) -> None:
-        """Set a limit if a record that is about to run came close to its last delivery."""
-        if self._records_max is None and delivery_count >= limits.alone_from - 1 > 1:
+    def saw(self, record: TakenRecord, limits: ShareGroupLimits) -> None:
+        """Set a limit if a record that is about to run must run alone, or at its next delivery."""
+        if self._records_max is not None:
+            return
+        if record.runs_alone(limits.alone_from):
+            self._records_max, self.suspects = 1, []
+        elif record.delivery.delivery_count >= limits.alone_from - 1 > 1:
             self._records_max, self.suspects = FEW, []
 
     def start_again(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 from sharegroup.worker.decisions.tiers import Tiers
@@ -51,6 +52,10 @@ class GroupMembers:
         """Send pending acknowledgements soon."""
         for source in self.sources:
             source.flush()
+
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Send pending acknowledgements, and wait for their responses at most this long."""
+        await asyncio.gather(*(source.acknowledged(within_seconds) for source in self.sources))
 
 
 class WallTime:

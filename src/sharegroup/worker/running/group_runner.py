@@ -135,7 +135,8 @@ class GroupRunner:
                 tasks.create_task(self._run_held()),
                 tasks.create_task(self._watch.run()),
                 tasks.create_task(self._ask_limits()),
-                *(tasks.create_task(self._take(intake)) for intake in self._intakes),
+                # The own topic first: its suspects run before records that may end the process.
+                *(tasks.create_task(self._take(intake)) for intake in reversed(self._intakes)),
             ]
             await self._ended.wait()
             for task in self._background:  # A `stop` before these tasks existed has cancelled none.
@@ -194,9 +195,9 @@ class GroupRunner:
         return GroupReport(handled, handled - done_before, interrupted, self._released)
 
     def _release_waiting(self) -> None:
-        below = self._parts.release_below
+        alone_from = self._parts.limits.alone_from
         for runner in self.runners:
-            released = runner.release_waiting(delivered_below=below)
+            released = runner.release_waiting(alone_from=alone_from)
             self._released.update(record.topic_partition for record in released)
         self._parts.members.flush()
 
@@ -281,9 +282,12 @@ class GroupRunner:
     def make_alone(self) -> None:
         """Put aside the waiting records that a crash would judge."""
         parts = self._parts
-        alone = None if parts.alone.run_now is None else parts.alone.run_now.record
         for runner in self.runners:
-            runner.put_aside_waiting(delivered_from=parts.limits.alone_from, but=alone)
+            runner.put_aside_waiting(alone_from=parts.limits.alone_from, but=parts.alone.spared)
+
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Send pending acknowledgements, and wait for their responses at most this long."""
+        await self._parts.members.acknowledged(within_seconds)
 
     def wake(self) -> None:
         """Begin handlers, and take records, again."""
@@ -295,15 +299,29 @@ class GroupRunner:
 
     async def _take(self, intake: Intake) -> None:
         """Take records and give them to their routes until cancelled."""
+        alone = self._parts.alone
+        if intake is self._intakes[-1]:
+            await self._look_for_suspect(intake)
         while True:
             await intake.wait_open()
             room = intake.room(self._routing.room(intake.source.topic))
             if room <= 0:
                 await intake.wait_for_room()
             elif deliveries := await intake.take(room):
+                if not alone.have_looked.is_set() and deliveries[0].delivery_count > 1:
+                    await alone.have_looked.wait()
                 self._add(intake, deliveries)
             elif self._parts.held:
                 self._make_way(intake.source.topic)
+
+    async def _look_for_suspect(self, intake: Intake) -> None:
+        """Take a record of the own topic before records that were delivered before begin."""
+        try:
+            await intake.wait_open()
+            if deliveries := await intake.source.take(1, intake.source.look_seconds):
+                self._add(intake, deliveries)
+        finally:
+            self._parts.alone.looked()
 
     def _add(self, intake: Intake, deliveries: Sequence[DeliveredRecord]) -> None:
         if isinstance(deliveries[0], UnreadableRange):

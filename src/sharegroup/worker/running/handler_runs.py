@@ -14,7 +14,7 @@ import logging
 import random
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.worker.decisions.decide import before_run, decide
+from sharegroup.worker.decisions.decide import decide, may_run
 from sharegroup.worker.decisions.messages import class_name
 from sharegroup.worker.decisions.steps import Bury, Redeliver, Step
 from sharegroup.worker.declarations.route import Route
@@ -53,9 +53,9 @@ class HandlerRuns:
             self._settlement.lost(record)
             return False
         if (
-            delivery.delivery_count > 1
+            (delivery.delivery_count > 1 or record.story.suspicions)
             and record.handler_record is None  # Not a held retry.
-            and not self._may_run_again(record)
+            and not self.may_run_again(record)
         ):
             return False
         counts = self._counts
@@ -66,20 +66,20 @@ class HandlerRuns:
             parts.events.tell("record.started", record)
         return True
 
-    def _may_run_again(self, record: TakenRecord) -> bool:
-        """Whether a record that was delivered before may run now.
+    def may_run_again(self, record: TakenRecord) -> bool:
+        """Whether a record that was delivered before, or is a suspect, may run now.
 
-        Otherwise it is buried, waits to run alone, or is put aside.
+        Otherwise it waits to run alone, is put aside, or becomes a dead letter.
         """
-        parts, count = self._parts, record.delivery.delivery_count
+        parts = self._parts
         limits = parts.limits
-        bury = before_run(record.story, delivery_count=count, delivery_limit=limits.buried_from)
-        if bury is not None:
-            self._settlement.carry_out(record, bury)
+        count = record.delivery.delivery_count
+        if not may_run(record.story, delivery_count=count, suspected_from=limits.suspected_from):
+            self._settlement.put_aside(record)
             return False
         if (caution := parts.cautions.get(record.delivery.topic)) is not None:
-            caution.saw(count, limits)
-        if count < limits.alone_from or parts.alone.begins(record):
+            caution.saw(record, limits)
+        if not record.runs_alone(limits.alone_from) or parts.alone.begins(record):
             return True
         self._settlement.run_alone(record)
         return False
@@ -147,8 +147,8 @@ class HandlerRuns:
             settlement.lost(record, error)
             return
         if type(error) is Stopped:
-            if record.delivery.delivery_count >= parts.release_below:
-                settlement.put_aside(record)
+            if record.runs_alone(parts.limits.alone_from):
+                settlement.put_aside(record, by_stop=True)
             else:
                 settlement.carry_out(record, Redeliver(), at_close=True)
             return

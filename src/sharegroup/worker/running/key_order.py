@@ -9,7 +9,6 @@ lock ended, runs before records that were written after it.
 
 from __future__ import annotations
 
-import sys
 from bisect import insort
 from collections.abc import Iterator
 from typing import Any
@@ -55,15 +54,12 @@ class KeyOrder:
         self.waiting -= 1
         return queue[0]
 
-    def take(
-        self, *, delivered_from: int = 0, delivered_below: int = sys.maxsize
-    ) -> list[TakenRecord]:
-        """Remove waiting records with a delivery count in this range, and clear their keys."""
-        counts = range(delivered_from, delivered_below)
-        taken = [waiting for waiting in self if waiting.delivery.delivery_count in counts]
+    def take(self, alone_from: int, *, alone: bool) -> list[TakenRecord]:
+        """Remove waiting records that must run alone, or the others, and clear their keys."""
+        taken = [waiting for waiting in self if waiting.runs_alone(alone_from) is alone]
         for queue in self._queues.values():
             queue[1:] = [
-                waiting for waiting in queue[1:] if waiting.delivery.delivery_count not in counts
+                waiting for waiting in queue[1:] if waiting.runs_alone(alone_from) is not alone
             ]
         for waiting in taken:
             waiting.key = None

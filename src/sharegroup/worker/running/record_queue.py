@@ -105,38 +105,34 @@ class RecordQueue:
             self.ready.append(following)
             self.wake_one()
 
-    def take_back(self, *, delivered_below: int) -> list[TakenRecord]:
-        """Return waiting records with a delivery count below this; the caller releases them."""
+    def take_back(self, *, alone_from: int) -> list[TakenRecord]:
+        """Return waiting records that need not run alone; the caller releases them."""
         taken: list[TakenRecord] = []
         if self.keys is not None:
-            taken += self.keys.take(delivered_below=delivered_below)
+            taken += self.keys.take(alone_from, alone=False)
         limited = () if self.limiter is None else self.limiter.waiting
         # Those of the rate limit and without a key stay there until they are found to be settled.
         for record in (*limited, *self.unread, *self.ready):
-            if record.delivery.delivery_count < delivered_below and not record.is_done:
+            if not record.runs_alone(alone_from) and not record.is_done:
                 taken.append(record)
-        remaining = [
-            record for record in self.ready if record.delivery.delivery_count >= delivered_below
-        ]
+        remaining = [record for record in self.ready if record.runs_alone(alone_from)]
         self.ready.clear()
         self.ready.extend(remaining)
         return taken
 
-    def take_ready(
-        self, *, delivered_from: int, but: TakenRecord | None = None
-    ) -> list[TakenRecord]:
+    def take_ready(self, *, alone_from: int, but: Sequence[TakenRecord] = ()) -> list[TakenRecord]:
         """Remove and return unsettled records that are ready or behind their keys.
 
-        Only those with at least this delivery count, and not ``but``.
+        Only those that must run alone, and none of ``but``.
         """
         taken: list[TakenRecord] = []
         remaining: list[TakenRecord] = []
         for record in self.ready:
             if not record.is_done:
-                is_taken = record.delivery.delivery_count >= delivered_from and record is not but
+                is_taken = record.runs_alone(alone_from) and record not in but
                 (taken if is_taken else remaining).append(record)
         if self.keys is not None:
-            taken += self.keys.take(delivered_from=delivered_from)
+            taken += self.keys.take(alone_from, alone=True)
         self.ready.clear()
         self.ready.extend(remaining)
         return taken

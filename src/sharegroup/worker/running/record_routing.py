@@ -21,6 +21,7 @@ from dataclasses import replace
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import NEW, Story, from_elsewhere
 from sharegroup.dead_letters.story_headers import story_of
+from sharegroup.worker.decisions.decide import moved
 from sharegroup.worker.decisions.steps import Bury, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.route import OnUnreadable
 from sharegroup.worker.ports import DeliveredRecord
@@ -74,7 +75,7 @@ class RecordRouting:
     ) -> None:
         """Give delivered records to their routes.
 
-        Records that were delivered before are added to ``suspects``.
+        Records that were delivered before, or were put aside, are added to ``suspects``.
         """
         now = self._parts.clock.now()
         by_topic = self._by_topic
@@ -87,9 +88,11 @@ class RecordRouting:
                 runner = self._runner_by_origin(story)
             if runner is not None:
                 record = TakenRecord(runner.route, delivery, story, now)
-                if suspects is not None and delivery.delivery_count > 1:
+                if suspects is not None and (delivery.delivery_count > 1 or story.suspicions):
                     suspects.append(record)
                 runner.queue.add(record)
+                if story.suspicions:
+                    runner.run_suspect(record)
             else:
                 self._send_round(delivery, story, now)
         for runner in self.runners:
@@ -149,6 +152,7 @@ class RecordRouting:
             outcome = "postponed"
             text = "there is no handler in this process; the record is postponed for others"
             due_ms = self._parts.clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
+            story = moved(story, delivery_count=delivery.delivery_count)
             step = Postpone(replace(story, due_ms=due_ms, unrouted=story.unrouted + 1))
         self.unrouted[outcome] += 1
         text = f"of={origin} times={story.unrouted} action={text!r}"

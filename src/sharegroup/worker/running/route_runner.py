@@ -85,20 +85,31 @@ class RouteRunner:
         self.queue.is_open = True
         self.queue.wake_one()
 
-    def release_waiting(self, *, delivered_below: int) -> list[TakenRecord]:
-        """Release records not begun whose delivery count is below this; returns them.
+    def release_waiting(self, *, alone_from: int) -> list[TakenRecord]:
+        """Release records not begun that need not run alone; returns them.
 
         The others are put aside, because a release costs a delivery.
         """
-        released = self.queue.take_back(delivered_below=delivered_below)
+        released = self.queue.take_back(alone_from=alone_from)
         for record in released:
             self.settlement.carry_out(record, Redeliver())
-        self.put_aside_waiting(delivered_from=delivered_below)
+        for record in self.queue.take_ready(alone_from=alone_from):
+            self.settlement.put_aside(record, by_stop=True)
         return released
 
-    def put_aside_waiting(self, *, delivered_from: int, but: TakenRecord | None = None) -> None:
-        """Put aside records not begun with at least this delivery count, except ``but``."""
-        for record in self.queue.take_ready(delivered_from=delivered_from, but=but):
+    def run_suspect(self, record: TakenRecord) -> None:
+        """Let a suspect that was just added wait to run alone, without waiting for a slot.
+
+        Meanwhile a handler that ends the process would count for it.
+        """
+        ready = self.queue.ready
+        if ready and ready[-1] is record:  # Neither behind its key nor is the key read.
+            ready.pop()
+            self.runs.may_run_again(record)
+
+    def put_aside_waiting(self, *, alone_from: int, but: Sequence[TakenRecord]) -> None:
+        """Put aside records not begun that must run alone, except ``but``."""
+        for record in self.queue.take_ready(alone_from=alone_from, but=but):
             self.settlement.put_aside(record)
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:

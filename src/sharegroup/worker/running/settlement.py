@@ -93,15 +93,27 @@ class Settlement:
         if not self._parts.alone.ask(AloneRun(record, self._queue, self.put_aside)):
             self.put_aside(record)
 
-    def put_aside(self, record: TakenRecord) -> None:
+    def put_aside(self, record: TakenRecord, *, by_stop: bool = False) -> None:
         """Move a record that no handler has begun, or that a stop has interrupted, to be run anew.
 
         Its delivery count starts again, so that it is not judged for what others did.
         """
-        if not record.is_done:
-            text = f"delivery_count={record.delivery.delivery_count} action='it is delivered anew'"
-            self._parts.events.say(logging.INFO, "record.put_aside", record, text)
-            self.carry_out(record, put_aside(record.story, now_ms=self._parts.clock.wall_ms()))
+        if record.is_done:
+            return
+        parts = self._parts
+        step = put_aside(
+            record.story,
+            delivery_count=record.delivery.delivery_count,
+            suspected_from=parts.limits.suspected_from,
+            now_ms=parts.clock.wall_ms(),
+            by_stop=by_stop,
+        )
+        if isinstance(step, Postpone):
+            suspicions = step.story.suspicions
+            text = f"delivery_count={record.delivery.delivery_count} suspicions={suspicions} "
+            text += f"action='it is delivered anew{', and runs alone' if suspicions else ''}'"
+            parts.events.say(logging.INFO, "record.put_aside", record, text)
+        self.carry_out(record, step)
 
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
         """The seconds for which this record may be held; 0 without enough room or time."""
@@ -109,7 +121,7 @@ class Settlement:
         held = parts.held
         if (
             not parts.may_hold
-            or delivery.delivery_count >= parts.limits.alone_from  # Another's crash would judge it.
+            or record.runs_alone(parts.limits.alone_from)  # Another's crash would count for it.
             or len(held) >= holding.records
             or held.bytes + record.weight > holding.bytes
             or held.of_partition(delivery.topic, delivery.partition)
@@ -152,6 +164,8 @@ class Settlement:
             record = write.record
             self._counts.postponed += 1
             self._settle(record, record.delivery.accept)
+            if step.story.suspicions:
+                self._parts.members.flush()  # A crash before the acknowledgement doubles it.
             details = {"due_ms": step.story.due_ms}
             self._parts.events.tell("record.postponed", record, None, details)
 

@@ -56,6 +56,13 @@ class TakenRecord:
         delivery = self.delivery
         return len(delivery.value or b"") + len(delivery.key or b"")
 
+    def runs_alone(self, alone_from: int) -> bool:
+        """Whether its handler must run alone, so that it is put aside instead of released.
+
+        That is the case from this delivery count on, and for a suspect.
+        """
+        return self.delivery.delivery_count >= alone_from or self.story.suspicions > 0
+
     def is_lost(self, now: float) -> bool:
         """Whether the acquisition lock has ended."""
         delivery = self.delivery

@@ -54,6 +54,7 @@ With ``batch_optimized`` a fetch for a few records could lock a log batch of tho
 BUSY_WAIT_MS = 100
 """A fetch waits at the broker for this time only, because it delays acknowledgements meanwhile."""
 IDLE_WAIT_MS = 500
+LOOK_SECONDS = 1.0
 PAUSE_SECONDS = 0.1
 """The pause after an error that may be transient, before records are taken again."""
 DELIVERY_TIMEOUT_MS = 30_000
@@ -94,6 +95,7 @@ class KafkaSource:
     ) -> None:
         """``options`` are those of the consumer."""
         self.topic = topic
+        self.look_seconds = LOOK_SECONDS
         self._pause_seconds = pause_seconds
         self._group = group
         self._consumer = ShareConsumer(
@@ -182,6 +184,10 @@ class KafkaSource:
     def flush(self) -> None:
         """Send pending acknowledgements."""
         self._control.flush()
+
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Send pending acknowledgements, and wait for their responses at most this long."""
+        await self._control.acknowledged(within_seconds)
 
     async def close(self, within_seconds: float) -> int:
         """Send pending acknowledgements, release all other records, and leave the group.

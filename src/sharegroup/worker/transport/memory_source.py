@@ -129,6 +129,11 @@ class MemorySource:
         """Whether the group's settings allow renewing locks."""
         return self._group.limits.renewal
 
+    @property
+    def look_seconds(self) -> float:
+        """None: what is there is taken immediately."""
+        return 0.0
+
     async def take(self, room: int, wait_seconds: float) -> Sequence[MemoryDelivery]:
         """Take up to ``room`` records, and wait for the first at most ``wait_seconds``."""
         clock = self._log.clock
@@ -157,6 +162,9 @@ class MemorySource:
 
     def flush(self) -> None:
         """Do nothing, because acknowledgements take effect immediately."""
+
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Do nothing, as `flush`."""
 
     async def close(self, within_seconds: float) -> int:  # noqa: ARG002  It takes no time.
         """Release all locked records and leave the group; returns the number of records."""

@@ -13,7 +13,7 @@ import pytest
 
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
-from sharegroup.worker.decisions.decide import before_run, decide, put_aside
+from sharegroup.worker.decisions.decide import decide, may_run, moved, put_aside
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
@@ -179,12 +179,38 @@ def test_row_12_unreadable_record_may_be_released() -> None:
     assert decided(UnreadablePayload("expected Order"), unreadable="release") == Redeliver()
 
 
-def test_row_13_last_permitted_delivery_is_buried_instead_of_run() -> None:
-    assert before_run(ONCE, delivery_count=4, delivery_limit=5) is None
-    assert before_run(ONCE, delivery_count=5, delivery_limit=5) == Bury(
-        ONCE, "deliveries-exhausted"
-    )
-    assert before_run(NEW, delivery_count=6, delivery_limit=5) is not None
+SUSPECT = Story(failures=1, suspicions=1)
+
+
+@pytest.mark.parametrize(
+    ("suspicions", "suspected_from", "runs"),
+    [
+        (0, 5, [1, 2, 3, 4]),  # Put aside at the fifth delivery.
+        (0, 2, [1]),
+        (1, 5, [1, 2]),  # A dead letter at the third delivery: two crashes.
+        (2, 5, [1]),  # One of them before it was put aside again.
+        (1, 3, [1, 2]),
+        (1, 2, [1]),  # A group that allows two or three deliveries.
+        (2, 2, [1]),
+        (2**63 - 1, 5, [1]),  # Forged: it may run all the same.
+    ],
+)
+def test_rows_13_and_24_deliveries_in_which_a_record_runs(
+    suspicions: int, suspected_from: int, runs: list[int]
+) -> None:
+    story = Story(suspicions=suspicions)
+    assert [
+        count
+        for count in range(1, 9)
+        if may_run(story, delivery_count=count, suspected_from=suspected_from)
+    ] == runs
+
+
+def test_row_13_suspect_that_ended_two_processes_becomes_a_dead_letter() -> None:
+    letter = Bury(SUSPECT, "deliveries-exhausted")
+    assert aside(SUSPECT, delivery_count=3) == letter
+    assert aside(SUSPECT, delivery_count=3, by_stop=True) == letter
+    assert isinstance(aside(replace(SUSPECT, suspicions=2**63 - 1), delivery_count=2), Bury)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +251,42 @@ def test_row_15_base_exception_is_a_failure_like_an_exception(error: BaseExcepti
     assert step.reason == "not-retried"
 
 
-def test_row_24_record_put_aside_is_due_now_with_its_history_unchanged() -> None:
-    story = Story(failures=2, redrives=1)
-    assert put_aside(story, now_ms=NOW_MS) == Postpone(replace(story, due_ms=NOW_MS))
+def aside(story: Story, *, delivery_count: int, by_stop: bool = False) -> Step:
+    return put_aside(
+        story, delivery_count=delivery_count, suspected_from=5, now_ms=NOW_MS, by_stop=by_stop
+    )
+
+
+@pytest.mark.parametrize(
+    ("suspicions", "delivery_count", "by_stop", "expected"),
+    [
+        (0, 5, False, 1),
+        (0, 4, False, 1),  # Another record runs alone.
+        (0, 4, True, 0),
+        (0, 5, True, 1),
+        (1, 1, False, 1),
+        (1, 2, True, 2),  # It has ended one process alone: moving it does not undo that.
+        (2, 1, False, 2),
+        (2**63 - 1, 1, True, 2),
+    ],
+)
+def test_row_24_record_put_aside_is_due_now_as_a_suspect_with_its_history(
+    suspicions: int, delivery_count: int, *, by_stop: bool, expected: int
+) -> None:
+    story = Story(failures=2, redrives=1, suspicions=suspicions)
+    assert aside(story, delivery_count=delivery_count, by_stop=by_stop) == Postpone(
+        replace(story, due_ms=NOW_MS, suspicions=expected)
+    )
+
+
+def test_record_that_nobody_suspects_moves_unchanged() -> None:
+    assert moved(ONCE, delivery_count=4) is ONCE
+
+
+def test_run_that_ends_clears_the_suspicion() -> None:
+    step = decided(TimeoutError(), SUSPECT)
+    assert isinstance(step, Postpone)
+    assert (step.story.failures, step.story.suspicions) == (2, 0)
 
 
 def test_record_keeps_its_origin_and_redrives_through_a_failure() -> None:

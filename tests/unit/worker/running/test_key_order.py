@@ -59,7 +59,7 @@ def test_take_returns_only_waiting_records_below_the_delivery_count() -> None:
     runs = in_hand(0, key=b"a")
     for record in (runs, in_hand(1, key=b"a", delivery_count=4), in_hand(2, key=b"a")):
         keys.admit(record)
-    assert offsets(keys.take(delivered_below=4)) == [2]
+    assert offsets(keys.take(4, alone=False)) == [2]
     following = keys.done(runs)
     assert following is not None
     assert (following.delivery.offset, keys.waiting) == (1, 0)
