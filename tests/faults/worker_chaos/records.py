@@ -62,8 +62,8 @@ ENDS_DEAD: Mapping[Kind, str] = {
 }
 """Kinds that must end with the dead letters, and the reason that must stand there.
 
-Any record may also end there because it was delivered too often, with processes that were killed
-while they held it: that says nothing about its handler."""
+No other record may end there, although each may be delivered often, to processes that are killed
+while they hold it: that says nothing about its handler."""
 
 
 class Sent(NamedTuple):

@@ -177,6 +177,10 @@ class _Court:
                 self._problem(f"{sent.number} ({sent.kind}) is dead for {letter.reason!r}: {must}")
             elif must is None:
                 self.found.victims += 1
+                self._problem(
+                    f"{sent.number} ({sent.kind}) is honest and has a dead letter: "
+                    f"{self._story(sent.number)}"
+                )
 
     # Copies: what workers or schedulers read has an end, or was written on.
 
