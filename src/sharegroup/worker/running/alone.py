@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from sharegroup.worker.ports import WorkerClock
@@ -121,10 +121,18 @@ class Alone:
         self._asked.set()
         return True
 
-    def admits(self, ready: Sequence[TakenRecord]) -> bool:
+    def admits(self, ready: deque[TakenRecord]) -> bool:
         """Whether the first ready record of a route may begin while a record runs alone."""
         run = self.run_now
-        return run is None or (run.is_granted and not run.has_begun and ready[0] is run.record)
+        if run is None:
+            return True
+        if not run.is_granted or run.has_begun or ready is not run.queue.ready:
+            return False
+        if ready[0] is not run.record and run.record in ready:
+            # A held retry became due in between, and is in front of it.
+            ready.remove(run.record)
+            ready.appendleft(run.record)
+        return ready[0] is run.record
 
     @property
     def spared(self) -> list[TakenRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sharegroup.worker import App, RateLimit
+from sharegroup.worker.running.alone import Alone, AloneRun
 from sharegroup.worker.running.route_runner import RouteRunner
 from tests.unit.worker.running.hand import group_parts, in_hand, offsets
 
@@ -67,5 +68,24 @@ def test_batch_that_may_not_begin_is_ready_again_and_returns_its_tokens() -> Non
         runner.queue.ready.clear()
         assert len(await runner.queue.wait_rate([in_hand(4), in_hand(5)])) == 2
         assert clock.seconds == 2.0
+
+    asyncio.run(test())
+
+
+def test_record_that_runs_alone_begins_before_a_held_retry_that_is_due() -> None:
+    """Otherwise no handler of the process would begin again."""
+
+    async def test() -> None:
+        clock = SteppedClock()
+        runner = limited(clock)
+        alone, queue = Alone(clock), runner.queue
+        run = AloneRun(in_hand(1), queue, lambda record: None)
+        assert alone.ask(run)
+        run.is_granted = True
+        queue.ready.append(run.record)
+        queue.add_due(in_hand(2))
+        assert offsets(queue.ready) == [2, 1]
+        assert alone.admits(queue.ready)
+        assert offsets(queue.ready) == [1, 2]
 
     asyncio.run(test())
