@@ -14,9 +14,11 @@ from uuid import UUID
 
 from kio.static.constants import EntityType
 
+from sharegroup.wire.schema import StoredRecord
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitKey:
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class OffsetCommitKey(StoredRecord):
     """The key of a committed offset (type 1); a null value deletes the offset."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -28,8 +30,8 @@ class OffsetCommitKey:
     partition: int = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class OffsetCommitValue(StoredRecord):
     """A committed offset, with the topic id that distinguishes topics of the same name."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -42,8 +44,8 @@ class OffsetCommitValue:
     topic_id: UUID = field(metadata={"kafka_type": "uuid", "tag": 0}, default=UUID(int=0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiringOffsetCommitValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ExpiringOffsetCommitValue(StoredRecord):
     """A committed offset whose retention the client set (OffsetCommit up to version 4)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -55,8 +57,8 @@ class ExpiringOffsetCommitValue:
     expire_timestamp: int = field(metadata={"kafka_type": "int64"}, default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadataKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class GroupMetadataKey(StoredRecord):
     """The key of a group (type 2); a null value deletes the group."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -66,8 +68,8 @@ class GroupMetadataKey:
     group: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberMetadata:
+@dataclass(slots=True, kw_only=True, repr=False)
+class MemberMetadata(StoredRecord):
     """A member of the group."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -83,8 +85,8 @@ class MemberMetadata:
     assignment: bytes = field(metadata={"kafka_type": "bytes"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class GroupMetadataValue(StoredRecord):
     """A group's last generation."""
 
     __type__: ClassVar[EntityType] = EntityType.data

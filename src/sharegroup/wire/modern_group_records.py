@@ -13,9 +13,11 @@ from uuid import UUID
 
 from kio.static.constants import EntityType
 
+from sharegroup.wire.schema import StoredRecord
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMetadataKey:
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupMetadataKey(StoredRecord):
     """The key of a group (type 3); a null value deletes the group."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -25,8 +27,8 @@ class ConsumerGroupMetadataKey:
     group_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupMetadataValue(StoredRecord):
     """The group's epoch, and a hash of the topics at that epoch."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -36,8 +38,8 @@ class ConsumerGroupMetadataValue:
     metadata_hash: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupPartitionMetadataKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupPartitionMetadataKey(StoredRecord):
     """The key of a group's topics before Kafka 4.1 (type 4)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -47,8 +49,8 @@ class ConsumerGroupPartitionMetadataKey:
     group_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRacks:
+@dataclass(slots=True, kw_only=True, repr=False)
+class PartitionRacks(StoredRecord):
     """A partition and its racks; unused since Kafka 4.0."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -58,8 +60,8 @@ class PartitionRacks:
     racks: tuple[str, ...] = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMetadata:
+@dataclass(slots=True, kw_only=True, repr=False)
+class TopicMetadata(StoredRecord):
     """A topic and its number of partitions."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -71,8 +73,8 @@ class TopicMetadata:
     partition_metadata: tuple[PartitionRacks, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupPartitionMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupPartitionMetadataValue(StoredRecord):
     """The topics that a group subscribed to."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -81,8 +83,8 @@ class ConsumerGroupPartitionMetadataValue:
     topics: tuple[TopicMetadata, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMemberMetadataKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupMemberMetadataKey(StoredRecord):
     """The key of a member (type 5)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -93,8 +95,8 @@ class ConsumerGroupMemberMetadataKey:
     member_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicProtocol:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ClassicProtocol(StoredRecord):
     """A protocol that a classic member supports."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -104,8 +106,8 @@ class ClassicProtocol:
     metadata: bytes = field(metadata={"kafka_type": "bytes"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicMemberMetadata:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ClassicMemberMetadata(StoredRecord):
     """The properties of a member that uses the classic protocol.
 
     Kafka writes the byte 1 before a struct that may be null, also in a tagged field, which is
@@ -120,8 +122,8 @@ class ClassicMemberMetadata:
     supported_protocols: tuple[ClassicProtocol, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMemberMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupMemberMetadataValue(StoredRecord):
     """A member's identity and subscription."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -138,8 +140,8 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ClassicMemberMetadata | None = field(metadata={"tag": 0}, default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupTargetAssignmentMetadataKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupTargetAssignmentMetadataKey(StoredRecord):
     """The key of the target assignment (type 6)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -149,8 +151,8 @@ class ConsumerGroupTargetAssignmentMetadataKey:
     group_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupTargetAssignmentMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupTargetAssignmentMetadataValue(StoredRecord):
     """The epoch and the time of the target assignment."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -160,8 +162,8 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     assignment_timestamp: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupTargetAssignmentMemberKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupTargetAssignmentMemberKey(StoredRecord):
     """The key of a member's part of the target assignment (type 7)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -172,8 +174,8 @@ class ConsumerGroupTargetAssignmentMemberKey:
     member_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPartitions:
+@dataclass(slots=True, kw_only=True, repr=False)
+class TopicPartitions(StoredRecord):
     """Partitions of one topic."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -183,8 +185,8 @@ class TopicPartitions:
     partitions: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupTargetAssignmentMemberValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupTargetAssignmentMemberValue(StoredRecord):
     """A member's part of the target assignment."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -193,8 +195,8 @@ class ConsumerGroupTargetAssignmentMemberValue:
     topic_partitions: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupCurrentMemberAssignmentKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupCurrentMemberAssignmentKey(StoredRecord):
     """The key of a member's current assignment (type 8)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -205,8 +207,8 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     member_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedTopicPartitions:
+@dataclass(slots=True, kw_only=True, repr=False)
+class AssignedTopicPartitions(StoredRecord):
     """Partitions of one topic, each with the epoch at which the member got it."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -219,8 +221,8 @@ class AssignedTopicPartitions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupCurrentMemberAssignmentValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupCurrentMemberAssignmentValue(StoredRecord):
     """The epochs, the state and the partitions of a member."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -233,8 +235,8 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     partitions_pending_revocation: tuple[AssignedTopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupRegularExpressionKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupRegularExpressionKey(StoredRecord):
     """The key of a regular expression (type 16)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -245,8 +247,8 @@ class ConsumerGroupRegularExpressionKey:
     regular_expression: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupRegularExpressionValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ConsumerGroupRegularExpressionValue(StoredRecord):
     """The topics that a regular expression matched."""
 
     __type__: ClassVar[EntityType] = EntityType.data

@@ -40,6 +40,7 @@ STREAM_BYTES_MAX = 512 * 1024 * 1024
 """Decompressed bytes of one batch that are checked: half a second in a thread."""
 
 LONG_BYTES_MAX = 10  # 64 bits in groups of 7.
+INT_BYTES_MAX = 5  # As in Java, which refuses a longer number of 32 bits.
 TIME_AND_OFFSET = (0, 1)
 """The two numbers before a record's key."""
 NO_DELTA_MIN, NO_DELTA_MAX = -(2**64), 2**64
@@ -336,20 +337,22 @@ def read_varint(body: Buffer, position: int) -> tuple[int, int]:
 
 def read_int(body: Buffer, position: int) -> tuple[int, int]:
     """Return a number of 32 bits like `read_varint`; surplus bits are dropped, as in Java."""
-    number, position = read_number(body, position)
+    number, position = read_number(body, position, INT_BYTES_MAX)
     number &= 0xFFFFFFFF
     return (number >> 1) ^ -(number & 1), position
 
 
-def read_number(body: Buffer, position: int) -> tuple[int, int]:
+def read_number(body: Buffer, position: int, bytes_max: int = LONG_BYTES_MAX) -> tuple[int, int]:
     """Return the unsigned number of variable length at ``position``, and the position behind it."""
     number = 0
     try:
-        for count in range(LONG_BYTES_MAX):
+        for count in range(bytes_max):
             octet = body[position + count]
             number |= (octet & 0x7F) << (7 * count)
             if octet < 0x80:
                 return number, position + count + 1
     except IndexError:
         pass
-    raise CorruptMessage(f"expected a number at byte {position} of the records")
+    raise CorruptMessage(
+        f"expected a number of at most {bytes_max} bytes at byte {position} of the records"
+    )

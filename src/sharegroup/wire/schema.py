@@ -146,3 +146,18 @@ def _implicit_default(kafka_type: str | None, entity: type[Any] | None, *, is_ar
         return entity(**{field.name: field.default for field in message_fields(entity)})
     assert kafka_type is not None
     return _IMPLICIT.get(kafka_type, 0)
+
+
+class StoredRecord:
+    """Base of the structs in the records of internal topics, with the ``repr`` of a dataclass.
+
+    Their modules have up to 20 of them.  With a generated ``repr``, and frozen, such a module takes
+    26 ms to import instead of 11, and while it does, a broker serves nobody (ADR 0039).
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields)
+        return f"{type(self).__name__}({values})"

@@ -12,9 +12,11 @@ from uuid import UUID
 
 from kio.static.constants import EntityType
 
+from sharegroup.wire.schema import StoredRecord
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupMemberMetadataKey:
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupMemberMetadataKey(StoredRecord):
     """The key of a member (type 10)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -25,8 +27,8 @@ class ShareGroupMemberMetadataKey:
     member_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupMemberMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupMemberMetadataValue(StoredRecord):
     """A member's identity and subscription."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -38,8 +40,8 @@ class ShareGroupMemberMetadataValue:
     subscribed_topic_names: tuple[str, ...] = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupMetadataKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupMetadataKey(StoredRecord):
     """The key of a group (type 11); a null value deletes the group."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -49,8 +51,8 @@ class ShareGroupMetadataKey:
     group_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupMetadataValue(StoredRecord):
     """The group's epoch, and a hash of the topics at that epoch."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -60,8 +62,8 @@ class ShareGroupMetadataValue:
     metadata_hash: int = field(metadata={"kafka_type": "int64"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupTargetAssignmentMetadataKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupTargetAssignmentMetadataKey(StoredRecord):
     """The key of a target assignment's epoch (type 12)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -71,8 +73,8 @@ class ShareGroupTargetAssignmentMetadataKey:
     group_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupTargetAssignmentMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupTargetAssignmentMetadataValue(StoredRecord):
     """The epoch and the time of the target assignment (KIP-1263)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -82,8 +84,8 @@ class ShareGroupTargetAssignmentMetadataValue:
     assignment_timestamp: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPartitions:
+@dataclass(slots=True, kw_only=True, repr=False)
+class TopicPartitions(StoredRecord):
     """Partitions of one topic."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -93,8 +95,8 @@ class TopicPartitions:
     partitions: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupTargetAssignmentMemberKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupTargetAssignmentMemberKey(StoredRecord):
     """The key of a member's target assignment (type 13)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -105,8 +107,8 @@ class ShareGroupTargetAssignmentMemberKey:
     member_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupTargetAssignmentMemberValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupTargetAssignmentMemberValue(StoredRecord):
     """A member's part of the target assignment."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -115,8 +117,8 @@ class ShareGroupTargetAssignmentMemberValue:
     topic_partitions: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupCurrentMemberAssignmentKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupCurrentMemberAssignmentKey(StoredRecord):
     """The key of a member's current assignment (type 14)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -127,8 +129,8 @@ class ShareGroupCurrentMemberAssignmentKey:
     member_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupCurrentMemberAssignmentValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupCurrentMemberAssignmentValue(StoredRecord):
     """The assignment that was sent to a member; its state is always 0 (stable) in share groups."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -140,8 +142,8 @@ class ShareGroupCurrentMemberAssignmentValue:
     assigned_partitions: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPartitionsInfo:
+@dataclass(slots=True, kw_only=True, repr=False)
+class TopicPartitionsInfo(StoredRecord):
     """Partitions of one topic, with its name."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -152,8 +154,8 @@ class TopicPartitionsInfo:
     partitions: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicInfo:
+@dataclass(slots=True, kw_only=True, repr=False)
+class TopicInfo(StoredRecord):
     """A topic with its name."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -163,8 +165,8 @@ class TopicInfo:
     topic_name: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupStatePartitionMetadataKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupStatePartitionMetadataKey(StoredRecord):
     """The key of the topics with a share state (type 15)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -174,8 +176,8 @@ class ShareGroupStatePartitionMetadataKey:
     group_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupStatePartitionMetadataValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareGroupStatePartitionMetadataValue(StoredRecord):
     """The topics whose share state exists, is being initialized, or is being deleted."""
 
     __type__: ClassVar[EntityType] = EntityType.data

@@ -14,9 +14,11 @@ from uuid import UUID
 
 from kio.static.constants import EntityType
 
+from sharegroup.wire.schema import StoredRecord
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredStateBatch:
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class StoredStateBatch(StoredRecord):
     """A run of offsets in one state; both offsets are inclusive."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -32,8 +34,8 @@ class StoredStateBatch:
     delivery_count: int = field(metadata={"kafka_type": "int16"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareSnapshotKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareSnapshotKey(StoredRecord):
     """The key of a snapshot (type 0); a null value deletes the share partition's state."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -45,8 +47,8 @@ class ShareSnapshotKey:
     partition: int = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareSnapshotValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareSnapshotValue(StoredRecord):
     """The whole state of a share partition."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -63,8 +65,8 @@ class ShareSnapshotValue:
     state_batches: tuple[StoredStateBatch, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareUpdateKey:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareUpdateKey(StoredRecord):
     """The key of an update (type 1); it has the fields of a snapshot's key."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -76,8 +78,8 @@ class ShareUpdateKey:
     partition: int = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareUpdateValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareUpdateValue(StoredRecord):
     """The changes since the snapshot of the same epoch and the updates after it."""
 
     __type__: ClassVar[EntityType] = EntityType.data

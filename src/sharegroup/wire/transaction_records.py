@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 
 from kio.static.constants import EntityType
 
+from sharegroup.wire.schema import StoredRecord
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLogKey:
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class TransactionLogKey(StoredRecord):
     """The key of a transactional id (type 0); a null value deletes the id."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -24,8 +26,8 @@ class TransactionLogKey:
     transactional_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OldPartitionsSchema:
+@dataclass(slots=True, kw_only=True, repr=False)
+class OldPartitionsSchema(StoredRecord):
     """Partitions of a topic in a transaction, in a value of version 0."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -35,8 +37,8 @@ class OldPartitionsSchema:
     partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OldTransactionLogValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class OldTransactionLogValue(StoredRecord):
     """The producer of a transactional id and its transaction, in version 0."""
 
     __type__: ClassVar[EntityType] = EntityType.data
@@ -51,8 +53,8 @@ class OldTransactionLogValue:
     transaction_start_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsSchema:
+@dataclass(slots=True, kw_only=True, repr=False)
+class PartitionsSchema(StoredRecord):
     """Partitions of a topic in a transaction."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
@@ -62,8 +64,8 @@ class PartitionsSchema:
     partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLogValue:
+@dataclass(slots=True, kw_only=True, repr=False)
+class TransactionLogValue(StoredRecord):
     """The producer of a transactional id and its transaction."""
 
     __type__: ClassVar[EntityType] = EntityType.data
