@@ -43,9 +43,9 @@ def paced(elements: Iterable[E], every: int = STEP_ELEMENTS) -> Iterator[tuple[E
 def of_each(make: Callable[[E], T], elements: Iterable[E]) -> Steps[tuple[T, ...]]:
     """Return the results of ``make`` for all elements, in their order."""
     results = []
-    for element in elements:
+    for element, pause in paced(elements):
         results.append(make(element))
-        if len(results) & STEP_MASK == 0:
+        if pause:
             yield
     return tuple(results)
 
@@ -53,9 +53,9 @@ def of_each(make: Callable[[E], T], elements: Iterable[E]) -> Steps[tuple[T, ...
 def counted(elements: Iterable[E]) -> Steps[Counter[E]]:
     """Return how often each element occurs."""
     counts = Counter[E]()
-    for index, element in enumerate(elements):
+    for element, pause in paced(elements):
         counts[element] += 1
-        if index & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     return counts
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.broker.handler_contract import AnyHandler
+from sharegroup.broker.handler_contract import ApiHandler
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.wire.apis import request_class
 from sharegroup.wire.encoder import encode
@@ -56,7 +56,7 @@ def broken(*_: object) -> Any:
     raise ZeroDivisionError("planted")
 
 
-def with_a_defect(api_key: int) -> AnyHandler:
+def with_a_defect(api_key: int) -> ApiHandler:
     handler = handler_of(api_key)
     return replace(handler, handle=broken) if api_key == LIST_GROUPS else handler
 

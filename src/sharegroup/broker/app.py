@@ -161,15 +161,7 @@ async def start(
     tls = TlsListeners(listeners, config, handshakes)
     files, path = files or RealFiles(), _data_directory(config)
     expiry = ExpiryClock(clock, last_write_ms(files, path))
-    directory = LogDirectory.open(
-        path,
-        durability=Durability(config.server.durability),
-        files=files,
-        wall_ms=expiry.wall_ms,
-        syncer=syncer,
-        set_aside_bytes_max=config.server.set_aside_bytes_max,
-    )
-    directory.producer_room.limit_to(config.server.producers_max)
+    directory = _opened(config.server, path, files, expiry, syncer)
     directory.opened.bound(limit=descriptors.idle_files_max, ceiling=descriptors.files_max)
     server = Server(clock, admission, handshakes)
     metrics = None
@@ -182,16 +174,32 @@ async def start(
         metrics = await _serve_metrics(parts, server, directory, host)
         parts.config.on_applied(partial(_limit_hosts, server, parts))
         _limit_hosts(server, parts)
-        views = _views(parts, listeners, nodes)
         handlers = OnDemand(lambda: handler_of or _handler_table())
-        await server.serve(views, handlers, lambda ended: _connection_closed(parts, ended))
+        views, closed = _views(parts, listeners, nodes), partial(_connection_closed, parts)
+        await server.serve(views, handlers, closed)
     except BaseException:
         await _close(metrics, server)
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
     todo = _jobs(parts, expiry, directory, tls, handlers if prepares else None)
-    background = asyncio.create_task(jobs.run(todo, clock))
-    return Running(parts, server, directory, background, metrics, bound)
+    work = asyncio.create_task(jobs.run(todo, clock))
+    return Running(parts, server, directory, work, metrics, bound)
+
+
+def _opened(
+    config: ServerConfig, path: str, files: Files, expiry: ExpiryClock, syncer: MakeSyncer
+) -> LogDirectory:
+    """Open the data directory with the limits of the configuration."""
+    directory = LogDirectory.open(
+        path,
+        durability=Durability(config.durability),
+        files=files,
+        wall_ms=expiry.wall_ms,
+        syncer=syncer,
+        set_aside_bytes_max=config.set_aside_bytes_max,
+    )
+    directory.producer_room.limit_to(config.producers_max)
+    return directory
 
 
 async def _close(metrics: MetricsEndpoint | None, server: Server) -> None:

@@ -27,7 +27,7 @@ from kio.static.primitive import i32Timedelta
 
 from sharegroup.broker.answer_budget import UNLIMITED, AnswerRoom
 from sharegroup.broker.handler_contract import (
-    AnyHandler,
+    ApiHandler,
     CloseConnection,
     Encoded,
     HandlerOf,
@@ -38,6 +38,7 @@ from sharegroup.broker.handler_contract import (
 from sharegroup.broker.holds import CLIENT_ID_CHARACTERS_MAX, RequestOrigin, note_hold
 from sharegroup.broker.late_requests import Decoding
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.refusals import refusal
 from sharegroup.broker.request_counters import HOLD_SECONDS, ApiCounters
 from sharegroup.broker.security.audit import ADMINISTRATIVE
 from sharegroup.broker.security.checks import check_gates
@@ -79,7 +80,7 @@ WIDE_ELEMENTS_MAX = 128
 
 Reply = list[Chunk]
 
-Prepared = dict[tuple[int, int], tuple[AnyHandler, type[Any]]]
+Prepared = dict[tuple[int, int], tuple[ApiHandler, type[Any]]]
 """By API key and version: the handler and the class of a request (`parts.Parts.prepared`)."""
 
 
@@ -87,7 +88,7 @@ class _DecodedRequest(NamedTuple):
     """A decoded request and all that is needed to answer it."""
 
     parts: Parts
-    handler: AnyHandler
+    handler: ApiHandler
     header: RequestHeader
     context: RequestContext
     request: Any
@@ -101,7 +102,7 @@ class _LargeRequest(NamedTuple):
     """A large request that is not decoded yet."""
 
     parts: Parts
-    handler: AnyHandler
+    handler: ApiHandler
     header: RequestHeader
     context: RequestContext
     began: float
@@ -265,7 +266,7 @@ def _large(
     call = _in_newest_version(call)
     try:
         _admit(call)
-        handle: Callable[..., Steps[Any]] = handler.handle  # type: ignore[assignment]
+        handle: Callable[..., Steps[Any]] = handler.handle
         result = yield from handle(parts, context, call.request)
     except KafkaError as error:
         result = _refuse(call, error)
@@ -427,7 +428,7 @@ def _refused(call: _DecodedRequest, error: KafkaError) -> Reply | asyncio.Future
     """Return the reply of a refusal."""
     result = _refuse(call, error)
     if type(result) is GeneratorType:
-        return _in_slices(call, result, partial(call.handler.refuse, call.request, error))
+        return _in_slices(call, result, partial(_refusal, call, error))
     return _encode(call, result)
 
 
@@ -512,7 +513,18 @@ async def _unexpected(
 def _refuse(call: _DecodedRequest, error: KafkaError) -> Any:
     """Count a refusal; return its response, or steps that return it."""
     call.counters.refused(error)
-    return call.handler.refuse(call.request, error.with_traceback(None))
+    return _refusal(call, error.with_traceback(None))
+
+
+def _refusal(call: _DecodedRequest, error: KafkaError) -> Any:
+    """Return the response to a request that failed as a whole, or steps that return it."""
+    handler, header = call.handler, call.header
+    if handler.refuse is not None:
+        return handler.refuse(call.request, error)
+    api = APIS[header.api_key]
+    version = header.api_version if handler.is_native else api.newest
+    cls, instead = response_class(api.key, version), handler.refused
+    return refusal(call.request, cls, error, instead, with_items=handler.refuses_items)
 
 
 def _encode(call: _DecodedRequest, response: Any) -> Reply:
@@ -568,11 +580,12 @@ def _throttled(call: _DecodedRequest, response: Any) -> Any:
     return replace(response, throttle_time=i32Timedelta.parse(throttle_time))
 
 
-def _wrong_version(handler: AnyHandler, header: RequestHeader) -> Reply:
+def _wrong_version(handler: ApiHandler, header: RequestHeader) -> Reply:
     """Answer an unsupported version of ApiVersions, with version 0 and error code 35.
 
     It is the only API that answers unsupported versions.
     """
+    assert handler.refuse is not None, "it lists what the client may try instead"
     response = handler.refuse(None, UnsupportedVersion(f"version {header.api_version}"))
     old = downgrade(response, response_class(API_VERSIONS, 0))
     return encode_response_chunks(header.correlation_id, old)

@@ -1,9 +1,11 @@
 """The contract between dispatch and handlers: what a handler gets and what it may return.
 
-A handler is the module that serves one API, as an `ApiHandler` names its functions:
+A handler is the module that serves one API.  At its foot an `ApiHandler` names its functions and
+the permissions that its requests need:
 
     ``handle(parts, context, request)``   answers a request
-    ``refuse(request, error)``            returns the response if the request failed as a whole
+    ``refuse(request, error)``            returns the response if the request failed as a whole;
+                                          most modules leave that to `broker.refusals`
 
 ``handle`` decides in the order in which the requests came (ADR 0006).  Its result is the response,
 which is sent now, or a `Later`, which is sent when the awaitable in it has the response.
@@ -16,12 +18,15 @@ A response belongs to the newest version of its API, except in a handler that `i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta
 
 from sharegroup.broker.answer_budget import AnswerRoom
 from sharegroup.broker.parts import Parts
@@ -30,15 +35,12 @@ from sharegroup.broker.security.peer import Peer
 from sharegroup.broker.security.rights import Rights
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError
-from sharegroup.steps import Steps
 from sharegroup.wire.convert import downgrade, upgrade
 from sharegroup.wire.encoder import Chunk
 from sharegroup.wire.error_codes import wire_error_code
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 class CloseConnection(Exception):
@@ -107,32 +109,51 @@ class Handling(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiHandler(Generic[Request, Response]):
-    """The functions that serve one API, for its types of requests and responses."""
+class ApiHandler:
+    """How a module serves one API; a test compares its annotations with the messages of the API."""
 
-    handle: Callable[[Parts, RequestContext, Request], Result[Response] | Steps[Result[Response]]]
-    refuse: Callable[[Request, KafkaError], Response | Steps[Response]]
+    handle: Callable[[Parts, RequestContext, Any], Any]
+    """Returns a `Result`, or steps of one, as ``handling`` says."""
+    refuse: Callable[[Any, KafkaError], Any] | None = None
+    """Returns the response, or steps of it; None if it is made from the fields of the messages."""
     handling: Handling = Handling.AT_ONCE
     gates: tuple[Gate, ...] = ()
     """The permissions that a request needs as a whole; dispatch checks them before `handle`."""
     checks: tuple[Check, ...] = ()
     """The permissions that the handler itself asks for, item by item."""
-    upgraded_class: type[Request] | None = None
+    refused: Mapping[str, Any] = field(default_factory=dict)
+    """Values of a refusal in place of the schema's defaults, by field, at any depth."""
+    refuses_items: bool = False
+    """Whether a refusal has an item for each element, although it has an error code of its own."""
+    upgraded_class: type[Any] | None = None
     """The class that older requests are converted to; None for that of the newest version."""
     is_native: bool = False
     """Whether it takes the request, and returns the response, in the client's version."""
-    from_older: Callable[[Any, type[Request]], Request] = upgrade
+    from_older: Callable[[Any, type[Any]], Any] = upgrade
     """Converts a request from an older version; an API with renamed fields has its own."""
-    to_older: Callable[[Response, type[Any]], Any] = downgrade
+    to_older: Callable[[Any, type[Any]], Any] = downgrade
     """Converts a response to an older version."""
 
 
-AnyHandler = ApiHandler[Any, Any]
-
-HandlerOf = Callable[[int], AnyHandler]
+HandlerOf = Callable[[int], ApiHandler]
 """Returns the handler of an API key (`handler_table.handler_of`)."""
 
 
 def error_code(error: KafkaError) -> ErrorCode:
     """Return the error code of this error on the wire."""
     return wire_error_code(error.code)
+
+
+@lru_cache(maxsize=1024)
+def milliseconds(count: int) -> i32Timedelta:
+    """Return a duration in the type that kio's messages have."""
+    return i32Timedelta.parse(dt.timedelta(milliseconds=count))
+
+
+def count_ms(duration: dt.timedelta) -> int:
+    """Return the milliseconds of a duration from a message."""
+    return duration // dt.timedelta(milliseconds=1)
+
+
+NO_THROTTLE = milliseconds(0)
+"""The throttle time that handlers set; `dispatch` replaces it if the client is over a quota."""

@@ -22,20 +22,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 
+from sharegroup.broker.handler_table import HANDLERS
 from sharegroup.steps import Steps
 from sharegroup.wire.apis import APIS, message_module_name
 
 _RECORDS = "sharegroup.wire.records"
-_CLASSIC = ("sharegroup.broker.groups.consumer_group_coordinator", _RECORDS)
-_MODERN = ("sharegroup.broker.groups.modern_group_coordinator", *_CLASSIC)
+_OPENING = "sharegroup.storage.recovery.recovery"
+_SETTINGS = "sharegroup.broker.configuration.setting_changes"
+_CLASSIC = ("sharegroup.broker.groups.consumer_group_coordinator", _OPENING, _RECORDS)
+_MODERN = ("sharegroup.broker.groups.modern_group_coordinator", _SETTINGS, *_CLASSIC)
 _SHARE = (
+    _SETTINGS,
+    "sharegroup.core.patterns",
     "sharegroup.broker.share_parts",
     "sharegroup.broker.groups.share_group_records",
     _RECORDS,
 )
 
 MODULES_OF_PARTS: dict[bytes, tuple[str, ...]] = {
-    b"topics": ("sharegroup.storage.recovery.recovery",),
+    b"topics": (_OPENING,),
     b"produced_batches": ("sharegroup.broker.produced_batches",),
     b"fetch_sessions": ("sharegroup.core.sessions.fetch_session",),
     b"share_coordinator": _SHARE,
@@ -48,7 +53,7 @@ MODULES_OF_PARTS: dict[bytes, tuple[str, ...]] = {
 """By the name of a part in `parts.Parts`: the modules that its first use imports."""
 
 _TRANSACTIONS = (
-    "sharegroup.storage.recovery.recovery",
+    _OPENING,
     "sharegroup.broker.transactions.transaction_coordinator",
     "sharegroup.broker.transactions.transaction_markers",
     "sharegroup.broker.transactions.produced",
@@ -64,6 +69,7 @@ _TELEMETRY = (
 MODULES_OF_APIS: dict[int, tuple[str, ...]] = {
     **dict.fromkeys((22, 24, 25, 26, 27, 28, 65, 66), _TRANSACTIONS),
     **dict.fromkeys((71, 72), _TELEMETRY),
+    9: ("kio.schema.offset_fetch.v8.request", "kio.schema.offset_fetch.v8.response"),
 }
 """By API key: other modules that are imported inside functions.
 
@@ -95,7 +101,7 @@ def import_for_request(api_key: int, version: int) -> Steps[None]:
     for number in (version, api.newest):
         for direction in ("Request", "Response"):
             yield from import_in_steps(message_module_name(api_key, number, direction))
-    yield from import_in_steps(f"sharegroup.broker.handlers.{api.snake_name}")
+    yield from import_in_steps(f"sharegroup.broker.handlers.{HANDLERS[api_key]}")
     for name in MODULES_OF_APIS.get(api_key, ()):
         yield from import_in_steps(name)
 

@@ -33,8 +33,8 @@ from sharegroup.protocol_enums import AcquireMode
 from sharegroup.steps import Steps, paced, run_to_end
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import ShareFetchRequest
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
 WIDE_PARTITIONS = 128
 """Maximum number of partitions of one look; a look at more is made in slices."""

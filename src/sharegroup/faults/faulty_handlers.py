@@ -19,7 +19,7 @@ from types import GeneratorType
 from typing import Any
 
 from sharegroup.broker.handler_contract import (
-    AnyHandler,
+    ApiHandler,
     CloseConnection,
     HandlerOf,
     Handling,
@@ -49,17 +49,17 @@ class FaultyHandlers:
     def __init__(self, script: FaultScript, handler_of: HandlerOf = real_handler_of) -> None:
         self._script = script
         self._handler_of = handler_of
-        self._handlers: dict[int, AnyHandler] = {}
+        self._handlers: dict[int, ApiHandler] = {}
         self._held: dict[int, asyncio.Future[None]] = {}
         """The last request of each connection that waits before its handler."""
 
-    def __call__(self, api_key: int) -> AnyHandler:
+    def __call__(self, api_key: int) -> ApiHandler:
         handler = self._handlers.get(api_key)
         if handler is None:
             handler = self._handlers[api_key] = self._faulty(api_key)
         return handler
 
-    def _faulty(self, api_key: int) -> AnyHandler:
+    def _faulty(self, api_key: int) -> ApiHandler:
         real, api = self._handler_of(api_key), APIS[api_key]
 
         def handle(parts: Parts, context: RequestContext, request: Any) -> Any:

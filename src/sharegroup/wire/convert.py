@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps, paced
 from sharegroup.wire.schema import MessageField, has_arrays, message_fields
 
 Target = TypeVar("Target")
@@ -64,12 +64,12 @@ def convert_steps(message: Any, target: type[Target]) -> Steps[Target]:
 def _elements_in_steps(elements: Sequence[Any], entity: type[Any]) -> Steps[tuple[Any, ...]]:
     is_long = has_arrays(entity)
     converted = []
-    for index, element in enumerate(elements):
+    for element, pause in paced(elements):
         if is_long:
             converted.append((yield from convert_steps(element, entity)))
         else:
             converted.append(_convert(element, entity))
-        if index & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     return tuple(converted)
 

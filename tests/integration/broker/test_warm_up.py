@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def output_of(program: str, given: str = "") -> Any:
 def test_modules_are_imported_one_by_one() -> None:
     steps = output_of(STEPS)
     ours = [[name for name in step if name.startswith("sharegroup.")] for step in steps]
-    assert sum(map(len, ours)) >= 200
+    assert sum(map(len, ours)) >= 150
     assert max(map(len, ours)) <= 2, max(ours, key=len)
     messages = [[name for name in step if name.startswith("kio.")] for step in steps]
     assert max(map(len, messages)) <= MESSAGE_MODULES, max(messages, key=len)
@@ -167,6 +168,8 @@ for name, frame in json.load(sys.stdin).items():
 print(json.dumps(late))
 """
 
+PRODUCE = 0
+
 OLDER = (
     *((0, 3), (0, 7), (0, 10), (1, 4), (1, 11), (1, 16), (2, 2), (2, 7), (3, 4), (3, 9), (3, 12)),
     *((8, 2), (8, 7), (9, 1), (9, 7), (10, 0), (11, 2), (11, 7), (14, 3), (18, 0), (18, 3)),
@@ -180,6 +183,8 @@ def test_the_first_request_of_a_process_imports_in_slices_only() -> None:
     frames = {}
     for key, version in (*((key, api.newest) for key, api in APIS.items()), *OLDER):
         message = full_message(request_class(key, version))
+        if key == PRODUCE:  # A transaction begins with another request.
+            message = replace(message, transactional_id=None)
         frame = b"".join(encode_request(1, "c", message))[4:]
         frames[f"{APIS[key].name} {version}"] = frame.hex()
     assert output_of(FIRST_REQUEST, json.dumps(frames)) == {}

@@ -18,10 +18,10 @@ from kio.schema.initialize_share_group_state.v0 import request as initialize
 from kio.schema.leave_group.v4 import request as leave_group
 from kio.schema.offset_delete.v0 import request as offset_delete
 
+from sharegroup.broker import refusals
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+from sharegroup.broker.handlers import classic_groups
 from sharegroup.broker.handlers import delete_records as delete_records_handler
-from sharegroup.broker.handlers import describe_configs as describe_configs_handler
-from sharegroup.broker.handlers import leave_group as leave_group_handler
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.errors import NonEmptyGroup
 from sharegroup.ids import GroupId, TopicName
@@ -45,7 +45,7 @@ def test_refusal_of_a_wide_request_is_made_in_slices(tmp_path: Path) -> None:
             for name in names("topic")
         )
         request = describe_configs.DescribeConfigsRequest(resources=wanted)
-        with most_calls_in_a_turn(describe_configs_handler._failed) as most:
+        with most_calls_in_a_turn(refusals._item) as most:
             answer: Any = await broker.ask(request)
         assert {result.error_code for result in answer.results} == {ErrorCode.invalid_request}
         assert tuple(result.resource_name for result in answer.results) == names("topic")
@@ -65,7 +65,7 @@ def test_members_of_a_wide_request_leave_in_slices(tmp_path: Path) -> None:
         request = leave_group.LeaveGroupRequest(group_id="g", members=members)
         with (
             most_calls_in_a_turn(leave) as pieces,
-            most_calls_in_a_turn(leave_group_handler._member) as most,
+            most_calls_in_a_turn(classic_groups._member) as most,
         ):
             answer = await broker.ask(request)
         assert tuple(member.member_id for member in answer.members) == names("member")

@@ -12,7 +12,7 @@ from typing import Any
 
 from sharegroup.broker.app import Running, start
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.handler_contract import AnyHandler, RequestContext
+from sharegroup.broker.handler_contract import ApiHandler, RequestContext
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.parts import Parts
 from sharegroup.cli.local_certificates import CertificateFiles
@@ -39,7 +39,7 @@ class Seen:
     def __init__(self) -> None:
         self.principals: list[str] = []
 
-    def handler_of(self, api_key: int) -> AnyHandler:
+    def handler_of(self, api_key: int) -> ApiHandler:
         handler = handler_of(api_key)
 
         def handle(parts: Parts, context: RequestContext, request: Any) -> Any:

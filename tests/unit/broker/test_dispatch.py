@@ -17,7 +17,7 @@ from sharegroup.broker.dispatch import (
     dispatch,
     writable,
 )
-from sharegroup.broker.handler_contract import AnyHandler, CloseConnection
+from sharegroup.broker.handler_contract import ApiHandler, CloseConnection
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.request_counters import RequestCounters
@@ -36,7 +36,7 @@ def frame(key: int, version: int, **fields: Any) -> memoryview:
     return memoryview(b"".join(encode_request(7, "test", message)))[4:]
 
 
-def prepared(key: int, version: int, handler: AnyHandler | None = None) -> Prepared:
+def prepared(key: int, version: int, handler: ApiHandler | None = None) -> Prepared:
     """The entry of a type of request that need not wait for an import."""
     return {(key, version): (handler or handler_of(key), request_class(key, version))}
 

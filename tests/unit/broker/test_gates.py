@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32
 
 from sharegroup.broker.dispatch import dispatch
-from sharegroup.broker.handler_contract import AnyHandler
+from sharegroup.broker.handler_contract import ApiHandler
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.request_counters import RequestCounters
@@ -20,6 +20,7 @@ from sharegroup.broker.security.peer import Peer
 from sharegroup.core.security.principal import ANONYMOUS, Principal, parse_principal
 from sharegroup.errors import GroupAuthorizationFailed, InvalidRequest
 from sharegroup.protocol_enums import AclOperation, AclResourceType
+from sharegroup.steps import run_to_end
 from tests.unit.broker.test_dispatch import answered, frame, prepared
 
 DESCRIBE_CLUSTER = 60
@@ -56,13 +57,14 @@ def answer_to(rights: OneRight, gate: Gate) -> Any:
     def handle(*_: Any) -> Any:
         raise InvalidRequest("the handler was called")
 
-    handler: AnyHandler = replace(handler_of(DESCRIBE_CLUSTER), handle=handle, gates=(gate,))
+    handler: ApiHandler = replace(handler_of(DESCRIBE_CLUSTER), handle=handle, gates=(gate,))
     parts: Any = SimpleNamespace(
         quotas=SimpleNamespace(is_on=False),
         requests=RequestCounters(),
         late_requests=LateRequests(),
         prepared=prepared(DESCRIBE_CLUSTER, 2, handler),
         features=SimpleNamespace(check_served=lambda _: None),
+        slices=SimpleNamespace(run=lambda make, *_: run_to_end(make())),
     )
     request = frame(
         DESCRIBE_CLUSTER,

@@ -39,7 +39,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import LEADER_EPOCH, TopicId, TopicIdPartition, TopicName, topic_id_text
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps, paced
 from sharegroup.storage.directory.journal import Journal
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.disk.files import DiskSpace
@@ -302,9 +302,9 @@ class Topics:
     def expire_producers(self, unused_since_ms: int) -> Steps[None]:
         """Forget, in steps, idempotent producers that were last active before a wall-clock time."""
         for topic in self.catalog.topics():
-            for count, log_ in enumerate(self.opened(topic)):
+            for log_, pause in paced(self.opened(topic)):
                 log_.producers.expire(unused_since_ms)
-                if count & STEP_MASK == STEP_MASK:
+                if pause:
                     yield
             yield
 

@@ -290,7 +290,7 @@ REQUESTS: tuple[Limit, ...] = (
         answer="the response is sent at this time",
     ),
     Limit(
-        setting="broker.handlers.describe_configs:RESOURCES_MAX",
+        setting="broker.handlers.configs:RESOURCES_MAX",
         unit="resources",
         bounds="resources of one DescribeConfigs request",
         answer="INVALID_REQUEST",

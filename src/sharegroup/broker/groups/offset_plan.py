@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sharegroup.broker.cluster.catalog import Catalog, Topic
@@ -20,10 +20,13 @@ from sharegroup.ids import GroupId, TopicId, TopicName
 from sharegroup.steps import STEP_MASK, Steps
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import (
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.offset_commit.v10.request import (
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
+    )
+
+    from sharegroup.wire.messages.txn_offset_commit_v6 import (
         TxnOffsetCommitRequestPartition,
         TxnOffsetCommitRequestTopic,
     )
@@ -92,6 +95,12 @@ def plan_offsets(
                 OffsetCommit(group_id, topic.name, partition.partition_index, committed)
             )
     return plan
+
+
+def topic_field(topic: Any) -> dict[str, Any]:
+    """Return the field by which a request names a topic, for its response."""
+    field_name = "topic_id" if hasattr(topic, "topic_id") else "name"
+    return {field_name: getattr(topic, field_name)}
 
 
 def _topic(catalog: Catalog, wanted: CommitTopic, partition: int, read: Permission) -> Topic:

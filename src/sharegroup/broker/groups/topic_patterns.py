@@ -13,7 +13,7 @@ from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.security.permission import Permission
 from sharegroup.core.patterns import matching
 from sharegroup.ids import TopicName
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps, paced
 
 PATTERNS_KEPT_MAX = 100
 """Patterns in the cache; the one that was used least recently is dropped."""
@@ -50,9 +50,9 @@ class TopicPatterns:
         """
         yield from self._match(patterns)
         for pattern in () if describe.is_unlimited else patterns:
-            for index, name in enumerate(self.known(pattern) or ()):
+            for name, pause in paced(self.known(pattern) or ()):
                 describe.allows(name)
-                if index & STEP_MASK == STEP_MASK:
+                if pause:
                     yield
 
     def _match(self, patterns: Iterable[str]) -> Steps[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kio.schema.add_partitions_to_txn.v5.request import (
     AddPartitionsToTxnRequest,
@@ -25,8 +25,13 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Later,
+    RequestContext,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.checks import check_gates
@@ -44,10 +49,6 @@ from sharegroup.ids import TopicName
 from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.convert import downgrade, upgrade
-
-if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import OlderAddPartitionsToTxnRequest
 
 API_KEY = 24
 PRODUCER_FENCED_VERSION = 2
@@ -269,9 +270,7 @@ def refuse(
     )
 
 
-def from_older(
-    request: OlderAddPartitionsToTxnRequest, newest: type[AddPartitionsToTxnRequest]
-) -> AddPartitionsToTxnRequest:
+def from_older(request: Any, newest: type[AddPartitionsToTxnRequest]) -> AddPartitionsToTxnRequest:
     """Convert a request to the newest version; before version 4 it has one transaction."""
     if request.__version__ >= TRANSACTIONS_VERSION:
         return upgrade(request, newest)
@@ -301,3 +300,14 @@ def to_older(response: AddPartitionsToTxnResponse, wanted: type[Any]) -> Any:
             downgrade(topic, topic_class) for topic in result.topic_results
         ),
     )
+
+
+SERVED = {
+    24: ApiHandler(
+        handle,
+        refuse,
+        checks=(required.WRITE_TRANSACTIONAL_IDS, required.WRITE_TOPICS, required.CLUSTER_ACTION),
+        from_older=from_older,
+        to_older=to_older,
+    )
+}

@@ -8,8 +8,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16, i64
 
 from sharegroup.broker.cluster.features import FEATURES
-from sharegroup.broker.handler_contract import RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, RequestContext, error_code
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import InvalidRequest, KafkaError, RebootstrapRequired
 from sharegroup.wire.apis import APIS, Api
@@ -120,3 +119,11 @@ def _entry(api: Api) -> ApiVersion:
     return ApiVersion(
         api_key=i16(api.key), min_version=i16(api.oldest_advertised), max_version=i16(api.newest)
     )
+
+
+SERVED = {
+    18: ApiHandler(
+        handle,
+        refuse,
+    )
+}

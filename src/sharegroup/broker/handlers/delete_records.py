@@ -18,8 +18,13 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Later,
+    RequestContext,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
@@ -97,21 +102,6 @@ def _response(found: Decisions, failure: KafkaError | None) -> Steps[DeleteRecor
     return DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
-def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    _failed(partition.partition_index, error) for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        ),
-    )
-
-
 def _find(
     parts: Parts, name: TopicName, wanted: DeleteRecordsPartition
 ) -> MovedPartition | RefusedPartition:
@@ -173,3 +163,12 @@ def _failed(partition: i32, error: KafkaError) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
         partition_index=partition, low_watermark=i64(-1), error_code=error_code(error)
     )
+
+
+SERVED = {
+    21: ApiHandler(
+        handle,
+        checks=(required.DELETE_TOPICS,),
+        refused={"low_watermark": -1},
+    )
+}

@@ -21,11 +21,10 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.handler_contract import RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, Handling, RequestContext
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.broker.security import requirements as required
+from sharegroup.steps import Steps, paced
 
 UNKNOWN = -1
 NO_LAG = i64(0)
@@ -54,12 +53,6 @@ def handle(
     )
 
 
-def refuse(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
-    return DescribeLogDirsResponse(
-        throttle_time=NO_THROTTLE, error_code=error_code(error), results=()
-    )
-
-
 def _asked_for(
     parts: Parts, request: DescribeLogDirsRequest
 ) -> Steps[list[tuple[Topic, Iterable[int]]]]:
@@ -68,9 +61,9 @@ def _asked_for(
     if request.topics is None:
         return [(topic, range(topic.partition_count)) for topic in topics]
     wanted: dict[str, set[int]] = {}
-    for index, requested in enumerate(request.topics):
+    for requested, pause in paced(request.topics):
         wanted.setdefault(requested.topic, set()).update(requested.partitions)
-        if index & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     found: list[tuple[Topic, Iterable[int]]] = []
     for topic in topics:
@@ -83,7 +76,7 @@ def _asked_for(
 
 def _topic(parts: Parts, topic: Topic, numbers: Iterable[int]) -> Steps[DescribeLogDirsTopic]:
     partitions = []
-    for index, number in enumerate(numbers):
+    for number, pause in paced(numbers):
         log = parts.topics.opened_log(topic, number)
         partitions.append(
             DescribeLogDirsPartition(
@@ -93,6 +86,15 @@ def _topic(parts: Parts, topic: Topic, numbers: Iterable[int]) -> Steps[Describe
                 is_future_key=False,
             )
         )
-        if index & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     return DescribeLogDirsTopic(name=KioTopicName(topic.name), partitions=tuple(partitions))
+
+
+SERVED = {
+    35: ApiHandler(
+        handle,
+        handling=Handling.READS_IN_STEPS,
+        gates=(required.DESCRIBE_CLUSTER,),
+    )
+}

@@ -23,15 +23,20 @@ from kio.static.primitive import i32
 
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.configuration.topic_name import check_topic_name
-from sharegroup.broker.handler_contract import RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    RequestContext,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AclResourceType
-from sharegroup.steps import STEP_MASK, Steps, of_each
+from sharegroup.steps import STEP_MASK, Steps, paced
 
 RESPONSE_PARTITIONS_MAX = 2_000
 """Kafka's default of ``max.request.partition.size.limit``."""
@@ -78,15 +83,6 @@ def handle(
     )
 
 
-def refuse(
-    request: DescribeTopicPartitionsRequest, error: KafkaError
-) -> Steps[DescribeTopicPartitionsResponse]:
-    """Return the error for each topic of the request, because the response has no other place."""
-    code = error_code(error)
-    topics = yield from of_each(lambda topic: _failed(topic.name, code), request.topics)
-    return DescribeTopicPartitionsResponse(throttle_time=NO_THROTTLE, topics=topics)
-
-
 def _wanted(
     parts: Parts, request: DescribeTopicPartitionsRequest, describe: Permission
 ) -> Steps[Sequence[str]]:
@@ -100,17 +96,17 @@ def _wanted(
         raise InvalidRequest(f"the cursor's partition {cursor.partition_index} is negative")
     names = set[str]()
     if request.topics:
-        for index, topic in enumerate(request.topics):
+        for topic, pause in paced(request.topics):
             names.add(topic.name)
-            if index & STEP_MASK == STEP_MASK:
+            if pause:
                 yield
         if cursor is not None and start_name not in names:
             raise InvalidRequest(f"the cursor's topic {start_name!r} is not in the list of topics")
     else:
-        for index, known in enumerate(tuple(parts.topics.catalog.topics())):
+        for known, pause in paced(tuple(parts.topics.catalog.topics())):
             if describe.allows(known.name):
                 names.add(known.name)
-            if index & STEP_MASK == STEP_MASK:
+            if pause:
                 yield
     return sorted(name for name in names if name >= start_name)
 
@@ -161,3 +157,12 @@ def _failed(name: WireTopicName, code: ErrorCode) -> DescribeTopicPartitionsResp
     return DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, topic_id=None, partitions=()
     )
+
+
+SERVED = {
+    75: ApiHandler(
+        handle,
+        handling=Handling.READS_IN_STEPS,
+        checks=(required.DESCRIBE_TOPICS,),
+    )
+}

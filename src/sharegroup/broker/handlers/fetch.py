@@ -19,8 +19,16 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.handler_contract import Later, RequestContext, Result, error_code
-from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    Later,
+    RequestContext,
+    Result,
+    error_code,
+    milliseconds,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import is_allowed_on_cluster
@@ -48,8 +56,9 @@ from sharegroup.wire.apis import response_module
 from sharegroup.wire.batches import scan
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import FetchRequest, FetchResponse
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.fetch.v18.request import FetchRequest
+    from kio.schema.fetch.v18.response import FetchResponse
 
 TOPIC_ID_VERSION = 13
 ERROR_VERSION = 7
@@ -530,3 +539,14 @@ def _aborted(log: PartitionLog, offset: int, end: int, records: bytes) -> Aborte
         return ()  # Without transactions, the end of the records need not be found.
     end = max(header.end_offset for _, header in scan(records))
     return tuple((producer_id, first) for producer_id, first, _ in found if first < end)
+
+
+SERVED = {
+    1: ApiHandler(
+        handle,
+        refuse,
+        handling=Handling.CHANGES_IN_STEPS,
+        checks=(required.READ_TOPICS, required.CLUSTER_ACTION),
+        is_native=True,
+    )
+}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
@@ -17,20 +17,20 @@ from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinator
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from sharegroup.broker.handler_contract import RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    RequestContext,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.checks import Check, check_gates
 from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import InvalidRequest, KafkaError
-from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.steps import Steps, paced
 from sharegroup.wire.convert import downgrade, upgrade
-
-if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import OlderFindCoordinatorRequest
-
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 KEYS_SINCE = 4
@@ -55,28 +55,19 @@ def handle(
     check = DESCRIBE_KEYS.get(request.key_type)
     describe = None if check is None else Permission(context.rights, check)
     coordinators = []
-    for index, key in enumerate(request.coordinator_keys):
+    for key, pause in paced(request.coordinator_keys):
         denial = None if describe is None else describe.denial(key)
         coordinators.append(
             _coordinator(parts, context, request.key_type, key)
             if denial is None
             else _failed(key, denial)
         )
-        if index & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=tuple(coordinators))
 
 
-def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(
-        throttle_time=NO_THROTTLE,
-        coordinators=tuple(_failed(key, error) for key in request.coordinator_keys),
-    )
-
-
-def from_older(
-    request: OlderFindCoordinatorRequest, newest: type[FindCoordinatorRequest]
-) -> FindCoordinatorRequest:
+def from_older(request: Any, newest: type[FindCoordinatorRequest]) -> FindCoordinatorRequest:
     """Convert a request to the newest version; before version 4 it has one key."""
     upgraded = upgrade(request, newest)
     if hasattr(request, "key"):
@@ -143,3 +134,19 @@ def _failed(key: str, error: KafkaError) -> Coordinator:
         error_code=error_code(error),
         error_message=str(error),
     )
+
+
+SERVED = {
+    10: ApiHandler(
+        handle,
+        handling=Handling.READS_IN_STEPS,
+        checks=(
+            required.DESCRIBE_GROUPS,
+            required.DESCRIBE_TRANSACTIONAL_IDS,
+            required.CLUSTER_ACTION,
+        ),
+        refused={"node_id": -1, "port": -1},
+        from_older=from_older,
+        to_older=to_older,
+    )
+}

@@ -28,8 +28,15 @@ from kio.static.primitive import i32
 
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.configuration.topic_name import check_topic_name
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    Later,
+    RequestContext,
+    error_code,
+    milliseconds,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.quotas import Mutations
 from sharegroup.broker.security import requirements as required
@@ -52,7 +59,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AclResourceType
-from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps
+from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps, paced
 from sharegroup.wire.messages.metadata_with_cluster import (
     MetadataRequestWithCluster,
     MetadataResponseWithCluster,
@@ -184,12 +191,12 @@ def _described(
         yield
     # Each topic once: a small request that repeats a large topic must not get a huge response.
     named = set[tuple[str | None, UUID | None]]()
-    for index, wanted_topic in enumerate(wanted or ()):
+    for wanted_topic, pause in paced(wanted or ()):
         key = (wanted_topic.name, wanted_topic.topic_id)
         if key not in named:
             named.add(key)
             topics.append((yield from _topic(query, wanted_topic, refused)))
-        if index & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     return _response(query, topics)
 
@@ -291,3 +298,19 @@ def _response(query: _Query, topics: Iterable[MetadataResponseTopic]) -> Metadat
         topics=tuple(topics),
         error_code=ErrorCode.none,
     )
+
+
+SERVED = {
+    3: ApiHandler(
+        handle,
+        refuse,
+        handling=Handling.READS_IN_STEPS,
+        checks=(
+            required.DESCRIBE_TOPICS,
+            required.CREATE_TOPICS,
+            required.CREATE_IN_CLUSTER,
+            required.DESCRIBE_CLUSTER,
+        ),
+        upgraded_class=MetadataRequestWithCluster,
+    )
+}

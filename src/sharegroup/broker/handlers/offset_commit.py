@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.groups.offset_plan import PIECE_OFFSETS, OffsetPlan, plan_offsets
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE, count_ms
+from sharegroup.broker.groups.offset_plan import (
+    PIECE_OFFSETS,
+    OffsetPlan,
+    plan_offsets,
+    topic_field,
+)
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    Later,
+    RequestContext,
+    count_ms,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
@@ -17,17 +29,17 @@ from sharegroup.core.consumer_group.consumer_groups import Committer
 from sharegroup.core.consumer_group.records import OffsetCommit
 from sharegroup.errors import GroupIdNotFound, IllegalGeneration, KafkaError
 from sharegroup.ids import GroupId, MemberId
-from sharegroup.steps import STEP_MASK, Steps, run_to_end
+from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.apis import response_module
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import (
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.offset_commit.v10.request import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
-        OffsetCommitResponse,
     )
+    from kio.schema.offset_commit.v10.response import OffsetCommitResponse
 
 API_KEY = 8
 THROTTLE_VERSION = 3
@@ -74,10 +86,6 @@ def _commit(
         return IllegalGeneration(str(error))
     except KafkaError as error:
         return error.with_traceback(None)
-
-
-def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    return run_to_end(_response(request, OffsetPlan(), error))
 
 
 def _plan(parts: Parts, context: RequestContext, request: OffsetCommitRequest) -> Steps[OffsetPlan]:
@@ -142,12 +150,20 @@ def _response(
                     error_code=default_code if refused is None else error_code(refused),
                 )
             )
-        topic_fields = (
-            {"topic_id": wanted.topic_id} if hasattr(wanted, "topic_id") else {"name": wanted.name}
-        )
         topics.append(
-            messages.OffsetCommitResponseTopic(**topic_fields, partitions=tuple(partitions))
+            messages.OffsetCommitResponseTopic(**topic_field(wanted), partitions=tuple(partitions))
         )
     throttle = {} if request.__version__ < THROTTLE_VERSION else {"throttle_time": NO_THROTTLE}
     response: OffsetCommitResponse = messages.OffsetCommitResponse(**throttle, topics=tuple(topics))
     return response
+
+
+SERVED = {
+    8: ApiHandler(
+        handle,
+        handling=Handling.CHANGES_IN_STEPS,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
+        is_native=True,
+    )
+}

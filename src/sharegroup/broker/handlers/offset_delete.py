@@ -15,14 +15,20 @@ from kio.schema.offset_delete.v0.response import (
 )
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    Later,
+    RequestContext,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId, TopicName
-from sharegroup.steps import STEP_MASK, Steps, of_each
+from sharegroup.steps import Steps, of_each, paced
 
 PIECE_OFFSETS = 128
 """Offsets of a wide request that are deleted with one write."""
@@ -49,10 +55,6 @@ def handle(
         except GroupIdNotFound:  # The group was deleted with its offsets.
             break
     return Later(_respond(parts, request, pieces, read))
-
-
-def refuse(request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=error_code(error), throttle_time=NO_THROTTLE, topics=())
 
 
 def _by_topic(
@@ -83,7 +85,7 @@ def _response(
     read: Permission,
 ) -> Steps[OffsetDeleteResponse]:
     topics = []
-    for topic in request.topics:
+    for topic, pause in paced(request.topics):
         name = TopicName(topic.name)
         if (denial := read.denial(name)) is not None:
             make = partial(_failed, denial)
@@ -93,7 +95,7 @@ def _response(
             make = partial(_partition, refused.get(name), known)
         partitions = yield from of_each(make, topic.partitions)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-        if len(topics) & STEP_MASK == 0:
+        if pause:
             yield
     return OffsetDeleteResponse(
         error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=tuple(topics)
@@ -121,3 +123,13 @@ def _code(refused: KafkaError | None, *, is_known: bool) -> ErrorCode:
     if not is_known:
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.none if refused is None else error_code(refused)
+
+
+SERVED = {
+    47: ApiHandler(
+        handle,
+        handling=Handling.CHANGES_IN_STEPS,
+        gates=(required.DELETE_GROUP,),
+        checks=(required.READ_TOPICS,),
+    )
+}

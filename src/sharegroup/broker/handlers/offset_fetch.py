@@ -18,8 +18,13 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Later,
+    RequestContext,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
@@ -27,17 +32,14 @@ from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
 from sharegroup.core.consumer_group.records import OffsetAndMetadata
 from sharegroup.errors import KafkaError, UnknownTopicId
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
-from sharegroup.steps import STEP_MASK, Steps, run_to_end
+from sharegroup.steps import Steps, paced, run_to_end
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.convert import downgrade
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import (
-        OffsetFetchRequest,
-        OffsetFetchRequestTopic,
-        OffsetFetchResponse,
-    )
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest, OffsetFetchRequestTopics
+    from kio.schema.offset_fetch.v10.response import OffsetFetchResponse
 
 API_KEY = 9
 GROUP_ERROR_VERSION = 2
@@ -53,7 +55,7 @@ class GroupAndTopics(NamedTuple):
     """
 
     group_id: GroupId
-    topics: tuple[OffsetFetchRequestTopic, ...] | None
+    topics: tuple[OffsetFetchRequestTopics, ...] | None
     member_id: MemberId | None = None
     member_epoch: int = -1
     """The member of a group of KIP-848 that asks; None and -1 from all others."""
@@ -117,9 +119,9 @@ class _CommittedOffsets:
 
     def _read(self) -> Steps[list[tuple[GroupAndTopics, Any]]]:
         found = []
-        for asked in (yield from _asked(self._request)):
+        for asked, pause in paced((yield from _asked(self._request))):
             found.append((asked, (yield from self._group(asked))))
-            if len(found) & STEP_MASK == STEP_MASK:
+            if pause:
                 yield
         return found
 
@@ -170,7 +172,7 @@ def _every(
 
 
 def _of_topic(
-    wanted: OffsetFetchRequestTopic,
+    wanted: OffsetFetchRequestTopics,
     committed: OffsetsOfGroup,
     catalog: Catalog,
     describe: Permission,
@@ -190,20 +192,20 @@ def _of_topic(
 
 
 def _looked_up(
-    wanted: OffsetFetchRequestTopic, partitions: Mapping[int, OffsetAndMetadata]
+    wanted: OffsetFetchRequestTopics, partitions: Mapping[int, OffsetAndMetadata]
 ) -> Iterator[tuple[int, OffsetAndMetadata | None]]:
     return ((index, partitions.get(index)) for index in wanted.partition_indexes)
 
 
-def _asked(request: OffsetFetchRequest) -> Steps[list[GroupAndTopics]]:
+def _asked(request: Any) -> Steps[list[GroupAndTopics]]:
     if not hasattr(request, "groups"):
         return [GroupAndTopics(GroupId(request.group_id), request.topics)]
     if len(request.groups) == 1:  # Without a hash, which would visit all topics.
         return [_of_member(group) for group in request.groups]
     asked: dict[tuple[str, Any], GroupAndTopics] = {}
-    for group in request.groups:
+    for group, pause in paced(request.groups):
         asked.setdefault((group.group_id, group.topics), _of_member(group))
-        if len(asked) & STEP_MASK == 0:
+        if pause:
             yield
     return list(asked.values())
 
@@ -239,9 +241,9 @@ def _group(
 ) -> Steps[Any]:
     messages = _messages(request)
     topics = []
-    for row in rows:
+    for row, pause in paced(rows):
         topics.append((yield from _topic(request, row)))
-        if len(topics) & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     return messages.OffsetFetchResponseGroup(
         group_id=asked.group_id,
@@ -255,7 +257,7 @@ def _topic(request: OffsetFetchRequest, row: TopicOffsets) -> Steps[Any]:
     code = ErrorCode.none if row.error is None else error_code(row.error)
     by_id = request.__version__ >= TOPIC_ID_VERSION
     partitions = []
-    for index, found in row.partitions:
+    for (index, found), pause in paced(row.partitions):
         if row.is_unstable(index):
             partitions.append(_unstable(messages, index))
             continue
@@ -268,7 +270,7 @@ def _topic(request: OffsetFetchRequest, row: TopicOffsets) -> Steps[Any]:
                 error_code=code,
             )
         )
-        if len(partitions) & STEP_MASK == STEP_MASK:
+        if pause:
             yield
     return messages.OffsetFetchResponseTopics(
         **{"topic_id" if by_id else "name": row.topic}, partitions=tuple(partitions)
@@ -295,3 +297,14 @@ def _response(request: OffsetFetchRequest, groups: tuple[Any, ...]) -> OffsetFet
 def _messages(request: OffsetFetchRequest) -> Any:
     """Return the module with the response classes that are used before `to_older`."""
     return response_module(API_KEY, max(request.__version__, GROUPS_VERSION))
+
+
+SERVED = {
+    9: ApiHandler(
+        handle,
+        refuse,
+        checks=(required.DESCRIBE_GROUPS, required.DESCRIBE_TOPICS),
+        is_native=True,
+        to_older=to_older,
+    )
+}

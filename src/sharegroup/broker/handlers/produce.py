@@ -24,8 +24,10 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.cluster.topics import LogSettings
 from sharegroup.broker.handler_contract import (
     NO_REPLY,
+    ApiHandler,
     CloseConnection,
     Encoded,
+    Handling,
     Later,
     RequestContext,
     Result,
@@ -61,13 +63,14 @@ from sharegroup.wire.batches import (
 )
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import (
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.produce.v13.request import (
         PartitionProduceData,
         ProduceRequest,
-        ProduceResponse,
         TopicProduceData,
     )
+    from kio.schema.produce.v13.response import ProduceResponse
+
     from sharegroup.broker.transactions.produced import ProducedTransaction
 
 LOG_START_VERSION = 5
@@ -254,18 +257,6 @@ async def _answer_later(
         raise transaction.translated(error) from error
     answer = await parts.slices.finish(_answer(parts, request, appended, entered))
     return await answer.response if isinstance(answer, Later) else answer
-
-
-def refuse(request: ProduceRequest, error: KafkaError) -> Steps[ProduceResponse]:
-    """Return the error for every partition; raise CloseConnection for a request with acks=0."""
-    if request.acks == 0:
-        # With acks=0 there is no response, so a closed connection is the only report of the error.
-        raise CloseConnection(str(error)) from error
-    results: Results = [
-        (topic, [(partition.index, error) for partition in topic.partition_data])
-        for topic in request.topic_data
-    ]
-    return _response(request.__version__, results)
 
 
 def _append(
@@ -491,3 +482,14 @@ def _time(milliseconds: int | None) -> dt.datetime | None:
     seconds, rest_ms = divmod(milliseconds, 1000)
     exact = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
     return exact + dt.timedelta(milliseconds=rest_ms)
+
+
+SERVED = {
+    0: ApiHandler(
+        handle,
+        handling=Handling.CHANGES_IN_STEPS,
+        checks=(required.WRITE_TRANSACTIONAL_IDS, required.WRITE_TOPICS),
+        refused={"base_offset": -1},
+        is_native=True,
+    )
+}

@@ -18,8 +18,15 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
 from sharegroup.broker import share_requests
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    Later,
+    RequestContext,
+    error_code,
+    milliseconds,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.topic_permission import topic_permission
@@ -88,17 +95,6 @@ def _response_steps(
     )
 
 
-def refuse(request: ShareAcknowledgeRequest, error: KafkaError) -> ShareAcknowledgeResponse:
-    return ShareAcknowledgeResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=error_code(error),
-        error_message=str(error),
-        acquisition_lock_timeout=milliseconds(0),
-        responses=(),
-        node_endpoints=(),
-    )
-
-
 def _endpoints(
     parts: Parts, outcomes: share_requests.AcknowledgementErrors
 ) -> tuple[NodeEndpoint, ...]:
@@ -140,3 +136,13 @@ def _partition(parts: Parts, partition: int, error: KafkaError | None) -> Partit
             else NO_LEADER
         ),
     )
+
+
+SERVED = {
+    79: ApiHandler(
+        handle,
+        handling=Handling.CHANGES_IN_STEPS,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
+    )
+}

@@ -26,11 +26,14 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
-from kio.schema.share_fetch.v2.response import ShareFetchResponse
-
 from sharegroup.broker import share_requests
-from sharegroup.broker.handler_contract import Encoded, Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
+from sharegroup.broker.handler_contract import (
+    ApiHandler,
+    Encoded,
+    Handling,
+    Later,
+    RequestContext,
+)
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.topic_permission import topic_permission
@@ -49,8 +52,8 @@ from sharegroup.wire.share_fetch_answer import (
 )
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import ShareFetchRequest
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
 ACQUIRE_MODES = {code: mode for mode, code in ACQUIRE_MODE_CODES.items()}
 
@@ -116,17 +119,6 @@ def _release_evicted(parts: Parts, outcome: Fetching) -> None:
     for evicted in outcome.evicted:
         parts.share_partitions.counters.sessions_lost += 1
         share_requests.release(parts, evicted)
-
-
-def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
-    return ShareFetchResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=error_code(error),
-        error_message=str(error),
-        acquisition_lock_timeout=milliseconds(0),
-        responses=(),
-        node_endpoints=(),
-    )
 
 
 def _acquire_mode(request: ShareFetchRequest, key: SessionKey) -> AcquireMode:
@@ -274,3 +266,14 @@ def _with_errors(
         ack_error_message=None if ack_error is None else str(ack_error),
         leader_id=node.node_id if share_requests.leader_is_news(error, ack_error) else 0,
     )
+
+
+SERVED = {
+    78: ApiHandler(
+        handle,
+        handling=Handling.CHANGES_IN_STEPS,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
+        is_native=True,
+    )
+}

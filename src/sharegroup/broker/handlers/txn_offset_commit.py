@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.cluster.coordinator_log import BatchProducer
-from sharegroup.broker.groups.offset_plan import PIECE_OFFSETS, OffsetPlan, plan_offsets
-from sharegroup.broker.handler_contract import Later, RequestContext, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.groups.offset_plan import (
+    PIECE_OFFSETS,
+    OffsetPlan,
+    plan_offsets,
+    topic_field,
+)
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Later,
+    RequestContext,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
@@ -35,8 +45,8 @@ from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.apis import response_module
 
 if TYPE_CHECKING:
-    # At run time only the versions that clients use are imported.
-    from sharegroup.broker.message_versions import (
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from sharegroup.wire.messages.txn_offset_commit_v6 import (
         TxnOffsetCommitRequest,
         TxnOffsetCommitRequestPartition,
         TxnOffsetCommitRequestTopic,
@@ -136,16 +146,6 @@ def _translated(error: KafkaError, version: int) -> KafkaError:
     return error
 
 
-def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> Steps[TxnOffsetCommitResponse]:
-    topics: Iterable[TxnOffsetCommitRequestTopic] = request.topics
-    refused = {
-        (place, index): error
-        for place, topic in enumerate(topics)
-        for index in range(len(topic.partitions))
-    }
-    return _response(request, refused)
-
-
 def _plan(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Steps[OffsetPlan]:
@@ -180,11 +180,22 @@ def _response(
                     error_code=ErrorCode.none if error is None else error_code(error),
                 )
             )
-        which = (
-            {"topic_id": wanted.topic_id} if hasattr(wanted, "topic_id") else {"name": wanted.name}
+        topics.append(
+            messages.TxnOffsetCommitResponseTopic(
+                **topic_field(wanted), partitions=tuple(partitions)
+            )
         )
-        topics.append(messages.TxnOffsetCommitResponseTopic(**which, partitions=tuple(partitions)))
     response: TxnOffsetCommitResponse = messages.TxnOffsetCommitResponse(
         throttle_time=NO_THROTTLE, topics=tuple(topics)
     )
     return response
+
+
+SERVED = {
+    28: ApiHandler(
+        handle,
+        gates=(required.WRITE_TRANSACTIONAL_ID, required.READ_GROUP),
+        checks=(required.READ_TOPICS,),
+        is_native=True,
+    )
+}

@@ -14,10 +14,10 @@ from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission, operations_on_group
 from sharegroup.broker.security.rights import Rights
 from sharegroup.errors import KafkaError, TopicAuthorizationFailed
-from sharegroup.steps import Steps
+from sharegroup.steps import Steps, paced
 
-FEW = 15
-"""Bit mask: a step ends after every 16 groups."""
+FEW = 16
+"""A step ends after every 16 groups."""
 
 
 class _Described(Protocol):
@@ -44,14 +44,14 @@ def described_groups(
     groups_allowed = Permission(rights, required.DESCRIBE_GROUPS)
     topics_allowed = Permission(rights, required.DESCRIBE_TOPICS)
     groups: list[Group] = []
-    for group_id in dict.fromkeys(request.group_ids):
+    for group_id, pause in paced(dict.fromkeys(request.group_ids), FEW):
         if (denial := groups_allowed.denial(group_id)) is not None:
             groups.append(failed(group_id, denial))
             continue
         group = yield from describe(group_id, operations_on_group(rights, request, group_id))
         hidden = yield from _hidden_topic(group, topics_allowed, assignments_of)
         groups.append(group if hidden is None else failed(group_id, hidden))
-        if len(groups) & FEW == FEW:
+        if pause:
             yield
     return tuple(groups)
 
