@@ -28,6 +28,14 @@ WAIT_SECONDS = 2.0
 
 It is short, because a crash of one of them in this time would count for the waiting record.
 """
+BEGIN_SECONDS = 2.0
+"""Maximum time between the grant and the begin, while no other handler begins.
+
+A rate limit or a closed gate may hold the record up, and with it the whole process.
+"""
+LOOKED_SECONDS_MAX = 5.0
+"""Maximum time for which records wait until the groups have looked for suspects; a group that is
+paused does not look."""
 ACKNOWLEDGED_SECONDS = 0.5
 """Maximum time for which it waits then until what the others did is known to the broker."""
 
@@ -112,6 +120,11 @@ class Alone:
         self._looking -= 1
         if self._looking == 0:
             self.have_looked.set()
+
+    async def wait_until_looked(self) -> None:
+        """Wait until each group has looked for suspects, for a limited time."""
+        if not self.have_looked.is_set():
+            await self._first_of(self.have_looked, self._clock.now() + LOOKED_SECONDS_MAX)
 
     def ask(self, run: AloneRun) -> bool:
         """Let a record run alone soon; False if another one already waits or runs."""
@@ -199,8 +212,16 @@ class Alone:
         run.is_granted = True
         run.queue.ready.appendleft(run.record)
         run.queue.wake_one()
+        deadline = self._clock.now() + BEGIN_SECONDS
         while self.run_now is run and self._is_under_way(run):
-            await self._change(None)
+            if run.has_begun:
+                await self._change(None)
+            elif self._clock.now() < deadline:
+                await self._change(deadline)
+            else:
+                if run.record in run.queue.ready:
+                    run.queue.ready.remove(run.record)
+                self._wait_no_longer(run)
         if self.run_now is run:
             self._end(run)
 
@@ -227,7 +248,10 @@ class Alone:
     async def _change(self, until: float | None) -> None:
         """Wait until a handler has ended somewhere, or the time is over."""
         self._changed.clear()
-        changes: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
+        await self._first_of(self._changed, until)
+
+    async def _first_of(self, event: asyncio.Event, until: float | None) -> None:
+        changes: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait())]
         if until is not None:
             changes.append(asyncio.ensure_future(self._clock.sleep_until(until)))
         try:

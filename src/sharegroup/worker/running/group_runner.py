@@ -308,8 +308,8 @@ class GroupRunner:
             if room <= 0:
                 await intake.wait_for_room()
             elif deliveries := await intake.take(room):
-                if not alone.have_looked.is_set() and deliveries[0].delivery_count > 1:
-                    await alone.have_looked.wait()
+                if deliveries[0].delivery_count > 1:
+                    await alone.wait_until_looked()
                 self._add(intake, deliveries)
             elif self._parts.held:
                 self._make_way(intake.source.topic)

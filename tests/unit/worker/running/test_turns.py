@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from sharegroup.worker import App, RateLimit
-from sharegroup.worker.running.alone import Alone, AloneRun
+from sharegroup.worker.running.alone import (
+    BEGIN_SECONDS,
+    LOOKED_SECONDS_MAX,
+    Alone,
+    AloneRun,
+)
 from sharegroup.worker.running.route_runner import RouteRunner
 from tests.unit.worker.running.hand import group_parts, in_hand, offsets
 
@@ -87,5 +92,62 @@ def test_record_that_runs_alone_begins_before_a_held_retry_that_is_due() -> None
         assert offsets(queue.ready) == [2, 1]
         assert alone.admits(queue.ready)
         assert offsets(queue.ready) == [1, 2]
+
+    asyncio.run(test())
+
+
+class Busy:
+    """A group whose handlers have ended; it counts how often it may begin some again."""
+
+    def __init__(self, runner: RouteRunner) -> None:
+        self.room = runner.queue.room
+        self.is_busy = False
+        self.wakes = 0
+
+    def runs_now(self, record: object) -> bool:
+        return False
+
+    def make_alone(self) -> None: ...
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    async def acknowledged(self, within_seconds: float) -> None: ...
+
+
+def test_record_that_does_not_begin_alone_does_not_hold_up_the_process() -> None:
+    """Nobody takes it from the queue, as with a rate limit of one an hour."""
+
+    async def test() -> None:
+        clock = SteppedClock()
+        runner = limited(clock)
+        alone = Alone(clock)
+        group = Busy(runner)
+        alone.join(group)
+        put_aside = []
+        record = in_hand(7)
+        turns = asyncio.ensure_future(alone.run())
+        assert alone.ask(AloneRun(record, runner.queue, put_aside.append))
+        clock.goes_on.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        turns.cancel()
+        assert put_aside == [record]
+        assert alone.run_now is None
+        assert group.wakes == 1
+        assert not runner.queue.ready
+        assert clock.seconds == BEGIN_SECONDS
+
+    asyncio.run(test())
+
+
+def test_records_wait_for_the_look_at_suspects_for_a_limited_time() -> None:
+    async def test() -> None:
+        clock = SteppedClock()
+        alone = Alone(clock)
+        alone.join(Busy(limited(clock)))  # It is paused, and does not look.
+        clock.goes_on.set()
+        await alone.wait_until_looked()
+        assert clock.seconds == LOOKED_SECONDS_MAX
 
     asyncio.run(test())
