@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from sharegroup.broker.record_errors import RecordError, RecordsOutOfTime, RecordsWithoutKey
 from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import PERCENT_KEY, part_left
-from sharegroup.errors import InvalidRecord, KafkaError, RequestTimedOut
+from sharegroup.errors import InvalidRecord, InvalidTimestamp, KafkaError, RequestTimedOut
 from sharegroup.ids import TopicIdPartition
 from sharegroup.wire.batches import NO_TIMESTAMP, UNREADABLE, BatchHeader, Buffer, Writable
 from sharegroup.wire.compression import NONE
@@ -38,6 +37,40 @@ from sharegroup.wire.record_walk import (
     small_records,
 )
 from sharegroup.wire.records import DecodedRecord
+
+# The errors of single records, for which a batch is refused as a whole (KIP-467).
+
+
+class RecordError(NamedTuple):
+    """A record by its position in the batch, counted from 0, and what is wrong with it."""
+
+    position: int
+    text: str
+
+
+class RecordsWithoutKey(InvalidRecord):
+    """Records of a batch have no key, but the topic is compacted."""
+
+    def __init__(self, records: tuple[RecordError, ...]) -> None:
+        super().__init__(
+            "cleanup.policy=compact does not allow records without a key: found "
+            f"{len(records)} of them, the first at position {records[0].position} of the batch"
+        )
+        self.records = records
+
+
+class RecordsOutOfTime(InvalidTimestamp):
+    """Timestamps of records are too far from the broker's time."""
+
+    def __init__(self, text: str, records: tuple[RecordError, ...]) -> None:
+        super().__init__(text)
+        self.records = records
+
+
+def errors_of_records(error: BaseException) -> tuple[RecordError, ...]:
+    """Return the records that an error names; none for other errors."""
+    return error.records if isinstance(error, RecordsWithoutKey | RecordsOutOfTime) else ()
+
 
 T = TypeVar("T")
 

@@ -13,15 +13,18 @@ handler whose refusals differ has a function ``refuse``, or ``refused`` for a fe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
-from sharegroup.broker.handler_contract import NO_THROTTLE
+from kio.static.primitive import i32Timedelta
+
 from sharegroup.errors import KafkaError
 from sharegroup.steps import Steps, of_each
 from sharegroup.wire.error_codes import wire_error_code
 from sharegroup.wire.schema import MessageField, message_fields
 
+NO_THROTTLE = i32Timedelta.parse(timedelta(0))
 NAMING_TYPES = ("string", "uuid")
 NAMING_NUMBERS = (
     "index",

@@ -34,8 +34,12 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.produced_batches import has_valid_times, needed
-from sharegroup.broker.record_errors import RecordError, errors_of_records
+from sharegroup.broker.produced_batches import (
+    RecordError,
+    errors_of_records,
+    has_valid_times,
+    needed,
+)
 from sharegroup.broker.security import requirements as required
 from sharegroup.broker.security.permission import Permission
 from sharegroup.broker.security.topic_permission import TopicPermission, topic_permission
