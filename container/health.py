@@ -26,8 +26,8 @@ from pathlib import Path
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.listener_settings import listener_settings
 from sharegroup.broker.configuration.listeners import Listener, metrics_host, parse_listeners
-from sharegroup.cli.kafka_environment import settings_from
-from sharegroup.cli.properties import read_properties
+from sharegroup.cli.broker.kafka_environment import settings_from
+from sharegroup.cli.common.properties import read_properties
 from sharegroup.errors import InvalidConfig
 
 SETTINGS = "/etc/sharegroup/server.properties"

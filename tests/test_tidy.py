@@ -138,7 +138,7 @@ def call_problems(name: str, tree: ast.Module) -> Iterator[str]:
             yield "core and wire never await"
     for call in calls(tree):
         if call == "print":
-            yield "print: use cli/output.py"
+            yield "print: use cli/common/output.py"
         reads_clock = call.startswith("time.") and call != "time.sleep"
         broker_side = name.startswith(("core/", "wire/", "storage/", "broker/"))
         if reads_clock and broker_side and name not in CLOCK_READERS:

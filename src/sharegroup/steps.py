@@ -10,7 +10,8 @@
 
 A computation yields None, and its return value is the result.  It yields at least once for every
 `STEP_ELEMENTS` elements of the usual size, which take about 0.1 ms.  The broker serves other
-requests between steps (`sharegroup.broker.slices`); `run_to_end` runs all steps without a pause.
+requests between steps (`sharegroup.broker.load.slices`); `run_to_end` runs all steps without a
+pause.
 """
 
 from __future__ import annotations

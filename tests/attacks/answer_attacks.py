@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 from kio.schema.metadata.v12.request import MetadataRequest
 
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.encoder import encode_request
 from tests.attacks.batches import honest_batch
 from tests.attacks.target import (
     BIG_PARTITIONS,

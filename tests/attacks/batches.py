@@ -10,7 +10,7 @@ from functools import cache
 
 from crc32c import crc32c
 
-from sharegroup.wire.compression import GZIP, NONE, ZSTD, compress
+from sharegroup.wire.batches.compression import GZIP, NONE, ZSTD, compress
 
 CLAIMED_PER_BYTE = 60
 EMPTY_RECORD = b"\x0c\0\0\0\x01\x01\0"

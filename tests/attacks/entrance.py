@@ -13,8 +13,8 @@ from kio.schema.alter_client_quotas.v1 import request as alter_client_quotas
 from kio.schema.create_acls.v3 import request as create_acls
 from kio.static.primitive import f64, i8
 
+from sharegroup.broker.access.jaas import PLAIN_MODULE
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.logins.jaas import PLAIN_MODULE
 from sharegroup.protocol_enums import (
     AclOperation,
     AclPatternType,

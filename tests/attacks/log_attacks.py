@@ -10,7 +10,7 @@ from kio.schema.alter_client_quotas.v1 import request as quotas
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.incremental_alter_configs.v1 import request as configs
 
-from sharegroup.wire.apis import request_class
+from sharegroup.wire.codec.apis import request_class
 from tests.attacks.target import Target, answers, frame, send_what_goes
 
 WIDE = "\U000e0001" * 1_000

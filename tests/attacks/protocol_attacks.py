@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from kio.schema.create_topics.v4 import request as create_topics
 
-from sharegroup.wire.apis import request_class
+from sharegroup.wire.codec.apis import request_class
 from tests.attacks.target import Target, join_request
 
 EVIL = "member\x1b[31m\x07\nevent=forged user=root"

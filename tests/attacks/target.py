@@ -16,7 +16,7 @@ from kio.schema.list_offsets.v9 import request as list_offsets
 from kio.schema.produce.v12 import request as produce
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.encoder import encode_request
 from tests.attacks.batches import honest_batch
 from tests.faults.login import Login
 from tests.faults.raw_connection import RawConnection

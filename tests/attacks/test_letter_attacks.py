@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from sharegroup.broker.access.jaas import PLAIN_MODULE
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.logins.jaas import PLAIN_MODULE
 from sharegroup.client import (
     AdminClient,
     ListedOffset,
@@ -40,8 +40,8 @@ from sharegroup.protocol_enums import (
     ConfigOperation,
     ResourceType,
 )
-from sharegroup.wire.batches import LETTER_PRODUCER_ID
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import LETTER_PRODUCER_ID
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.attacks.target import produce_request, produced
 from tests.faults.login import Login
 from tests.faults.raw_connection import RawConnection

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.protocol_enums import AclOperation, AclResourceType
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.authorization.messages import message
 from tests.authorization.probe import (
     CLUSTER_FAILED,

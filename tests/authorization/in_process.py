@@ -18,11 +18,11 @@ from typing import Any
 from kio.static.primitive import i32
 
 from sharegroup.broker import app
+from sharegroup.broker.access.operations import operation_bits
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.dispatch import dispatch
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.operations import operation_bits
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.server.dispatch import dispatch
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.core.security.principal import USER, Principal
 from sharegroup.protocol_enums import (
     ACL_OPERATIONS,
@@ -31,10 +31,10 @@ from sharegroup.protocol_enums import (
     AclPermission,
     AclResourceType,
 )
-from sharegroup.wire.apis import response_class, response_header_version
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.headers import decode_response_header
+from sharegroup.wire.codec.apis import response_class, response_header_version
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.headers import decode_response_header
 from tests.authorization.matrix import Acl
 from tests.authorization.run import Ask, create_acls
 

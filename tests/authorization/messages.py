@@ -8,9 +8,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sharegroup.wire.apis import api_of, request_class
-from sharegroup.wire.convert import empty
-from sharegroup.wire.schema import message_fields
+from sharegroup.wire.codec.apis import api_of, request_class
+from sharegroup.wire.codec.convert import empty
+from sharegroup.wire.codec.schema import message_fields
 
 
 def message(api_key: int, version: int | None = None, /, **values: Any) -> Any:

@@ -19,8 +19,8 @@ from kio.schema.create_acls.v3 import request as create_acls
 from kio.schema.incremental_alter_configs.v1 import request as incremental
 from kio.static.primitive import f64, i8, i32, i64
 
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.security.peer import Peer
 from sharegroup.core.security.principal import USER, Principal
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.protocol_enums import (

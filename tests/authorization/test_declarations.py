@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.protocol_enums import AclOperation, AclResourceType
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.codec.apis import APIS
 from tests.authorization.matrix import PROBES
 from tests.authorization.probe import Need
 

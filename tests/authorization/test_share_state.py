@@ -10,7 +10,7 @@ import asyncio
 from pathlib import Path
 from uuid import UUID
 
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.codec.apis import APIS
 from tests.authorization.in_process import AUTHORIZER, in_process
 from tests.authorization.messages import message, outcome_of
 from tests.authorization.probe import CLUSTER_FAILED, errors

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.encoder import encode_request
 from tests.authorization.data_probes import produce
 from tests.authorization.group_probes import COMMITTED_OFFSET, FIRST_RECORD
 from tests.authorization.in_process import MODEL, in_process

@@ -20,15 +20,15 @@ import click
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.produce.v12 import request as produce
 
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.rights import UNLIMITED
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.dispatch import dispatch
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.security.rights import UNLIMITED
+from sharegroup.broker.server.dispatch import dispatch
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.client import AclBinding
 from sharegroup.core.security.acls import Acl
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from sharegroup.wire.codec.encoder import encode_request
 from tests.bench.authorizer import acls
 from tests.faults.in_process import SECOND, Broker
 

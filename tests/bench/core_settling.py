@@ -15,13 +15,13 @@ import statistics
 import time
 import tracemalloc
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     AcquireRequest,
     LogBatches,
     SharePartitionLimits,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcknowledgeType
 

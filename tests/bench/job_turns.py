@@ -20,9 +20,9 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.cleaning import Cleaning
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.server_config import FETCH_BYTES_MAX
-from sharegroup.core.share_partition.delivery import Delta
+from sharegroup.core.delivery.delivery import Delta
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.bench.loop_holds import Turns
 
 PARTITIONS = 19_800

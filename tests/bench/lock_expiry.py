@@ -16,11 +16,11 @@ import statistics
 import time
 
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.core.share_partition.delivery import AcquireRequest
+from sharegroup.core.delivery.delivery import AcquireRequest
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
 from sharegroup.protocol_enums import AcquireMode
 from sharegroup.testing import broker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
 GROUP, TOPIC = GroupId("g"), TopicName("locks")
 ANSWER_BYTES_MAX = 1 << 20

@@ -24,16 +24,16 @@ from uuid import UUID
 from kio.schema.delete_share_group_offsets.v0.request import DeleteShareGroupOffsetsRequest
 
 from sharegroup.broker import app
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.dispatch import ELEMENTS_MAX, dispatch, prepare_steps
-from sharegroup.broker.garbage import GarbagePolicy
 from sharegroup.broker.handler_contract import CloseConnection
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.load.garbage import GarbagePolicy
+from sharegroup.broker.server.dispatch import ELEMENTS_MAX, dispatch, prepare_steps
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.steps import run_to_end
-from sharegroup.wire.apis import APIS, request_class
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.schema import MessageField, message_fields
+from sharegroup.wire.codec.apis import APIS, request_class
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.schema import MessageField, message_fields
 from tests.faults.in_process import Broker, ShareMember
 from tests.faults.tokens import full_message
 
@@ -255,9 +255,9 @@ def _print(name: str, path: str, turns: Turns, began: float, size: int) -> None:
 
 def _asking(broker: Broker) -> Any:
     """`Broker.ask` without a clock that has to be moved."""
-    from sharegroup.wire.apis import response_class, response_header_version
-    from sharegroup.wire.decoder import decode
-    from sharegroup.wire.headers import decode_response_header
+    from sharegroup.wire.codec.apis import response_class, response_header_version
+    from sharegroup.wire.codec.decoder import decode
+    from sharegroup.wire.codec.headers import decode_response_header
 
     async def ask(message: Any, connection_id: int = 1) -> Any:
         frame = memoryview(b"".join(encode_request(1, "bench", message))[4:])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.codec.apis import APIS
 
 
 class Passed(NamedTuple):

@@ -24,17 +24,17 @@ from sharegroup.broker import app
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     AcquireRequest,
     LogBatches,
     SharePartitionLimits,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.disk.folders import folder_name
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 
 GROUPS = 10
 IN_FLIGHT = 500

@@ -23,8 +23,8 @@ from kio.schema.list_partition_reassignments.v0.response import ListPartitionRea
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i32Timedelta
 
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.kafka_peer import KafkaPeerError
 

@@ -20,9 +20,9 @@ from sharegroup.client import (
     ResourceType,
     ShareConsumer,
 )
-from sharegroup.client.group.idleness import IDLE_SECONDS
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.share_ranges import ShareRanges
+from sharegroup.client.share.member.idleness import IDLE_SECONDS
+from sharegroup.client.share.ranges.share_ranges import ShareRanges
 from tests.support.kafka_cluster import KafkaCluster
 
 LIMIT_SECONDS = 180.0

@@ -8,8 +8,8 @@ import pytest
 
 from sharegroup.client import Producer, ShareConsumer
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share.flow_control import FlowControl
-from sharegroup.client.share_ranges.share_ranges import ShareRanges
+from sharegroup.client.share.consumer.flow_control import FlowControl
+from sharegroup.client.share.ranges.share_ranges import ShareRanges
 from tests.cluster.clients import (
     ACQUIRE_MS,
     LIMIT_SECONDS,

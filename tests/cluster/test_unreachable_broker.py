@@ -6,7 +6,7 @@ import asyncio
 
 from sharegroup.client import Producer
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.share_ranges import ShareRanges
+from sharegroup.client.share.ranges.share_ranges import ShareRanges
 from tests.cluster.clients import (
     ACQUIRE_MS,
     LIMIT_SECONDS,

@@ -30,7 +30,7 @@ UNPROMISED: dict[str, str] = {
     "core/sessions/sizes.py": "limits, which docs/limits.md has",
     "core/security/addresses.py": "addresses of ACLs and quotas are promised in docs/security.md",
     "core/sessions/user_part.py": "what both kinds of sessions ask of core/shared_totals.py",
-    "core/modern_group/planned_heartbeat.py": "it changes when work is done, not its result",
+    "core/groups/consumer/planned_heartbeat.py": "it changes when work is done, not its result",
     "core/security/bearer.py": "logins are promised in docs/security.md",
     "core/security/certificate_names.py": "mutual TLS is promised in docs/security.md",
     "core/security/login.py": "logins are promised in docs/security.md",

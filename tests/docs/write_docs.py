@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from sharegroup.broker.access.checks import Check
 from sharegroup.broker.configuration.config import (
     Config,
     ConsumerGroupConfig,
@@ -32,7 +33,6 @@ from sharegroup.broker.configuration.config_values import entries, kind_of, valu
 from sharegroup.broker.configuration.kafka_keys import kafka_keys
 from sharegroup.broker.configuration.limit import Limit
 from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
-from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.metrics.access_families import ACCESS
 from sharegroup.broker.metrics.families import (
     CLIENTS,
@@ -50,10 +50,10 @@ from sharegroup.broker.metrics.quota_families import QUOTAS
 from sharegroup.broker.metrics.share_partition_page import PARTITIONS_MAX, RUNS_MAX
 from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
-from sharegroup.broker.security.checks import Check
+from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.codec.apis import APIS
 from sharegroup.worker.telemetry.families import FAMILIES as WORKER
 from tests.bench.document import replace_part
 from tests.docs.write_comparison import comparison
@@ -453,8 +453,9 @@ def protocol() -> Iterator[str]:
     yield "| key | request | versions | handler |"
     yield "|---|---|---|---|"
     for api in APIS.values():
-        name = api.snake_name
-        handler = f"[{name}](../src/sharegroup/broker/handlers/{name}.py)"
+        module = HANDLERS[api.key]
+        path = module.replace(".", "/")
+        handler = f"[{module}](../src/sharegroup/broker/handlers/{path}.py)"
         mark = " *" if api.between_brokers else ""
         yield f"| {api.key} | {api.name}{mark} | {api.oldest} to {api.newest} | {handler} |"
 

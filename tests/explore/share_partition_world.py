@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pickle import dumps, loads
 from typing import NamedTuple
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     TERMINAL,
     AckBatch,
     AcquireRequest,
@@ -21,7 +21,7 @@ from sharegroup.core.share_partition.delivery import (
     SharePartitionLimits,
     StateBatch,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcknowledgeType, AcquireMode

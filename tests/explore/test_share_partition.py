@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import SharePartitionLimits
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.delivery import SharePartitionLimits
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from tests.explore.share_partition_world import (
     State,

@@ -26,21 +26,21 @@ from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 
 from sharegroup.broker import app
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.dispatch import dispatch, prepare_steps
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.server.dispatch import dispatch, prepare_steps
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.broker.share.state_pruning import StatePruning
 from sharegroup.steps import run_to_end
 from sharegroup.storage.disk.files import Files
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.sync.syncer import Syncer
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.apis import APIS, response_class, response_header_version
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.headers import decode_response_header
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.records import decode_records
+from sharegroup.wire.codec.apis import APIS, response_class, response_header_version
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.headers import decode_response_header
 
 DATA = "/top/data"
 SECOND = timedelta(seconds=1)

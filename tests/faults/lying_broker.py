@@ -24,11 +24,18 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
-from sharegroup.wire.apis import APIS, PEER_APIS, api_of, is_flexible, request_class, response_class
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_response
-from sharegroup.wire.headers import decode_request_header
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
+from sharegroup.wire.codec.apis import (
+    APIS,
+    PEER_APIS,
+    api_of,
+    is_flexible,
+    request_class,
+    response_class,
+)
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_response
+from sharegroup.wire.codec.headers import decode_request_header
 
 PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 10, 18, 22
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36

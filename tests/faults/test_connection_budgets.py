@@ -19,7 +19,7 @@ from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.metadata.v12 import request as metadata
 from kio.schema.share_fetch.v1 import request as share_fetch
 
-from sharegroup.broker.answer_budget import AnswerAccount
+from sharegroup.broker.load.answer_budget import AnswerAccount
 from sharegroup.ids import TopicName
 from sharegroup.testing import TestBroker, run_broker
 from tests.attacks.batches import honest_batch

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import AckBatch
+from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import (
     GroupId,
@@ -29,7 +29,7 @@ from sharegroup.ids import (
 )
 from sharegroup.storage.disk.folders import folder_name
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import ACCEPT, DATA, RELEASE, Broker, ShareMember
 from tests.faults.served import ServedBroker
 from tests.support.confluent_calls import admin, create_topic

@@ -21,7 +21,7 @@ import pytest
 from sharegroup.broker.cluster.cleaning import Cleaning
 from sharegroup.errors import KafkaError
 from sharegroup.storage.recovery.damage import whole_batches
-from sharegroup.wire.records import decode_records, encode_batch
+from sharegroup.wire.batches.records import decode_records, encode_batch
 from tests.faults.in_process import ACCEPT, Broker, ShareMember
 from tests.support.limits import ALL_DAMAGE
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import ACCEPT, Broker, ShareMember
 from tests.sim.messages import GROUP_RESOURCE, make_alter_config
 

@@ -37,10 +37,10 @@ from kio.schema.share_acknowledge.v2.request import (
 from kio.static.primitive import i8
 
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
-from sharegroup.wire.apis import APIS, Api, request_class
-from sharegroup.wire.encoder import encode, encode_request
-from sharegroup.wire.headers import encode_request_header
-from sharegroup.wire.schema import message_fields
+from sharegroup.wire.codec.apis import APIS, Api, request_class
+from sharegroup.wire.codec.encoder import encode, encode_request
+from sharegroup.wire.codec.headers import encode_request_header
+from sharegroup.wire.codec.schema import message_fields
 from tests.faults.raw_connection import Bystander, RawConnection
 from tests.faults.tokens import Kind, full_message, joined, lies_about, tokens_of, uvarint
 from tests.support.processes import ServeProcess, readable, rss_bytes
@@ -83,7 +83,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
 def log_everything() -> IncrementalAlterConfigsRequest:
     """Let the broker log each closed connection; by default it logs one in a second."""
     change = AlterableConfig(
-        name="sharegroup.broker.connection",
+        name="sharegroup.broker.server.connection",
         config_operation=i8(ConfigOperation.SET),
         value="DEBUG",
     )

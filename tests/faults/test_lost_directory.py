@@ -18,7 +18,7 @@ import pytest
 
 from sharegroup.errors import KafkaStorageError
 from sharegroup.storage.disk import directory_watch
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
 TOPIC = "orders"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sharegroup.cli.main import main
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.lying_broker import (
     DESCRIBE_CONFIGS,
     LIST_OFFSETS,

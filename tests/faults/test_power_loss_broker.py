@@ -30,7 +30,7 @@ from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.errors import KafkaError
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Acks, Broker, ShareMember, Taken
 from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 

@@ -29,9 +29,9 @@ from sharegroup.storage.log.compaction import CompactionLimits
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import scan
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import SimpleRecord, batch_records, encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.records import SimpleRecord, batch_records, encode_batch
 
 SEEDS = int(os.environ.get("SHAREGROUP_COMPACTION_SEEDS", "1"))
 TOPIC = TopicId(UUID(int=5))

@@ -25,7 +25,7 @@ import pytest
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.errors import KafkaError
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Broker, ShareMember
 from tests.integration.broker.dead_letter_scene import Scene
 from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS

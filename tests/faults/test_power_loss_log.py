@@ -28,8 +28,8 @@ from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import parse_header
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.batches import parse_header
+from sharegroup.wire.batches.records import encode_batch
 from tests.support.limits import HANGING_SECONDS
 from tests.unit.storage.logs import probing_at_once
 

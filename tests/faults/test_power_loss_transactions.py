@@ -39,8 +39,8 @@ from sharegroup.broker.transactions.transaction_markers import TransactionMarker
 from sharegroup.errors import KafkaError
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import scan
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import Broker, topic_id
 from tests.sim.check_logs import committed_values
 from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS

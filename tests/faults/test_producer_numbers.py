@@ -12,7 +12,7 @@ from typing import Any
 
 from sharegroup.client import Producer
 from sharegroup.errors import NotEnoughReplicasAfterAppend, OutOfOrderSequenceNumber
-from sharegroup.wire.encoder import encode_response
+from sharegroup.wire.codec.encoder import encode_response
 from tests.faults.lying_broker import PRODUCE, LyingBroker, Request, honest_but
 from tests.support.limits import HANGING_SECONDS
 

@@ -19,7 +19,7 @@ from kio.schema.produce.v12 import request as produce
 from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import SECOND, ShareMember
 from tests.faults.served import ServedBroker
 from tests.support.processes import ServeProcess

@@ -2,7 +2,7 @@
 
 A hostile frame is a valid one in which one number is wrong: a length, the count of an array,
 of tags, the size of a tag.  `tokens_of` writes a message a second time, from its metadata and
-independently of `sharegroup.wire.encoder`, and keeps where each of these numbers stands;
+independently of `sharegroup.wire.codec.encoder`, and keeps where each of these numbers stands;
 `lies_about` gives what to put in place of one, and why no decoder may accept it.
 """
 
@@ -18,7 +18,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.wire.schema import EPOCH, MessageField, is_flexible_class, message_fields
+from sharegroup.wire.codec.schema import EPOCH, MessageField, is_flexible_class, message_fields
 
 INT_MAX = 2**31 - 1
 

@@ -12,7 +12,7 @@ from kio.schema.end_txn.v5 import request as end_txn
 from kio.schema.init_producer_id.v5 import request as init_producer_id
 from kio.schema.produce.v13 import request as produce
 
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import Broker
 
 SECOND = timedelta(seconds=1)

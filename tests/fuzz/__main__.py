@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 import uvloop
 
-from sharegroup.broker.dispatch import prepare_steps
-from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.server.dispatch import prepare_steps
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.steps import run_to_end
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.codec.apis import APIS
 from tests.attacks.probe import percentile
 from tests.fuzz import by_socket, in_process
 from tests.fuzz.findings import CASES

@@ -20,13 +20,14 @@ from uuid import UUID
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.serial import entity_reader
 
-from sharegroup.broker import app, connection
+from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.handler_contract import HandlerOf
-from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.server import connection
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.apis import DECLARED_HERE, response_class, response_header_version
-from sharegroup.wire.decoder import decode
+from sharegroup.wire.codec.apis import DECLARED_HERE, response_class, response_header_version
+from sharegroup.wire.codec.decoder import decode
 from tests.fuzz.frames import valid_frame
 from tests.fuzz.honest import TOPICS, new_topic
 from tests.fuzz.messages import Known

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from sharegroup.broker.handler_contract import HandlerOf
-from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.server.handler_table import handler_of
 from tests.fuzz.engine import Engine, Finding, Step, split
 
 CASES = Path(__file__).resolve().parent.parent / "attacks" / "cases"

@@ -8,9 +8,9 @@ from collections import Counter
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from sharegroup.wire.apis import APIS, Api, request_class
-from sharegroup.wire.encoder import encode
-from sharegroup.wire.headers import encode_request_header
+from sharegroup.wire.codec.apis import APIS, Api, request_class
+from sharegroup.wire.codec.encoder import encode
+from sharegroup.wire.codec.headers import encode_request_header
 from tests.faults.tokens import Kind, Token, lies_about, tokens_of, uvarint
 from tests.fuzz.classic import ClassicMember
 from tests.fuzz.honest import ShareMember, administration, produce_request

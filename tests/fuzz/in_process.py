@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sharegroup.broker.handler_contract import HandlerOf
-from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.server.handler_table import handler_of
 from tests.fuzz.engine import CONNECTIONS, Engine, Finding, Step
 from tests.fuzz.findings import CASES, minimised
 from tests.fuzz.frames import Frame, FrameMaker

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.wire.schema import EPOCH, MessageField, message_fields
+from sharegroup.wire.codec.schema import EPOCH, MessageField, message_fields
 from tests.fuzz.classic import ClassicMember
 from tests.fuzz.honest import TOPICS, ShareMember
 from tests.fuzz.numbers import interesting

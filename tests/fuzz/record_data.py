@@ -8,7 +8,7 @@ from functools import cache
 
 from crc32c import crc32c
 
-from sharegroup.wire.compression import compress
+from sharegroup.wire.batches.compression import compress
 from tests.attacks.batches import EMPTY_RECORD, batch, empty_members
 from tests.fuzz.numbers import interesting
 

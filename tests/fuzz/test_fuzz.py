@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from sharegroup.broker.handler_contract import ApiHandler
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.wire.apis import request_class
-from sharegroup.wire.encoder import encode
+from sharegroup.broker.server.handler_table import handler_of
+from sharegroup.wire.codec.apis import request_class
+from sharegroup.wire.codec.encoder import encode
 from tests.faults.tokens import joined, tokens_of
 from tests.fuzz import in_process
 from tests.fuzz.findings import CASES, Case, replay

@@ -22,13 +22,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sharegroup.cli.inspecting.data_directory import find_logs
+from sharegroup.cli.broker.inspecting.data_directory import find_logs
 from sharegroup.testing import TestBroker, run_broker
-from sharegroup.wire.batches import NO_TIMESTAMP, parse_header, scan
-from sharegroup.wire.header_columns import headers_of
-from sharegroup.wire.header_names import name_bytes
-from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.batches import NO_TIMESTAMP, parse_header, scan
+from sharegroup.wire.batches.header_columns import headers_of
+from sharegroup.wire.batches.header_names import name_bytes
+from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.batches.records import DecodedRecord
 from tests.interop.odd_readers import BYTES_MAX, differences
 from tests.support.java_batches import read_by_java
 from tests.support.java_shell import javac

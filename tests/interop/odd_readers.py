@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sharegroup.errors import CorruptMessage, KafkaError
-from sharegroup.wire.batches import NO_TIMESTAMP, BatchHeader, parse_header
-from sharegroup.wire.columns import record_columns
-from sharegroup.wire.header_columns import headers_of
-from sharegroup.wire.header_names import Header, UndecodedName, name_bytes
-from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
-from sharegroup.wire.record_walk import check_batch, finish
-from sharegroup.wire.records import DecodedRecord, encode_batch
+from sharegroup.wire.batches.batches import NO_TIMESTAMP, BatchHeader, parse_header
+from sharegroup.wire.batches.columns import record_columns
+from sharegroup.wire.batches.header_columns import headers_of
+from sharegroup.wire.batches.header_names import Header, UndecodedName, name_bytes
+from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.batches.record_walk import check_batch, finish
+from sharegroup.wire.batches.records import DecodedRecord, encode_batch
 from tests.support.java_batches import JavaReading, digest_of, line_of, read_by_java
 from tests.support.odd_batches import OddBatch, odd_batches
 

@@ -17,8 +17,8 @@ from sharegroup.ids import TopicName
 from sharegroup.storage.log.compaction import CompactionLimits
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing import TestBroker, broker
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.support.kafka_tools import run_tool, why_missing
 

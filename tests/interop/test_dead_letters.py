@@ -16,8 +16,8 @@ from confluent_kafka import AcknowledgeType, Message, Producer
 from confluent_kafka.admin import ResourceType
 
 from sharegroup.client import AdminClient, TopicPartition
-from sharegroup.wire.batches import LETTER_PRODUCER_ID
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import LETTER_PRODUCER_ID
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.attacks.target import produce_request, produced
 from tests.faults.raw_connection import RawConnection
 from tests.support.chosen_broker import KAFKA, chosen

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sharegroup.cli.properties import parse_properties
+from sharegroup.cli.common.properties import parse_properties
 from tests.support import kafka_peer
 from tests.support.java_shell import NO_COMPILER, javac, printed_by
 

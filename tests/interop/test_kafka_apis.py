@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.codec.apis import APIS
 from tests.support import kafka_peer
 from tests.support.java_shell import NO_COMPILER, javac, printed_by
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.cli.formats.writing import json_line
+from sharegroup.cli.records.formats.writing import json_line
 from sharegroup.client import Consumer, ShareConsumer, TopicPartition
 from sharegroup.dead_letters.letter import letter_of
 from sharegroup.errors import UnreadableBatch

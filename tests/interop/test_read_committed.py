@@ -18,8 +18,8 @@ from kafka import KafkaConsumer, TopicPartition
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing import TestBroker, broker
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.support.limits import HANGING_SECONDS
 

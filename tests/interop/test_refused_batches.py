@@ -24,7 +24,7 @@ from sharegroup.client import (
 from sharegroup.errors import UnreadableBatch
 from sharegroup.ids import TopicName
 from sharegroup.testing import broker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.support import kafka_peer
 from tests.support.java_shell import NO_COMPILER, java_command, javac
 

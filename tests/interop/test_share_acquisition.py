@@ -23,7 +23,7 @@ from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 from kio.static.primitive import i8
 
 from sharegroup.errors import NotLeaderOrFollower, UnknownTopicOrPartition
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.raw_connection import RawConnection
 from tests.support.confluent_calls import WAIT_SECONDS_MAX, create_topic, set_group
 

@@ -20,12 +20,12 @@ from sharegroup.client import (
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.share_ranges import AcquiredRanges, ShareRanges
-from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import OffsetSet
-from sharegroup.client.share_sessions.share_requests import FetchLimits
-from sharegroup.client.share_sessions.share_session import ShareSession
+from sharegroup.client.share.ranges.share_ranges import AcquiredRanges, ShareRanges
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.offset_set import OffsetSet
+from sharegroup.client.share.session.share_requests import FetchLimits
+from sharegroup.client.share.session.share_session import ShareSession
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicIdPartition
 from tests.support.chosen_broker import BOTH_IN_INTEROP, running

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import Producer as ConfluentProducer
 from kafka import KafkaConsumer, KafkaProducer
 
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 from sharegroup.client import AdminClient, Consumer, Producer, TopicPartition
 from sharegroup.errors import TlsHandshakeFailed
 from tests.interop.foreign_clients import LEAVES_SOCKETS

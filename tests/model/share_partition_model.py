@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import ceil
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     AcquireRequest,
     Delta,

@@ -23,9 +23,9 @@ from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.log.compaction import CompactionLimits
 from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import scan
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import SimpleRecord, batch_records, encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.records import SimpleRecord, batch_records, encode_batch
 from tests.unit.storage.logs import TOPIC
 
 SEGMENT_BYTES = 350

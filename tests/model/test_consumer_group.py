@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sharegroup.core.consumer_group.member import JoinReply, NewMemberId, SyncReply
-from sharegroup.core.consumer_group.records import GroupMetadata
+from sharegroup.core.groups.classic.member import JoinReply, NewMemberId, SyncReply
+from sharegroup.core.groups.classic.records import GroupMetadata
 from sharegroup.errors import KafkaError
 from tests.unit.core.consumer_group_scene import GROUP, Scene
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sharegroup.core.share_partition import offset_runs
-from sharegroup.core.share_partition.offset_runs import OffsetRuns, Run
+from sharegroup.core.delivery import offset_runs
+from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 VALUES = st.sampled_from("abc")

@@ -21,7 +21,7 @@ from sharegroup.storage.disk.files import Files
 from sharegroup.storage.sync.syncer import Syncer
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import parse_header
+from sharegroup.wire.batches.batches import parse_header
 from tests.unit.storage.logs import NOW_MS, batch, open_log
 
 SEGMENT_BYTES = 700

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.core.share_group.records import (
+from sharegroup.core.groups.share.records import (
     Records,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
@@ -30,7 +30,7 @@ from sharegroup.core.share_group.records import (
     ShareGroupTargetAssignmentMetadata,
     Tombstone,
 )
-from sharegroup.core.share_group.share_groups import (
+from sharegroup.core.groups.share.share_groups import (
     HeartbeatReply,
     HeartbeatRequest,
     ShareGroupLimits,

@@ -20,14 +20,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.core.share_partition.delivery import RecordState, StateBatch
-from sharegroup.core.share_state.records import (
+from sharegroup.core.delivery.delivery import RecordState, StateBatch
+from sharegroup.core.delivery.stored.records import (
     Records,
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
 )
-from sharegroup.core.share_state.share_states import ShareStates, StateSummary
+from sharegroup.core.delivery.stored.share_states import ShareStates, StateSummary
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sharegroup.broker.transactions.transaction_records import decode, encode
-from sharegroup.core.consumer_group.consumer_groups import ConsumerGroups
-from sharegroup.core.consumer_group.pending_offsets import OpenTransaction
-from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
+from sharegroup.core.groups.classic.consumer_groups import ConsumerGroups
+from sharegroup.core.groups.classic.pending_offsets import OpenTransaction
+from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.core.transactions.records import (
     TransactionMetadata,
     TransactionPartition,

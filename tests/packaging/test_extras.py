@@ -18,15 +18,15 @@ LIBRARIES = (
 
 NEED_THEM = (
     "sharegroup.client.consume.consumed_columns",
-    "sharegroup.client.share.held_columns",
+    "sharegroup.client.share.consumer.held_columns",
     "sharegroup.client.metrics.prometheus",
-    "sharegroup.client.share.record_batches",
+    "sharegroup.client.share.consumer.record_batches",
     "sharegroup.demo.",
     "sharegroup.spark",
-    "sharegroup.wire.columns",
-    "sharegroup.wire.header_columns",
-    "sharegroup.wire.number_arrays",
-    "sharegroup.wire.varints",
+    "sharegroup.wire.batches.columns",
+    "sharegroup.wire.batches.header_columns",
+    "sharegroup.wire.batches.number_arrays",
+    "sharegroup.wire.batches.varints",
     *("sharegroup.worker.lifecycle.metrics_page", "sharegroup.worker.telemetry.prometheus"),
     "sharegroup.worker.telemetry.tracing",
 )
@@ -59,5 +59,5 @@ def test_only_the_listed_modules_need_an_extra() -> None:
     )
     failed = done.stdout.split()
     assert [module for module in failed if not module.startswith(NEED_THEM)] == []
-    assert {"sharegroup.client.metrics.prometheus", "sharegroup.wire.columns"} <= {*failed}
+    assert {"sharegroup.client.metrics.prometheus", "sharegroup.wire.batches.columns"} <= {*failed}
     assert "sharegroup.demo.command" not in failed  # It says which packages to install.

@@ -20,7 +20,7 @@ from tests.support.limits import HANGING_SECONDS
 OURS = [
     "sharegroup.testing",
     "sharegroup.broker.app",
-    "sharegroup.cli.serve",
+    "sharegroup.cli.broker.serve",
     "sharegroup.client",
     "sharegroup.spark",
     "sharegroup.worker",

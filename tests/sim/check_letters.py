@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.records import DecodedRecord
 from tests.sim.check_logs import LogChecks
 from tests.sim.check_shares import Report, ShareChecks
 from tests.sim.messages import Partition

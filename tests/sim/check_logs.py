@@ -17,9 +17,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sharegroup.wire.batches import parse_header, scan
-from sharegroup.wire.markers import decode_marker
-from sharegroup.wire.records import batch_records, decode_records
+from sharegroup.wire.batches.batches import parse_header, scan
+from sharegroup.wire.batches.markers import decode_marker
+from sharegroup.wire.batches.records import batch_records, decode_records
 from tests.sim.messages import Partition
 
 NO_PRODUCER_ID = -1

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sharegroup.wire.apis import response_class, response_header_version
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.framing import Frames
-from sharegroup.wire.headers import decode_response_header
+from sharegroup.wire.codec.apis import response_class, response_header_version
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.framing import Frames
+from sharegroup.wire.codec.headers import decode_response_header
 
 ANSWER_BYTES_MAX = 100_000_000
 PORT = 9092

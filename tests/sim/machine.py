@@ -7,7 +7,7 @@ import random
 
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
-from sharegroup.core.share_partition.delivery import Delta, RecordState
+from sharegroup.core.delivery.delivery import Delta, RecordState
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
 from sharegroup.storage.disk.files import Files

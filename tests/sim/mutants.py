@@ -15,15 +15,15 @@ from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.lock_expiry import LockExpiry
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.client.share_ranges import share_ranges
-from sharegroup.core.modern_group import modern_groups, reconciliation
+from sharegroup.client.share.ranges import share_ranges
+from sharegroup.core.delivery import share_partition
+from sharegroup.core.delivery.delivery import Acquired, Delta, RecordState
+from sharegroup.core.delivery.share_partition import SharePartition
+from sharegroup.core.delivery.stored.share_states import PersistedState, StateSummary
+from sharegroup.core.groups.consumer import modern_groups, reconciliation
+from sharegroup.core.groups.share import heartbeat as share_group_heartbeat
+from sharegroup.core.groups.share import share_groups
 from sharegroup.core.sessions.share_session import ShareSessions
-from sharegroup.core.share_group import heartbeat as share_group_heartbeat
-from sharegroup.core.share_group import share_groups
-from sharegroup.core.share_partition import share_partition
-from sharegroup.core.share_partition.delivery import Acquired, Delta, RecordState
-from sharegroup.core.share_partition.share_partition import SharePartition
-from sharegroup.core.share_state.share_states import PersistedState, StateSummary
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark import offsets, share_stream
 from sharegroup.spark.share_stream import ShareStream

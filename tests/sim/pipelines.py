@@ -32,8 +32,8 @@ from kio.schema.produce.v13 import request as produce
 from kio.schema.txn_offset_commit.v3 import request as old_txn_offset_commit
 from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit
 
-from sharegroup.wire.batches import scan
-from sharegroup.wire.records import decode_records, encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.records import decode_records, encode_batch
 from tests.sim.board import Board, KnownTopic
 from tests.sim.check_logs import LogChecks, committed_values
 from tests.sim.client import Client, NoAnswer

@@ -6,7 +6,7 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch
 from tests.sim.board import Board
 from tests.sim.client import Client, NoAnswer
 from tests.sim.clock import WALL_START_MS

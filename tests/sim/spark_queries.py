@@ -29,10 +29,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.share_ranges import ShareRanges
-from sharegroup.client.share_sessions.acquired_records import RECORDS_MAX, acquired_offsets
-from sharegroup.client.share_sessions.offset_set import OffsetSet
-from sharegroup.client.share_sessions.share_session import RunsByPartition
+from sharegroup.client.share.ranges.share_ranges import ShareRanges
+from sharegroup.client.share.session.acquired_records import RECORDS_MAX, acquired_offsets
+from sharegroup.client.share.session.offset_set import OffsetSet
+from sharegroup.client.share.session.share_session import RunsByPartition
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.records import encode_batch
 from tests.sim.board import Board
 from tests.sim.check_logs import LogChecks, Outcome
 from tests.sim.clock import WALL_START_MS

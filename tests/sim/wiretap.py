@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sharegroup.wire.apis import APIS, request_class, response_class, response_header_version
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.framing import Frames
-from sharegroup.wire.headers import decode_request_header, decode_response_header
+from sharegroup.wire.codec.apis import APIS, request_class, response_class, response_header_version
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.framing import Frames
+from sharegroup.wire.codec.headers import decode_request_header, decode_response_header
 from tests.sim.network import Connection
 
 FRAME_BYTES_MAX = 100_000_000

@@ -17,8 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.ids import SharePartitionKey, TopicId
-from sharegroup.wire.batches import scan
-from sharegroup.wire.records import DecodedRecord, decode_records, encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.records import DecodedRecord, decode_records, encode_batch
 from tests.sim.board import Board
 from tests.sim.cast import SESSION_TIMEOUT_S, Cast, settings_of
 from tests.sim.chaos import Chaos

@@ -28,7 +28,7 @@ from sharegroup.client import AdminClient, OffsetSpec, Producer, ShareConsumer, 
 from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.records import decode_records
 from tests.faults.login import Login, login_of
 from tests.faults.raw_connection import RawConnection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.wire.apis import response_class, response_header_version
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.headers import decode_response_header
+from sharegroup.wire.codec.apis import response_class, response_header_version
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.headers import decode_response_header
 from tests.faults.raw_connection import RawConnection
 from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import readable

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sharegroup.ids import TopicId, topic_id_text
-from sharegroup.wire.coordinator_records import (
-    RecordClasses,
-    decode_record,
-)
-from sharegroup.wire.records import decode_records
-from sharegroup.wire.share_group_records import SHARE_GROUP_RECORDS
-from sharegroup.wire.share_state_records import SHARE_STATE_RECORDS
+from sharegroup.wire.batches.records import decode_records
+from sharegroup.wire.internal_topics.coordinator_records import RecordClasses, decode_record
+from sharegroup.wire.internal_topics.share_group_records import SHARE_GROUP_RECORDS
+from sharegroup.wire.internal_topics.share_state_records import SHARE_STATE_RECORDS
 from tests.spec.messages import Topic
 from tests.spec.scene import EARLIEST, Scene
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from kio.schema.share_acknowledge.v2 import request as share_acknowledge
 from kio.schema.share_fetch.v2 import request as share_fetch
 
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.records import decode_records
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 OPEN, CLOSE = 0, -1

@@ -26,7 +26,7 @@ from kio.schema.metadata.v13 import request as metadata
 from kio.schema.produce.v12 import request as produce
 from kio.schema.share_group_describe.v1 import request as share_group_describe
 
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.spec.connection import CLIENT_ID, Connection
 from tests.spec.member import Member
 from tests.spec.messages import Topic

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from kio.schema.delete_records.v2 import request as delete_records
 
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.spec.compacted import Compacted
 from tests.spec.scene import EARLIEST, Scene
 from tests.spec.transactions import Transaction

@@ -11,7 +11,7 @@ from kio.schema.alter_configs.v2 import request as replace_configs
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.list_config_resources.v1 import request as list_config_resources
 
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.spec.administration import delete_groups
 from tests.spec.peer import start_ours
 from tests.spec.scene import ALTER_DELETE, BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, Scene

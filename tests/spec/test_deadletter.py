@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, GAP, REJECT, RELEASE
 from tests.spec.peer import start_ours

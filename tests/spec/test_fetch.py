@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from kio.schema.share_fetch.v1 import request as share_fetch_v1
 
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from sharegroup.wire.codec.encoder import encode_request
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, OPEN, RELEASE, Topic, milliseconds, named
 from tests.spec.scene import Scene

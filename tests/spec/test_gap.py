@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.records import decode_records
 from tests.spec.compacted import Compacted
 from tests.spec.messages import ACCEPT, GAP, RELEASE
 from tests.spec.scene import Scene

@@ -14,8 +14,8 @@ from kio.schema.offset_commit.v9 import request as offset_commit
 from kio.schema.offset_delete.v0 import request as offset_delete
 from kio.schema.offset_fetch.v9 import request as offset_fetch
 
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode
 from tests.spec.administration import delete_groups, list_groups
 from tests.spec.messages import IMPOSSIBLE_NAMES, Partition, Topic, milliseconds
 from tests.spec.scene import GROUP_RESOURCE, Scene

@@ -21,7 +21,7 @@ from kio.schema.describe_client_quotas.v1 import request as describe
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.produce.v12 import request as produce
 
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.spec.connection import Connection
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, Topic

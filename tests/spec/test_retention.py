@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import EARLIEST, TOPIC_RESOURCE, Scene
 from tests.spec.waiting import wait_for

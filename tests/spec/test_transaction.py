@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.records import decode_records
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, GAP, RELEASE, Topic
 from tests.spec.scene import Scene

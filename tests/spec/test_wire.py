@@ -19,8 +19,8 @@ from kio.schema.list_offsets.v7 import request as list_offsets
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.produce.v12 import request as produce
 
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from sharegroup.wire.codec.encoder import encode_request
 from tests.spec.messages import IMPOSSIBLE_NAMES, Topic, milliseconds
 from tests.spec.scene import EARLIEST, LATEST, TIMEOUT, Scene
 from tests.spec.waiting import wait_for

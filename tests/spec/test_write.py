@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sharegroup.wire.batches import parse_header
-from sharegroup.wire.compression import CODECS
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.batches import parse_header
+from sharegroup.wire.batches.compression import CODECS
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for

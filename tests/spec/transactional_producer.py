@@ -17,8 +17,8 @@ from kio.schema.produce.v11 import request as produce_v11
 from kio.schema.produce.v12 import request as produce_v12
 from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit
 
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from sharegroup.wire.messages import txn_offset_commit_v6
-from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import TIMEOUT, Scene
 from tests.spec.waiting import wait_for

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import cramjam
 from crc32c import crc32c
 
-from sharegroup.wire.compression import SNAPPY, compress
+from sharegroup.wire.batches.compression import SNAPPY, compress
 
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 FAULT_SHARE = 0.2

@@ -9,8 +9,8 @@ from kio.schema.produce.v13 import request as produce
 
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.wire.compression import ZSTD
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.compression import ZSTD
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.attacks.batches import batch
 
 RECORDS = 400

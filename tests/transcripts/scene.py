@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
-from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey, ShareSessions
-from sharegroup.core.share_group.heartbeat import HeartbeatRequest
-from sharegroup.core.share_group.records import Records as GroupRecords
-from sharegroup.core.share_group.records import ShareGroupRecord
-from sharegroup.core.share_group.share_group import TopicMetadata
-from sharegroup.core.share_group.share_groups import ShareGroupLimits, ShareGroups
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AcquireRequest,
     Delta,
     LogBatches,
     SharePartitionLimits,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
-from sharegroup.core.share_state.records import Records as StateRecords
-from sharegroup.core.share_state.records import ShareStateRecord
-from sharegroup.core.share_state.share_states import ShareStates
+from sharegroup.core.delivery.share_partition import SharePartition
+from sharegroup.core.delivery.stored.records import Records as StateRecords
+from sharegroup.core.delivery.stored.records import ShareStateRecord
+from sharegroup.core.delivery.stored.share_states import ShareStates
+from sharegroup.core.groups.share.heartbeat import HeartbeatRequest
+from sharegroup.core.groups.share.records import Records as GroupRecords
+from sharegroup.core.groups.share.records import ShareGroupRecord
+from sharegroup.core.groups.share.share_group import TopicMetadata
+from sharegroup.core.groups.share.share_groups import ShareGroupLimits, ShareGroups
+from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey, ShareSessions
 from sharegroup.errors import FencedStateEpoch, KafkaError
 from sharegroup.ids import MemberId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcquireMode

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharegroup.core.share_group.assignor import Assignment
-from sharegroup.core.share_group.records import (
+from sharegroup.core.delivery.delivery import (
+    AckBatch,
+    Acquired,
+    DeadLetterRange,
+    InFlightState,
+    StateBatch,
+)
+from sharegroup.core.delivery.offset_runs import Run
+from sharegroup.core.delivery.stored.records import (
+    ShareSnapshot,
+    ShareStateRecord,
+    ShareTombstone,
+    ShareUpdate,
+)
+from sharegroup.core.groups.share.assignor import Assignment
+from sharegroup.core.groups.share.records import (
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
@@ -15,20 +29,6 @@ from sharegroup.core.share_group.records import (
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
     Tombstone,
-)
-from sharegroup.core.share_partition.delivery import (
-    AckBatch,
-    Acquired,
-    DeadLetterRange,
-    InFlightState,
-    StateBatch,
-)
-from sharegroup.core.share_partition.offset_runs import Run
-from sharegroup.core.share_state.records import (
-    ShareSnapshot,
-    ShareStateRecord,
-    ShareTombstone,
-    ShareUpdate,
 )
 from sharegroup.protocol_enums import AcknowledgeType
 

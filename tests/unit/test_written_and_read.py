@@ -26,16 +26,16 @@ from hypothesis import strategies as st
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog import decode_event, encode_event
 from sharegroup.broker.share.dead_letter_records import OriginalPartition, letter_batch
-from sharegroup.cli.dlq_options import letter_row
-from sharegroup.cli.formats.reading import LineReader, NewRecord, json_record
-from sharegroup.cli.formats.writing import Row, json_line, json_writer
-from sharegroup.cli.reset_plans import csv_text, read_plan
+from sharegroup.cli.dead_letters.dlq_options import letter_row
+from sharegroup.cli.groups.reset_plans import csv_text, read_plan
+from sharegroup.cli.records.formats.reading import LineReader, NewRecord, json_record
+from sharegroup.cli.records.formats.writing import Row, json_line, json_writer
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.offset_set import OffsetSet
+from sharegroup.core.delivery.delivery import DeadLetterRange, Reason
 from sharegroup.core.log.producer_state import ProducedBatch, ProducerEntry
 from sharegroup.core.security.acls import Acl
-from sharegroup.core.share_partition.delivery import DeadLetterRange, Reason
 from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.names import is_topic_name, own_topic
@@ -77,9 +77,9 @@ from sharegroup.storage.disk.metadata_files import (
     encode_partition_metadata,
 )
 from sharegroup.storage.recovery.producer_snapshot import decode_producers, encode_producers
-from sharegroup.wire.batches import parse_header
-from sharegroup.wire.record_walk import finish
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.batches import parse_header
+from sharegroup.wire.batches.record_walk import finish
+from sharegroup.wire.batches.records import decode_records
 from sharegroup.worker.dead_letters.headers import Buried, letter_headers
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.decisions.tiers import Tiers
@@ -170,22 +170,22 @@ PAIRS = (
     # The command line.
     Pair(
         "tail, consume --json | produce --json",
-        "cli.formats.writing:json_writer", "cli.formats.reading:json_record",
+        "cli.records.formats.writing:json_writer", "cli.records.formats.reading:json_record",
         f"{HERE}::test_json_lines",
     ),
     Pair(
-        "dlq export | produce --json",
-        "cli.dlq_options:letter_row", "cli.formats.reading:json_record", f"{HERE}::test_export",
+        "dlq export | produce --json", "cli.dead_letters.dlq_options:letter_row",
+        "cli.records.formats.reading:json_record", f"{HERE}::test_export",
     ),
     Pair(
         "--format of tail and consume, and of produce",
-        "cli.formats.writing:template_writer", "cli.formats.reading:TemplateReader",
+        "cli.records.formats.writing:template_writer", "cli.records.formats.reading:TemplateReader",
         "tests/unit/cli/test_produce_formats.py"
         "::test_length_prefixed_bytes_survive_a_round_trip",
     ),
     Pair(
-        "groups reset --export and --from-file",
-        "cli.reset_plans:csv_text", "cli.reset_plans:read_plan", f"{HERE}::test_reset_plan",
+        "groups reset --export and --from-file", "cli.groups.reset_plans:csv_text",
+        "cli.groups.reset_plans:read_plan", f"{HERE}::test_reset_plan",
     ),
     # Spark.
     Pair(
@@ -205,13 +205,14 @@ PAIRS = (
     # Record batches.
     Pair(
         "a batch of our producer",
-        "wire.records:encode_batch", "wire.records:decode_records",
+        "wire.batches.records:encode_batch", "wire.batches.records:decode_records",
         f"{WIRE}/test_records.py::test_any_timestamps_can_be_beside_each_other_in_a_batch",
     ),
     # The broker's own files and topics.
     Pair(
         "records of groups, share state, offsets and transactions",
-        "wire.coordinator_records:encode_value", "wire.coordinator_records:decode_record",
+        "wire.internal_topics.coordinator_records:encode_value",
+        "wire.internal_topics.coordinator_records:decode_record",
         f"{WIRE}/test_coordinator_records.py::test_any_record_is_read_back",
     ),
     Pair(

@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.broker import jobs
-from sharegroup.broker.admission import Admission, parse_overrides
+from sharegroup.broker.access.audit import AuditLog
+from sharegroup.broker.access.logins import Logins
+from sharegroup.broker.access.pending_logins import PendingLogins
+from sharegroup.broker.access.quotas import Quotas
 from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock, ExpiryClock, SystemClock, sleep_ms
 from sharegroup.broker.cluster.catalog import (
@@ -38,25 +40,23 @@ from sharegroup.broker.configuration.listeners import (
 )
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.handler_contract import HandlerOf
-from sharegroup.broker.listening import bracketed, listen
-from sharegroup.broker.logins.logins import Logins
-from sharegroup.broker.logins.pending_logins import PendingLogins
+from sharegroup.broker.load import jobs
+from sharegroup.broker.load.admission import Admission, parse_overrides
+from sharegroup.broker.load.descriptors import divide
+from sharegroup.broker.load.request_counters import RequestCounters
+from sharegroup.broker.load.unserved import UnservedFeatures
+from sharegroup.broker.load.waiting import OfConnection, WaitingRoom
 from sharegroup.broker.parts import Node, OnDemand, Parts
-from sharegroup.broker.quotas import Quotas
-from sharegroup.broker.request_counters import RequestCounters
-from sharegroup.broker.security.audit import AuditLog
-from sharegroup.broker.server import Server, budgets_of
+from sharegroup.broker.server.listening import bracketed, listen
+from sharegroup.broker.server.sockets import Server, budgets_of
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share_on_demand import ShareOnDemand
 from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.broker.tls.listeners import TlsListeners
 from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
-from sharegroup.broker.unserved import UnservedFeatures
-from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.errors import InvalidConfig
 from sharegroup.storage.directory.log_directory import LogDirectory, last_write_ms
 from sharegroup.storage.disk.files import Files, RealFiles
@@ -65,8 +65,8 @@ from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 
 if TYPE_CHECKING:
     # Imported when a metrics port is configured, when there are ACLs, and with the first fetch.
+    from sharegroup.broker.access.authorizer import Authorizer
     from sharegroup.broker.metrics.endpoint import MetricsEndpoint
-    from sharegroup.broker.security.authorizer import Authorizer
     from sharegroup.core.sessions.fetch_session import FetchSessions
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def _views(parts: Parts, listeners: Iterable[Listener], nodes: Iterable[Node]) -
 
 def _handler_table() -> HandlerOf:
     # Imported with the first connection.
-    from sharegroup.broker.handler_table import handler_of
+    from sharegroup.broker.server.handler_table import handler_of
 
     return handler_of
 
@@ -335,7 +335,7 @@ def _logins(config: Config, listeners: Iterable[Listener], topics: Topics, clock
     if not with_sasl:
         return Logins({}, pending)
     # Imported here, because most brokers have no SASL.
-    from sharegroup.broker.logins.login_settings import logins_of
+    from sharegroup.broker.access.login_settings import logins_of
 
     return logins_of(config, with_sasl, pending, topics.catalog.scram_credentials, clock)
 
@@ -347,7 +347,7 @@ def _authorizer(
     if settings is None:
         return None
     # Imported here, because most brokers have no ACLs.
-    from sharegroup.broker.security.authorizer import Authorizer
+    from sharegroup.broker.access.authorizer import Authorizer
 
     warn_if_everyone_is_allowed(settings, listeners)
     return Authorizer(settings, topics.catalog.acls, audit)
@@ -455,14 +455,14 @@ def _jobs(
 
 async def _report_suppressed_lines(parts: Parts) -> None:
     # Imported here because only `sharegroup serve` has a handler with this limit.
-    from sharegroup.broker.log_limit import LOG_LIMIT
+    from sharegroup.broker.load.log_limit import LOG_LIMIT
 
     await LOG_LIMIT.run(parts.clock)
 
 
 async def _prepare_all(parts: Parts, handler_of: HandlerOf) -> None:
     # Imported after the start, like all that it imports.
-    from sharegroup.broker.warm_up import prepare_all
+    from sharegroup.broker.server.warm_up import prepare_all
 
     await prepare_all(parts, handler_of)
 
@@ -487,7 +487,7 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     if parts.share.existing is None:
         return
     # Imported with the parts that it uses (`share_on_demand`).
-    from sharegroup.broker import share_requests
+    from sharegroup.broker.handlers.share import share_requests
 
     for closed in parts.share_sessions.release_connection(str(connection_id)):
         parts.share_partitions.counters.sessions_lost += 1

@@ -13,13 +13,13 @@ from uuid import UUID, uuid4
 
 import crc32c
 
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.security.peer import Peer
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import CorruptMessage, InvalidConfig, InvalidRecord, InvalidRequest
 from sharegroup.ids import uuid_text
 from sharegroup.steps import STEP_ELEMENTS, Steps
-from sharegroup.wire.compression import decompress
+from sharegroup.wire.batches.compression import decompress
 
 if TYPE_CHECKING:
     # Imported at first use, because most brokers have no subscriptions.

@@ -5,7 +5,7 @@ the permissions that its requests need:
 
     ``handle(parts, context, request)``   answers a request
     ``refuse(request, error)``            returns the response if the request failed as a whole;
-                                          most modules leave that to `broker.refusals`
+                                          most modules leave that to `wire.codec.refusals`
 
 ``handle`` decides in the order in which the requests came (ADR 0006).  Its result is the response,
 which is sent now, or a `Later`, which is sent when the awaitable in it has the response.
@@ -28,16 +28,16 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
-from sharegroup.broker.answer_budget import AnswerRoom
+from sharegroup.broker.access.checks import Check, Gate
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.rights import Rights
+from sharegroup.broker.load.answer_budget import AnswerRoom
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.security.checks import Check, Gate
-from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.security.rights import Rights
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError
-from sharegroup.wire.convert import downgrade, upgrade
-from sharegroup.wire.encoder import Chunk
-from sharegroup.wire.error_codes import wire_error_code
+from sharegroup.wire.codec.convert import downgrade, upgrade
+from sharegroup.wire.codec.encoder import Chunk
+from sharegroup.wire.codec.error_codes import wire_error_code
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from sharegroup.broker.access.audit import AuditLog
+from sharegroup.broker.access.logins import Logins
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.quotas import Quotas
+from sharegroup.broker.access.rights import UNLIMITED, Rights
 from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.features import FinalizedFeatures
@@ -17,31 +22,26 @@ from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
-from sharegroup.broker.late_requests import LateRequests
-from sharegroup.broker.logins.logins import Logins
-from sharegroup.broker.quotas import Quotas
-from sharegroup.broker.record_jobs import RecordJobs
-from sharegroup.broker.request_counters import RequestCounters
-from sharegroup.broker.security.audit import AuditLog
-from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.security.rights import UNLIMITED, Rights
+from sharegroup.broker.load.late_requests import LateRequests
+from sharegroup.broker.load.record_jobs import RecordJobs
+from sharegroup.broker.load.request_counters import RequestCounters
+from sharegroup.broker.load.slices import Slices
+from sharegroup.broker.load.unserved import UnservedFeatures
+from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share_on_demand import ShareOnDemand
-from sharegroup.broker.slices import Slices
 from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
-from sharegroup.broker.unserved import UnservedFeatures
-from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.shared_totals import SharedTotal
 
 if TYPE_CHECKING:
     # Only brokers with ACLs import it.
     # `ConsumerGroupsOnDemand` and `ShareOnDemand` import them at first use, to keep the start of a
     # broker short.
+    from sharegroup.broker.access.authorizer import Authorizer
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
     from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
-    from sharegroup.broker.produced_batches import ProducedBatches
-    from sharegroup.broker.security.authorizer import Authorizer
+    from sharegroup.broker.load.produced_batches import ProducedBatches
     from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
     from sharegroup.broker.share.dead_letters import DeadLetters
     from sharegroup.broker.share.share_coordinator import ShareCoordinator
@@ -168,7 +168,7 @@ class Parts:
 
     def _make_produced_batches(self) -> ProducedBatches:
         # Imported with the first batch that is produced.
-        from sharegroup.broker.produced_batches import ProducedBatches
+        from sharegroup.broker.load.produced_batches import ProducedBatches
 
         return ProducedBatches(self.record_jobs, self.config.server.user_limits_percent)
 

@@ -21,9 +21,9 @@ from sharegroup.broker.groups.group_log import (
     RegisteredCoordinator,
     reading_on_demand,
 )
-from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.broker.load.record_jobs import RecordJobs
+from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import GroupType
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sharegroup.broker.share_parts import ShareParts
 
 RECORD_TYPES = frozenset({10, 11, 12, 13, 14, 15})
-"""Types of the records (`core.share_group.records.ShareGroupRecordType`)."""
+"""Types of the records (`core.groups.share.records.ShareGroupRecordType`)."""
 
 
 class ShareOnDemand:

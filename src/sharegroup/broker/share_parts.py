@@ -17,7 +17,8 @@ from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
-from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.broker.load.record_jobs import RecordJobs
+from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
@@ -26,7 +27,6 @@ from sharegroup.broker.share.persister import NoPersister, Persister
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.broker.share.state_pruning import StatePruning
-from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.sessions.share_session import ShareSessions
 
 

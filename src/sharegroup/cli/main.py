@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from sharegroup import __version__
-from sharegroup.cli.output import complain
+from sharegroup.cli.common.output import complain
 from sharegroup.errors import KafkaError
 from sharegroup.escaping import escaped
 
@@ -40,7 +40,21 @@ VERBS = {
     "completion": "Print the script for shell completion of verbs, options and names.",
     "demo": "Process a year of real flights through a share group, with crashes.",
 }
-MODULES = {verb: f"sharegroup.cli.{verb}" for verb in VERBS} | {"demo": "sharegroup.demo.command"}
+ROOMS = {
+    "access": ("acls", "certs", "quotas", "users"),
+    "broker": ("data", "logs", "serve"),
+    "common": ("completion",),
+    "dead_letters": ("dlq",),
+    "groups": ("groups",),
+    "measuring": ("perf",),
+    "records": ("consume", "produce", "tail"),
+    "topics": ("configs", "topics"),
+    "worker": ("worker",),
+}
+MODULES = {
+    **{verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items() for verb in verbs},
+    "demo": "sharegroup.demo.command",
+}
 """The module of each verb; it has the verb's ``command``."""
 
 

@@ -112,9 +112,13 @@ if TYPE_CHECKING:
         SecurityProtocol,
         StartFrom,
     )
-    from sharegroup.client.share.flow import Flow
-    from sharegroup.client.share.record import DeserializationError, Record, UnreadableRecord
-    from sharegroup.client.share.share_consumer import ShareConsumer
+    from sharegroup.client.share.consumer.flow import Flow
+    from sharegroup.client.share.consumer.record import (
+        DeserializationError,
+        Record,
+        UnreadableRecord,
+    )
+    from sharegroup.client.share.consumer.share_consumer import ShareConsumer
     from sharegroup.protocol_enums import (
         AcknowledgeType,
         AclOperation,
@@ -327,13 +331,13 @@ _NAMES = {
         "SecurityProtocol",
         "StartFrom",
     ),
-    "sharegroup.client.share.flow": ("Flow",),
-    "sharegroup.client.share.record": (
+    "sharegroup.client.share.consumer.flow": ("Flow",),
+    "sharegroup.client.share.consumer.record": (
         "DeserializationError",
         "Record",
         "UnreadableRecord",
     ),
-    "sharegroup.client.share.share_consumer": ("ShareConsumer",),
+    "sharegroup.client.share.consumer.share_consumer": ("ShareConsumer",),
     "sharegroup.protocol_enums": (
         "AcknowledgeType",
         "AclOperation",

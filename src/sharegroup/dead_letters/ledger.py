@@ -36,7 +36,7 @@ from sharegroup.client.fetch.record_reading import PartitionRange, partition_ran
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.dead_letters.names import TOPIC_CHARACTERS_MAX
 from sharegroup.dead_letters.replicas import MIN_INSYNC, default_min_insync, default_replicas
 from sharegroup.errors import (

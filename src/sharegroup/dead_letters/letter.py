@@ -33,8 +33,8 @@ from sharegroup.dead_letters.story_headers import (
     own_headers,
     story_of,
 )
-from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.records import DecodedRecord
+from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 
 DEAD = "__sharegroup.dead."
 

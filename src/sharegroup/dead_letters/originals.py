@@ -18,7 +18,7 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.dead_letters.letter import Letter, time_of
 from sharegroup.errors import KafkaError
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.records import DecodedRecord
 
 HOLE_OFFSETS_MAX = 1_000
 """Offsets that are at most this far apart are read together."""

@@ -26,8 +26,8 @@ from sharegroup.broker.handler_contract import (
     Later,
     RequestContext,
 )
-from sharegroup.broker.handler_table import handler_of as real_handler_of
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.server.handler_table import handler_of as real_handler_of
 from sharegroup.faults.faulty_partitions import PARTITION_APIS, PARTITION_ERRORS, parts_with
 from sharegroup.faults.script import (
     EXEMPT_CLIENT_ID,
@@ -37,7 +37,7 @@ from sharegroup.faults.script import (
     Fault,
     FaultScript,
 )
-from sharegroup.wire.apis import APIS, Api
+from sharegroup.wire.codec.apis import APIS, Api
 
 Handle = Callable[[Parts], Any]
 """Calls the handler of one request, or begins its steps."""

@@ -23,8 +23,8 @@ from typing import Any, Self
 from sharegroup.broker.clock import Clock
 from sharegroup.errors import BY_CODE, KafkaError
 from sharegroup.faults.message_topics import names_topic
-from sharegroup.wire.apis import APIS, Api
-from sharegroup.wire.error_codes import code_name
+from sharegroup.wire.codec.apis import APIS, Api
+from sharegroup.wire.codec.error_codes import code_name
 
 EXEMPT_CLIENT_ID = "sharegroup-testing"
 

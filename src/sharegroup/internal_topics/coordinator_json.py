@@ -16,16 +16,16 @@ from uuid import UUID
 
 from sharegroup.core.transactions.records import TransactionState
 from sharegroup.ids import TopicId, topic_id_text
-from sharegroup.wire.consumer_group_records import CONSUMER_GROUP_RECORDS
-from sharegroup.wire.coordinator_records import (
+from sharegroup.wire.codec.decoder import DecodeError
+from sharegroup.wire.internal_topics.consumer_group_records import CONSUMER_GROUP_RECORDS
+from sharegroup.wire.internal_topics.coordinator_records import (
     PREFIX_BYTES,
     RecordClasses,
     decode_record,
 )
-from sharegroup.wire.decoder import DecodeError
-from sharegroup.wire.share_group_records import SHARE_GROUP_RECORDS
-from sharegroup.wire.share_state_records import SHARE_STATE_RECORDS
-from sharegroup.wire.transaction_records import (
+from sharegroup.wire.internal_topics.share_group_records import SHARE_GROUP_RECORDS
+from sharegroup.wire.internal_topics.share_state_records import SHARE_STATE_RECORDS
+from sharegroup.wire.internal_topics.transaction_records import (
     TRANSACTION_RECORDS,
     OldTransactionLogValue,
     TransactionLogValue,

@@ -11,24 +11,24 @@ from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, assert_never
 
-from sharegroup.core.share_partition.delivery import RecordState, StateBatch
-from sharegroup.core.share_state.records import (
+from sharegroup.core.delivery.delivery import RecordState, StateBatch
+from sharegroup.core.delivery.stored.records import (
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
     ShareUpdate,
 )
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
-from sharegroup.wire import share_state_records as wire
-from sharegroup.wire.coordinator_records import (
+from sharegroup.wire.batches.small_batches import KeyedRecord
+from sharegroup.wire.internal_topics import share_state_records as wire
+from sharegroup.wire.internal_topics.coordinator_records import (
     PREFIX_BYTES,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
 )
-from sharegroup.wire.share_update import UpdateFields, decode_update, encode_update
-from sharegroup.wire.small_batches import KeyedRecord
+from sharegroup.wire.internal_topics.share_update import UpdateFields, decode_update, encode_update
 
 KeyAndValue = tuple[bytes, bytes | None]
 """A stored record; a value of None deletes the key."""

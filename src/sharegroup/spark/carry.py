@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share.session.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
 

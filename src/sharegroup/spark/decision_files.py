@@ -30,8 +30,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sharegroup.client.share_sessions.acquired_records import acquired_offsets
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share.session.acquired_records import acquired_offsets
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import DecidedOffsets

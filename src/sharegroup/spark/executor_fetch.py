@@ -29,7 +29,7 @@ from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.client.share_sessions.acquired_records import acquired_offsets
+from sharegroup.client.share.session.acquired_records import acquired_offsets
 from sharegroup.errors import OffsetOutOfRange
 from sharegroup.ids import TopicId
 from sharegroup.spark.options import ReadOptions

@@ -22,15 +22,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sharegroup import freed_memory
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.errors import UnreadableBatch
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.spark.kept_records import Reader, opened
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.spark.schema import arrow_batches
-from sharegroup.wire.batches import Buffer
-from sharegroup.wire.columns import OffsetRanges, record_columns
+from sharegroup.wire.batches.batches import Buffer
+from sharegroup.wire.batches.columns import OffsetRanges, record_columns
 
 if TYPE_CHECKING:
     from sharegroup.spark.executor_fetch import TaskFetch

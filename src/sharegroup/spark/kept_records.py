@@ -33,12 +33,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.ids import TopicIdPartition
 
 if TYPE_CHECKING:
-    from sharegroup.client.share_sessions.acquired_records import AcquiredBatches
-    from sharegroup.wire.batches import Buffer
+    from sharegroup.client.share.session.acquired_records import AcquiredBatches
+    from sharegroup.wire.batches.batches import Buffer
 
 log = logging.getLogger(__name__)
 

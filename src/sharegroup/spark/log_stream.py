@@ -28,7 +28,7 @@ from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import InvalidConfig, KafkaError, OffsetOutOfRange
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
 from sharegroup.spark.batch_offsets import offset_bounds

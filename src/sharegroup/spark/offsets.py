@@ -29,7 +29,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share.session.acquired_records import AcquiredRecords, acquired_offsets
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
 from sharegroup.spark.carry import AcquiredByPartition, Carry, Sets
 

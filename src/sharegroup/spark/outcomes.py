@@ -27,12 +27,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import StructField, StructType
 
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.errors import InvalidConfig
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import KINDS, default_location, folder_of, write_decisions
 from sharegroup.spark.options import stream_options
-from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX
+from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX
 
 METADATA_KEY = "kafka-share"
 PLACE = ("topic", "partition", "offset")

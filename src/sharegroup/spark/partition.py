@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.ids import TopicId
 from sharegroup.spark.kept_records import KeptRecords
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import ceil
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share.session.acquired_records import AcquiredRecords, acquired_offsets
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.carry import AcquiredByPartition
 from sharegroup.spark.kept_records import Keeper

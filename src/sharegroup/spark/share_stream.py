@@ -30,10 +30,10 @@ from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.idle_period import IdlePeriod
-from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
-from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import RECORDS_MAX, acquired_offsets
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import RECORDS_MAX, acquired_offsets
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcknowledgeType

@@ -36,7 +36,7 @@ from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.errors import InvalidConfig, InvalidRecord
 from sharegroup.spark.options import SinkOptions
-from sharegroup.wire.header_columns import headers_of
+from sharegroup.wire.batches.header_columns import headers_of
 
 _BYTES = (BinaryType(), StringType())
 _COLUMNS: dict[str, tuple[DataType, ...]] = {

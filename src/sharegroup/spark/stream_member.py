@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.client.share_ranges.share_ranges import ShareRanges
+from sharegroup.client.share.ranges.share_ranges import ShareRanges
 from sharegroup.errors import KafkaError
 from sharegroup.spark.decision_files import DecisionFiles, default_location
 from sharegroup.spark.kept_records import Keeper

@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sharegroup import freed_memory
-from sharegroup.client.share_sessions.acquired_records import RECORDS_MAX
+from sharegroup.client.share.session.acquired_records import RECORDS_MAX
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import default_location, folder_of, write_decisions
@@ -47,7 +47,7 @@ from sharegroup.spark.plan import plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sharegroup.client.share_sessions.offset_set import OffsetSet
+    from sharegroup.client.share.session.offset_set import OffsetSet
     from sharegroup.spark.partition import PartitionRuns
     from sharegroup.spark.stream_member import StreamMember
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sharegroup.broker.access.jaas import PLAIN_MODULE
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.logins.jaas import PLAIN_MODULE
 from sharegroup.core.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def internal_address(listeners: str) -> str | None:
 def _tls_settings(folder: Path) -> dict[str, str]:
     try:
         # Imported here because it needs the extra `tls`, and only for certificates.
-        from sharegroup.cli.local_certificates import make_certificates
+        from sharegroup.cli.access.local_certificates import make_certificates
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{error}: Security(tls=True) makes certificates, which needs the extra tls: "

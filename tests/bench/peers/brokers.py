@@ -191,7 +191,7 @@ class ApacheKafka:
 def tls_settings(folder: Path, listeners: str) -> dict[str, str]:
     """Settings of a broker with a listener SSL; both brokers read the same kind of files."""
     # The paired benchmark imports this module beside older packages, which lack certificates.
-    from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+    from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 
     files = CertificateFiles(folder / "certificates", ())
     if not files.server.exists():

@@ -13,12 +13,17 @@ from kio.static.primitive import i8, i16
 
 from sharegroup.broker.share.dead_letters import DeadLetterCounts, DeadLetters
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.share_partition.delivery import AcquireRequest, LogBatches
+from sharegroup.core.delivery.delivery import AcquireRequest, LogBatches
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.disk.files import Files
-from sharegroup.wire.batches import BatchHeader, scan
-from sharegroup.wire.records import DecodedRecord, SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.batches import BatchHeader, scan
+from sharegroup.wire.batches.records import (
+    DecodedRecord,
+    SimpleRecord,
+    decode_records,
+    encode_batch,
+)
 from tests.faults.in_process import DATA, Broker, ShareMember
 
 TOPIC_KIND, BROKER_KIND, GROUP_KIND = 2, 4, 32

@@ -15,9 +15,9 @@ from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsReques
 from kio.schema.delete_acls.v3.response import DeleteAclsFilterResult
 from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 
-from sharegroup.broker.acl_changes import FILTERS_MAX
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.handlers.access.acl_changes import FILTERS_MAX
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidConfig
 from sharegroup.protocol_enums import AclOperation, AclResourceType
@@ -260,7 +260,7 @@ def test_only_users_with_rights_on_the_cluster_change_and_see_acls(
         alice.rights = broker.running.parts.rights_of(alice)
         ask = partial(broker.ask, peer=alice)
         request = CreateAclsRequest(creations=(creation(ORDERS),))
-        with caplog.at_level(logging.INFO, "sharegroup.broker.security.audit"):
+        with caplog.at_level(logging.INFO, "sharegroup.broker.access.audit"):
             (refused,) = (await ask(request)).results
             assert refused.error_code == CLUSTER_AUTHORIZATION_FAILED
             cluster: Row = (CLUSTER, LITERAL, "kafka-cluster", "User:alice", "*", ALTER, ALLOW)

@@ -26,9 +26,9 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from sharegroup.faults.faulty_files import FaultyFiles
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.apis import request_class
-from sharegroup.wire.convert import upgrade
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from sharegroup.wire.codec.apis import request_class
+from sharegroup.wire.codec.convert import upgrade
 from tests.faults.in_process import Broker, ShareMember
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32

@@ -10,7 +10,7 @@ from kio.schema.alter_client_quotas.v1 import request as alter_client_quotas
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.static.primitive import f64
 
-from sharegroup.broker.handlers.metadata import AUTO_CREATED_MAX
+from sharegroup.broker.handlers.topics.metadata import AUTO_CREATED_MAX
 from tests.faults.in_process import Broker
 
 NONE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 0, 3, 17, 44

@@ -14,9 +14,9 @@ from sharegroup.broker.share.batch_checks import LARGE_BATCH_RECORDS, THIN_BATCH
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.wire.batches import Writable
-from sharegroup.wire.compression import ZSTD, compress
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import Writable
+from sharegroup.wire.batches.compression import ZSTD, compress
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import REJECT, Broker, ShareMember
 from tests.integration.broker.test_produce_checks import lying_batch
 from tests.integration.broker.test_record_jobs import KEYED, sealed

@@ -13,11 +13,11 @@ from kio.schema.fetch.v12 import request as fetch
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
-from sharegroup.broker.share_requests import named_partitions
-from sharegroup.core.share_partition.delivery import AckBatch
+from sharegroup.broker.handlers.share.share_requests import named_partitions
+from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.steps import run_to_end
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.in_process import Broker, ShareMember
 from tests.support.limits import HANGING_SECONDS
 

@@ -20,7 +20,7 @@ from sharegroup.errors import InvalidRecord
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing import ManualClock, TestBroker, broker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.support.limits import HANGING_SECONDS
 
 TOPIC = TopicName("events")

@@ -21,11 +21,11 @@ from sharegroup.broker.app import _connection_closed
 from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.values import Metrics
 from sharegroup.ids import uuid_text
-from sharegroup.wire.apis import response_class, response_header_version
-from sharegroup.wire.compression import compress
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.headers import decode_response_header
+from sharegroup.wire.batches.compression import compress
+from sharegroup.wire.codec.apis import response_class, response_header_version
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.headers import decode_response_header
 from tests.faults.in_process import Broker
 from tests.support.otlp import attribute, gauge, metrics_of, point, sum_of
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker.answer_budget import AnswerAccount
-from sharegroup.broker.connection import Connection
-from sharegroup.broker.request_budget import RequestAccount
-from sharegroup.broker.sasl_login import SaslLogin
+from sharegroup.broker.load.answer_budget import AnswerAccount
+from sharegroup.broker.load.request_budget import RequestAccount
+from sharegroup.broker.server.connection import Connection
+from sharegroup.broker.server.sasl_login import SaslLogin
 from sharegroup.broker.tls.transport import TlsLayer
 from sharegroup.testing import run_broker
 from tests.attacks.entrance import Entrance

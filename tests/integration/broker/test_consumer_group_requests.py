@@ -20,7 +20,7 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
 from sharegroup.storage.disk.files import Files
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.consumer_group_requests import SESSION, RawMember, message, soon
 

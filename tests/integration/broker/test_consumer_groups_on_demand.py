@@ -15,7 +15,7 @@ from sharegroup.testing import broker
 
 async def main():
     async with broker() as b:
-        assert "sharegroup.core.consumer_group.consumer_groups" not in sys.modules, "at the start"
+        assert "sharegroup.core.groups.classic.consumer_groups" not in sys.modules, "at the start"
         consumer_groups = b.running.parts.consumer_groups
         consumer_groups.agree()
         consumer_groups.connection_closed(1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 from tests.integration.broker.tls_scene import running, tls_settings
 from tests.support.limits import HANGING_SECONDS
 

@@ -14,10 +14,10 @@ from sharegroup.broker.share.dead_letter_records import ORIGINAL_HEADERS_MAX, OR
 from sharegroup.ids import TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.disk.folders import folder_name
-from sharegroup.wire.batches import HEADER_BYTES, parse_header, scan
-from sharegroup.wire.compression import GZIP
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import HEADER_BYTES, parse_header, scan
+from sharegroup.wire.batches.compression import GZIP
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.integration.broker.dead_letter_scene import GROUP_KIND, Scene, played
 
 GAP, ACCEPT, RELEASE, REJECT = (

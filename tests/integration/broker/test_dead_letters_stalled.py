@@ -10,17 +10,17 @@ from typing import TypeVar
 
 import pytest
 
-from sharegroup.broker import share_requests
-from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.broker.handlers.share import share_requests
+from sharegroup.broker.load.record_jobs import RecordJobs
 from sharegroup.broker.share import dead_letters
+from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.record_walk import Walk
+from sharegroup.wire.batches.record_walk import Walk
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.dead_letter_scene import (
     BROKER_KIND,

@@ -15,21 +15,16 @@ from typing import Any
 
 import pytest
 
-from sharegroup.broker.dispatch import dispatch
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.handler_contract import CloseConnection
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
-from sharegroup.wire.apis import (
-    APIS,
-    request_class,
-    response_class,
-    response_header_version,
-)
-from sharegroup.wire.convert import empty
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import EncodeError, encode_request
-from sharegroup.wire.headers import decode_response_header
-from sharegroup.wire.schema import MessageField, message_fields
+from sharegroup.broker.server.dispatch import dispatch
+from sharegroup.broker.server.handler_table import handler_of
+from sharegroup.wire.codec.apis import APIS, request_class, response_class, response_header_version
+from sharegroup.wire.codec.convert import empty
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import EncodeError, encode_request
+from sharegroup.wire.codec.headers import decode_response_header
+from sharegroup.wire.codec.schema import MessageField, message_fields
 from tests.faults.in_process import Broker
 from tests.faults.tokens import full_message
 from tests.support.limits import HANGING_SECONDS

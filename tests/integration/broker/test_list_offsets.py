@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from kio.schema.list_offsets.v11 import request as messages
 
-from sharegroup.wire.apis import request_class
-from sharegroup.wire.convert import upgrade
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from sharegroup.wire.codec.apis import request_class
+from sharegroup.wire.codec.convert import upgrade
 from tests.faults.in_process import Broker
 
 LIST_OFFSETS = 2

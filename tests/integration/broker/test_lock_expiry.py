@@ -12,19 +12,19 @@ from sharegroup.broker.clock import TimerHandle
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.lock_expiry import ENTRIES_MIN, PAUSE_MS, LockExpiry
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AcquireRequest,
     LogBatches,
     RecordState,
     SharePartitionLimits,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.faults.running_clock import ClockTimer
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
 from sharegroup.protocol_enums import AcquireMode
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (
     alter_group,

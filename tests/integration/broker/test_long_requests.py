@@ -30,13 +30,13 @@ from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.offset_for_leader_epoch.v4 import request as epochs
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
-from sharegroup.broker.dispatch import Reply, dispatch
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.server.dispatch import Reply, dispatch
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.ids import TopicName
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.in_process import SECOND, Broker
 from tests.support.limits import HANGING_SECONDS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sharegroup.broker.distribution import Distribution
+from sharegroup.broker.load.distribution import Distribution
 from sharegroup.broker.metrics import families as names
 from sharegroup.broker.metrics.families import FAMILIES, NOT_HERE, Family, MetricType
 from sharegroup.broker.metrics.loop_lag import LoopLag

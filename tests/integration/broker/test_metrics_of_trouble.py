@@ -12,7 +12,7 @@ from sharegroup.ids import TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.testing import broker as run_broker
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.consumer_group_requests import RawMember, soon
 from tests.integration.broker.dead_letter_scene import Scene, played

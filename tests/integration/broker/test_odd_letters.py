@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.compression import ZSTD
-from sharegroup.wire.header_names import header_name, name_bytes
+from sharegroup.wire.batches.compression import ZSTD
+from sharegroup.wire.batches.header_names import header_name, name_bytes
 from tests.integration.broker.dead_letter_scene import Scene, played
 
 MIB = 1024 * 1024

@@ -16,9 +16,9 @@ from kio.schema.offset_fetch.v8 import request as offset_fetch
 
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
 from sharegroup.broker.groups.consumer_group_records import encode
-from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
+from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.ids import GroupId, TopicName, group_partition
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.attacks.target import join_request
 from tests.faults.in_process import Broker
 from tests.support.observed_calls import observed_calls

@@ -10,12 +10,12 @@ import pytest
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER, NO_OP_PERSISTER
 from sharegroup.broker.share.persister import NoPersister, Persister
-from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
-from sharegroup.core.share_state.share_states import NO_SUMMARY, PersistedState, StateSummary
+from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
+from sharegroup.core.delivery.stored.share_states import NO_SUMMARY, PersistedState, StateSummary
 from sharegroup.errors import InvalidRequest
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter_group
 

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.static.primitive import i8
 
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker
 
 INVALID_TIMESTAMP, INVALID_RECORD = 32, 87

@@ -7,7 +7,7 @@ import asyncio
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker
 
 SETTINGS = {"sharegroup_producers_max": "1000"}

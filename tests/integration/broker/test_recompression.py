@@ -13,9 +13,9 @@ from kio.schema.create_topics.v7 import request as create
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.produce.v9 import request as produce
 
-from sharegroup.wire.batches import BatchHeader, checksum, header_bytes, parse_header
-from sharegroup.wire.compression import CODECS
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.batches import BatchHeader, checksum, header_bytes, parse_header
+from sharegroup.wire.batches.compression import CODECS
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker
 
 TOPIC = "orders"

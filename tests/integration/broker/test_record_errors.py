@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker
 from tests.integration.broker.test_recompression import create_topic, produced, run
 

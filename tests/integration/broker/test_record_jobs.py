@@ -23,16 +23,16 @@ from kio.schema.produce.v12 import request as produce
 from kio.static.primitive import i8
 
 from sharegroup.broker import app
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.produced_batches import WAITING_BYTES_MAX
-from sharegroup.broker.record_jobs import NICE, _in_thread
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.load.produced_batches import WAITING_BYTES_MAX
+from sharegroup.broker.load.record_jobs import NICE, _in_thread
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import TopicName
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.compression import ZSTD, compress
-from sharegroup.wire.record_walk import Walk, WalkStep
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.compression import ZSTD, compress
+from sharegroup.wire.batches.record_walk import Walk, WalkStep
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker
 from tests.integration.broker.test_produce_checks import INVALID_RECORD, lying_batch
 from tests.integration.broker.test_user_parts import SECURED, peer_of

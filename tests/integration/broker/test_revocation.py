@@ -17,9 +17,9 @@ from kio.schema.fetch.v12 import request as fetch
 from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.static.primitive import i8, i32Timedelta
 
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.waiting import WAIT_MS_MAX
+from sharegroup.broker.load.waiting import WAIT_MS_MAX
 from sharegroup.core.security.principal import USER, Principal
 from tests.attacks.batches import honest_batch
 from tests.faults.in_process import Broker

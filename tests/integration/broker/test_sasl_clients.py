@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.broker.logins.token_keys import UNKNOWN_KEY_PAUSE_MS
+from sharegroup.broker.access.token_keys import UNKNOWN_KEY_PAUSE_MS
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.errors import InvalidConfig, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from sharegroup.protocol_enums import ScramMechanism

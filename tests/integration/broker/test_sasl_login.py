@@ -25,11 +25,11 @@ from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as SaslHan
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kio.static.primitive import i8
 
-from sharegroup.broker.sasl_login import SaslLogin
+from sharegroup.broker.server.sasl_login import SaslLogin
 from sharegroup.client.net.scram import ScramExchange
 from sharegroup.protocol_enums import ScramMechanism
 from sharegroup.testing import ManualClock, TestBroker, run_broker
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.raw_connection import RawConnection
 from tests.integration.broker.sasl_scene import (
     ALL_MECHANISMS,

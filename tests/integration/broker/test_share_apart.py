@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.broker.share.share_reading import SKIPPED_BYTES_MIN, _parts
-from sharegroup.core.share_partition.delivery import Acquired
+from sharegroup.core.delivery.delivery import Acquired
 from sharegroup.storage.segment.boundaries import BatchSpans
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, RELEASE, Broker, ShareMember
 from tests.integration.broker.test_share_fetch import run
 

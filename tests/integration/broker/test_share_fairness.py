@@ -15,7 +15,7 @@ from kio.schema.share_fetch.v2 import request as messages
 from sharegroup.client import AdminClient, NewTopic, Producer, ShareConsumer
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.testing import broker as real_broker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (
     alter_group,

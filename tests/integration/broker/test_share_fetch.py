@@ -19,14 +19,14 @@ from kio.schema.share_fetch.v2.request import (
 from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
 from kio.static.primitive import i8
 
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
-from sharegroup.broker.dispatch import dispatch
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.server.dispatch import dispatch
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
 from sharegroup.protocol_enums import AcknowledgeType, ResourceType
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.in_process import Broker, ShareMember
 from tests.support.limits import HANGING_SECONDS
 

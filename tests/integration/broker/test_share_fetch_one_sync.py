@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sharegroup.broker import share_requests
+from sharegroup.broker.handlers.share import share_requests
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fairness import fetch_and_accept
 from tests.integration.broker.test_share_fetch import produce, records, request, run

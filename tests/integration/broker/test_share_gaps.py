@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sharegroup.ids import TopicName
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import records, request
 

@@ -13,7 +13,7 @@ from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STAT
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic_id_text
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.support.limits import HANGING_SECONDS
 

@@ -14,7 +14,7 @@ from kio.schema.share_fetch.v2.request import AcknowledgementBatch, FetchPartiti
 
 from sharegroup.ids import GroupId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import SECOND, Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (
     alter_group,

@@ -16,7 +16,7 @@ from kio.schema.share_fetch.v2.request import FetchPartition, FetchTopic
 
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.ids import GroupId, TopicId, TopicIdPartition
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, RELEASE, Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter_group, request, waiting
 from tests.integration.broker.test_share_isolation import transactional

@@ -17,7 +17,7 @@ from sharegroup.client import (
     ShareConsumer,
 )
 from sharegroup.testing import broker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.support.limits import HANGING_SECONDS
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
+from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.faults.in_process import Broker

@@ -16,7 +16,7 @@ from kio.schema.find_coordinator.v6 import request as find_coordinator_v6
 from sharegroup.broker.handler_contract import CloseConnection
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic_id_text
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, Broker, ShareMember
 
 NONE, UNKNOWN_TOPIC, COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST = 0, 3, 15, 42

@@ -28,10 +28,10 @@ from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
 from sharegroup.ids import TopicIdPartition, TopicName
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest
 from sharegroup.wire.messages.delete_groups_v3 import DeleteGroupsRequest
 from sharegroup.wire.messages.unregister_controller_v0 import UnregisterControllerRequest
-from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, UNSUPPORTED_VERSION = 3, 17, 35

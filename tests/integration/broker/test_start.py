@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from sharegroup.broker.admission import Admission
 from sharegroup.broker.app import start
 from sharegroup.broker.clock import SystemClock
 from sharegroup.broker.configuration.config import Config, ServerConfig
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.server import Server
+from sharegroup.broker.load.admission import Admission
+from sharegroup.broker.server.handler_table import handler_of
+from sharegroup.broker.server.sockets import Server
 from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.errors import InvalidConfig
 

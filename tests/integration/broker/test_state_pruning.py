@@ -9,16 +9,16 @@ import pytest
 
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.broker.share.state_pruning import SPARE_BYTES
-from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
-from sharegroup.core.share_state.records import ShareSnapshot, ShareStateRecord
-from sharegroup.core.share_state.share_states import PersistedState
+from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
+from sharegroup.core.delivery.stored.records import ShareSnapshot, ShareStateRecord
+from sharegroup.core.delivery.stored.share_states import PersistedState
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName, share_state_partition
 from sharegroup.internal_topics.share_state_codec import decode
 from sharegroup.storage.disk.folders import folder_name
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import scan
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker
 from tests.support.limits import HANGING_SECONDS
 

@@ -16,7 +16,7 @@ import uvloop
 from cryptography import x509
 
 from sharegroup.broker.tls.handshakes import LINGER_MS
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 from sharegroup.client import AdminClient, Consumer, NewTopic, Producer, TopicPartition
 from sharegroup.errors import TlsHandshakeFailed, TopicAuthorizationFailed
 from tests.integration.broker.tls_scene import (

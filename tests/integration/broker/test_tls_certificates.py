@@ -12,7 +12,7 @@ import uvloop
 from cryptography import x509
 
 from sharegroup.broker.app import Running
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 from sharegroup.client import AdminClient, AlterConfig, ConfigResource, ResourceType
 from sharegroup.errors import InvalidConfig
 from tests.integration.broker.tls_scene import (

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker.clock import SystemClock
-from sharegroup.broker.logins.token_keys import (
+from sharegroup.broker.access.token_keys import (
     KEY_SET_BYTES_MAX,
     KeySetUnreadable,
     parse_key_set,
     read_key_set,
 )
+from sharegroup.broker.clock import SystemClock
 from sharegroup.testing import ManualClock, run_broker
 from tests.integration.broker.sasl_scene import CLOSED, settings
 from tests.integration.broker.test_sasl_clients import token_options, topics, valid_token

@@ -25,10 +25,10 @@ from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as share_heartbeat
 from kio.static.primitive import i8, i32Timedelta
 
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
-from sharegroup.broker.security.peer import Peer
+from sharegroup.core.groups.share.sizes import GROUP_ROOM_BYTES
 from sharegroup.core.security.principal import USER, Principal
-from sharegroup.core.share_group.sizes import GROUP_ROOM_BYTES
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import ResourceType
 from tests.faults.in_process import Broker

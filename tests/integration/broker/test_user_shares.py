@@ -13,7 +13,7 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 
 from sharegroup.ids import TopicName
 from sharegroup.testing import TestBroker, run_broker
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.encoder import encode_request
 from tests.attacks.batches import honest_batch
 from tests.attacks.target import frame, produce_request, produced
 from tests.faults.raw_connection import RawConnection

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sharegroup.wire.apis import APIS, request_class
-from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.codec.apis import APIS, request_class
+from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.tokens import full_message
 
 SECONDS_MAX = 600
@@ -23,11 +23,11 @@ MESSAGE_MODULES = 3
 
 STEPS = """
 import json, sys
-from sharegroup.cli.light_imports import import_lightly
+from sharegroup.cli.broker.light_imports import import_lightly
 import_lightly()
 import sharegroup.broker.app
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.warm_up import prepare_all_steps
+from sharegroup.broker.server.handler_table import handler_of
+from sharegroup.broker.server.warm_up import prepare_all_steps
 
 known, steps = set(sys.modules), []
 for _ in prepare_all_steps({}, handler_of):
@@ -40,11 +40,11 @@ REQUESTS = """
 import asyncio, builtins, json, sys, tempfile
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.dispatch import dispatch
+from sharegroup.broker.server.dispatch import dispatch
 from sharegroup.broker.handler_contract import CloseConnection
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.warm_up import prepare_all_steps
+from sharegroup.broker.server.handler_table import handler_of
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.server.warm_up import prepare_all_steps
 
 late = {}
 
@@ -104,7 +104,7 @@ WATCH = """
 import asyncio, json, os, shutil, sys, tempfile
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.slices import Slices
+from sharegroup.broker.load.slices import Slices
 
 at_once, run = [], asyncio.Handle._run
 
@@ -126,10 +126,10 @@ async def started(folder):
 
 FIRST_REQUEST = f"""
 {WATCH}
-from sharegroup.broker.dispatch import dispatch
+from sharegroup.broker.server.dispatch import dispatch
 from sharegroup.broker.handler_contract import CloseConnection
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.server.handler_table import handler_of
+from sharegroup.broker.access.peer import Peer
 
 async def ask(frame, folder):
     running = await started(folder)
@@ -227,7 +227,7 @@ def test_an_embedded_broker_imports_nothing_by_itself() -> None:
 def test_what_is_there_or_nowhere_takes_no_step(name: str) -> None:
     program = f"""
 import json, sharegroup.ids
-from sharegroup.broker.preparing import import_in_steps
+from sharegroup.broker.server.preparing import import_in_steps
 print(json.dumps(len(list(import_in_steps({name!r})))))
 """
     assert output_of(program) == 0

@@ -18,13 +18,13 @@ from kio.schema.initialize_share_group_state.v0 import request as initialize
 from kio.schema.leave_group.v4 import request as leave_group
 from kio.schema.offset_delete.v0 import request as offset_delete
 
-from sharegroup.broker import refusals
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
-from sharegroup.broker.handlers import classic_groups
-from sharegroup.broker.handlers import delete_records as delete_records_handler
+from sharegroup.broker.handlers.groups import classic_groups
+from sharegroup.broker.handlers.records import delete_records as delete_records_handler
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.errors import NonEmptyGroup
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.wire.codec import refusals
 from tests.faults.in_process import SECOND, Broker
 from tests.integration.broker.test_wide_requests import PARTITIONS, commit_request, run
 from tests.support.observed_calls import most_calls_in_a_turn

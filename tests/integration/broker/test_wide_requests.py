@@ -17,18 +17,18 @@ from kio.schema.fetch.v12.response import FetchResponse
 from kio.schema.offset_commit.v9 import request as offset_commit
 from kio.schema.produce.v12 import request as produce
 
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.dispatch import Reply, dispatch
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.handlers import offset_commit as offset_commit_handler
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.handlers.groups import offset_commit as offset_commit_handler
+from sharegroup.broker.server.dispatch import Reply, dispatch
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.batches import scan
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.in_process import SECOND, Broker
 from tests.support.limits import HANGING_SECONDS
 from tests.support.observed_calls import most_calls_in_a_turn

@@ -17,9 +17,9 @@ from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_fetch.v2.response import ShareFetchResponse
 
 from sharegroup.broker.app import _connection_closed
+from sharegroup.broker.handlers.share.share_looking import TOPICS_AT_ONCE
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.broker.share_looking import TOPICS_AT_ONCE
-from sharegroup.wire.decoder import decode
+from sharegroup.wire.codec.decoder import decode
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_long_requests import HurryingClock
 from tests.integration.broker.test_share_fetch import alter_group

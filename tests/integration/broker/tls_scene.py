@@ -13,9 +13,9 @@ from typing import Any
 from sharegroup.broker.app import Running, start
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.handler_contract import ApiHandler, RequestContext
-from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.parts import Parts
-from sharegroup.cli.local_certificates import CertificateFiles
+from sharegroup.broker.server.handler_table import handler_of
+from sharegroup.cli.access.local_certificates import CertificateFiles
 from tests.support.limits import HANGING_SECONDS
 
 WAIT_SECONDS_MAX = HANGING_SECONDS

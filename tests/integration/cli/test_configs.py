@@ -79,11 +79,11 @@ def test_client_metrics_and_log_levels_are_changed_by_their_entity_types(run: Ru
     ]
     assert run(f"configs alter {metrics} --delete metrics,interval.ms").code == 0
     loggers = "--entity-type broker-loggers --entity-name 1"
-    changed = run(f"configs alter {loggers} --set sharegroup.broker.jobs=DEBUG")
+    changed = run(f"configs alter {loggers} --set sharegroup.broker.load.jobs=DEBUG")
     assert changed.out == "changed broker logger 1\n"
     levels = run(f"configs describe {loggers}").lines
-    assert ["sharegroup.broker.jobs", "DEBUG", "dynamic_broker_logger"] in levels
-    assert run(f"configs alter {loggers} --delete sharegroup.broker.jobs").code == 0
+    assert ["sharegroup.broker.load.jobs", "DEBUG", "dynamic_broker_logger"] in levels
+    assert run(f"configs alter {loggers} --delete sharegroup.broker.load.jobs").code == 0
     elsewhere = run("configs describe --entity-type broker-loggers --entity-name 7")
     assert elsewhere.code == 1
     assert "broker '7' is not in the cluster" in elsewhere.err

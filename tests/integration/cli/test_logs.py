@@ -16,9 +16,9 @@ from sharegroup.client import AdminClient, NewTopic, Producer, ShareConsumer
 from sharegroup.client.admin.types import AlterConfig, ConfigResource
 from sharegroup.protocol_enums import ResourceType
 from sharegroup.testing import run_broker
-from sharegroup.wire.batches import scan
-from sharegroup.wire.compression import ZSTD
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.compression import ZSTD
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.integration.cli.piping import Piped, sharegroup
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches
@@ -300,7 +300,7 @@ def test_torn_catalog_loses_only_topic_names(copy: Written) -> None:
 
 
 def test_batch_of_nonsense_with_a_right_checksum_is_reported(copy: Written) -> None:
-    from sharegroup.wire.batches import checksum, parse_header
+    from sharegroup.wire.batches.batches import checksum, parse_header
 
     path = segment(copy, 0)
     data = bytearray(path.read_bytes())

@@ -17,7 +17,7 @@ import pytest
 def test_terminal_gets_colour_unless_its_user_wants_none(
     environment: dict[str, str], coloured: bool
 ) -> None:
-    program = "from sharegroup.cli.output import in_colour; print(in_colour())"
+    program = "from sharegroup.cli.common.output import in_colour; print(in_colour())"
     variables = {**os.environ, "TERM": "xterm", **environment}
     if "NO_COLOR" not in environment:
         variables.pop("NO_COLOR", None)

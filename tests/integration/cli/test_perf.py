@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.cli.cluster_access import Access
+from sharegroup.cli.common.cluster_access import Access
 from sharegroup.cli.measuring.consuming import ConsumePlan, consume_in_processes
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from tests.integration.cli.piping import Piped, at, sharegroup

@@ -51,11 +51,11 @@ def test_properties_are_parsed_like_kafka(
 
 
 def test_program_loads_neither_hypothesis_nor_the_client_of_aiokafka(tmp_path: Path) -> None:
-    """Both take most of the start's time; see ``cli.light_imports``."""
+    """Both take most of the start's time; see ``cli.broker.light_imports``."""
     program = (
         "import sys\n"
         f"sys.argv = ['sharegroup', 'serve', '--data', {str(tmp_path)!r}, '--port', '0']\n"
-        "import sharegroup.cli.serve as serve\n"
+        "import sharegroup.cli.broker.serve as serve\n"
         "from sharegroup.cli.main import main\n"
         "serve._run = lambda values, **options: __import__('sharegroup.broker.app')\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"

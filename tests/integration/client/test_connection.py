@@ -18,9 +18,9 @@ from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.net.connection import IN_FLIGHT_MAX, Connection, open_connection
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import NetworkException, NoAnswer, UnsupportedVersion
-from sharegroup.wire.apis import request_class, response_class
-from sharegroup.wire.convert import downgrade
-from sharegroup.wire.encoder import encode_response
+from sharegroup.wire.codec.apis import request_class, response_class
+from sharegroup.wire.codec.convert import downgrade
+from sharegroup.wire.codec.encoder import encode_response
 from tests.support.limits import HANGING_SECONDS
 
 Respond = Callable[[int, int, int], bytes]

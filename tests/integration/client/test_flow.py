@@ -3,7 +3,7 @@
 import asyncio
 
 from sharegroup.client import Flow, Record
-from sharegroup.client.share.flow_control import FlowControl
+from sharegroup.client.share.consumer.flow_control import FlowControl
 from tests.integration.client.group_on_a_broker import POLL_SECONDS, WHERE, Bench, play, values
 
 

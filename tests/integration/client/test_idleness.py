@@ -11,7 +11,7 @@ from tests.support.limits import HANGING_SECONDS
 
 @pytest.fixture(autouse=True)
 def _info(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="sharegroup.client.group.idleness")
+    caplog.set_level("INFO", logger="sharegroup.client.share.member.idleness")
 
 
 def test_consumer_shows_partitions_and_idleness(caplog: pytest.LogCaptureFixture) -> None:

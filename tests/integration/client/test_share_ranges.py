@@ -17,10 +17,10 @@ from sharegroup.client import (
     ResourceType,
 )
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.share_ranges import AcquiredRanges, ShareRanges
-from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share.ranges.share_ranges import AcquiredRanges, ShareRanges
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.errors import RequestTimedOut
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.testing import ManualClock, broker

@@ -23,12 +23,12 @@ from sharegroup.client import (
     sync,
 )
 from sharegroup.client.metrics.prometheus import ClientCollector
-from sharegroup.client.share.flow_control import FlowControl
-from sharegroup.client.share.record import UnreadableDelivery
+from sharegroup.client.share.consumer.flow_control import FlowControl
+from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import UnreadableBatch
 from sharegroup.ids import TopicName
 from sharegroup.testing import broker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.integration.broker.test_produce_checks import lying_batch
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import cut_off, untrue

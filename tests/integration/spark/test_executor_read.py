@@ -11,14 +11,14 @@ import pytest
 from sharegroup.client import AdminClient, NewTopic, Producer, TopicPartition
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import OffsetOutOfRange, UnreadableBatch
 from sharegroup.ids import TopicId
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.testing import run_broker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.support.unreadable import cut_off, produce_batches, untrue
 
 _names = count(1)

@@ -10,15 +10,15 @@ import pytest
 import pyspark_sharegroup
 import sharegroup.spark
 from sharegroup.spark import KafkaShareDataSource
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
 
 @pytest.mark.parametrize(
     ("missing", "module", "message"),
     [
         ("pyspark", "sharegroup.spark", "needs PySpark, pip install 'sharegroup[spark]'"),
-        ("pyarrow", "sharegroup.wire.columns", "pip install 'sharegroup[arrow]'"),
-        ("numpy", "sharegroup.wire.columns", "pip install 'sharegroup[arrow]'"),
+        ("pyarrow", "sharegroup.wire.batches.columns", "pip install 'sharegroup[arrow]'"),
+        ("numpy", "sharegroup.wire.batches.columns", "pip install 'sharegroup[arrow]'"),
     ],
 )
 def test_missing_library_is_named_with_its_extra(missing, module, message):
@@ -45,7 +45,7 @@ CLIENT = {
     "asyncio",
     "kio",
     "sharegroup.client.net.cluster",
-    "sharegroup.client.share_ranges.share_ranges",
+    "sharegroup.client.share.ranges.share_ranges",
     "sharegroup.dead_letters",
     "sharegroup.spark.executor_fetch",
     "sharegroup.spark.stream_member",
@@ -56,12 +56,16 @@ def test_planning_loads_no_client():
     """Spark starts a process for the schema and one for the plan; each takes the import's time."""
     loaded = loaded_by("pyspark_sharegroup, sharegroup.spark.stream_reader")
     assert "sharegroup.spark.source" in loaded
-    assert not loaded & {*CLIENT, "sharegroup.spark.executor_read", "sharegroup.wire.columns"}
+    assert not loaded & {
+        *CLIENT,
+        "sharegroup.spark.executor_read",
+        "sharegroup.wire.batches.columns",
+    }
 
 
 def test_a_task_whose_records_are_kept_loads_no_client():
     loaded = loaded_by("sharegroup.spark.stream_reader, sharegroup.spark.executor_read")
-    assert "sharegroup.wire.columns" in loaded
+    assert "sharegroup.wire.batches.columns" in loaded
     assert not loaded & CLIENT
 
 
@@ -70,13 +74,13 @@ def test_a_task_that_fetches_loads_the_plain_fetch_and_no_other_client():
     assert "sharegroup.client.fetch.range_fetch" in loaded
     assert not loaded & {
         "sharegroup.client.fetch.record_reading",
-        "sharegroup.client.group.membership",
+        "sharegroup.client.share.member.membership",
         "sharegroup.client.produce.producer",
-        "sharegroup.client.share.share_consumer",
-        "sharegroup.client.share_ranges.share_ranges",
+        "sharegroup.client.share.consumer.share_consumer",
+        "sharegroup.client.share.ranges.share_ranges",
         "sharegroup.dead_letters.letter",
         "sharegroup.internal_topics.coordinator_json",
-        "sharegroup.wire.share_state_records",
+        "sharegroup.wire.internal_topics.share_state_records",
         "sharegroup.worker",
     }
 
@@ -92,7 +96,7 @@ DECODING = """
 import sys
 from sharegroup.spark.options import read_options
 from sharegroup.spark.schema import arrow_batches
-from sharegroup.wire.columns import record_columns
+from sharegroup.wire.batches.columns import record_columns
 
 options = read_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"})
 for columns in record_columns(sys.stdin.buffer.read(), headers=True):

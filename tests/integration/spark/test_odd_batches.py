@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sharegroup.spark.offsets import ranges_of
-from sharegroup.wire.header_columns import headers_of
+from sharegroup.wire.batches.header_columns import headers_of
 from tests.integration.spark.conftest import run_available, stream
 from tests.integration.spark.test_poison import lag
 from tests.interop.odd_log import (

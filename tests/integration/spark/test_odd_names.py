@@ -17,8 +17,13 @@ from sharegroup.spark.letters.rows import COLUMNS
 from sharegroup.spark.options import batch_options, sink_options
 from sharegroup.spark.sink import write_rows
 from sharegroup.testing import run_broker
-from sharegroup.wire.header_names import NAMES, header_name, name_bytes
-from sharegroup.wire.records import DecodedRecord, SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.header_names import NAMES, header_name, name_bytes
+from sharegroup.wire.batches.records import (
+    DecodedRecord,
+    SimpleRecord,
+    decode_records,
+    encode_batch,
+)
 from tests.support.unreadable import produce_batches
 
 RAW = [b"caf\xe9", b"\xef\xbf\xbd", "café".encode(), b"\xff"]

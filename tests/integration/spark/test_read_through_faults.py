@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from sharegroup.client import AdminClient, NewTopic, Producer
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import RequestTimedOut
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
-from sharegroup.wire.batches import parse_header
+from sharegroup.wire.batches.batches import parse_header
 from tests.support.processes import ServeProcess
 
 RECORDS = 240

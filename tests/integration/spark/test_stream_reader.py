@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sharegroup.client import AdminClient, NewTopic, ShareConsumer
-from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX
+from sharegroup.client.share.ranges.share_ranges import RECORDS_MAX
 from sharegroup.spark import executor_fetch
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.stream_reader import KafkaShareStreamReader, TriggerNotSupported

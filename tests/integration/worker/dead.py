@@ -16,7 +16,7 @@ from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import NEW, Story
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.declarations.dead_letter import DeadLetter

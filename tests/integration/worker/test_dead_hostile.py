@@ -13,7 +13,7 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.compression import GZIP
+from sharegroup.wire.batches.compression import GZIP
 from tests.attacks.batches import batch
 from tests.integration.worker.dead import Given, NoAnswer, bury, failed, lying_in, make_topics
 from tests.integration.worker.test_dead_letters import IS_KAFKA, Run, run, set_up, values

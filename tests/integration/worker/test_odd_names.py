@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from sharegroup.client import Producer
-from sharegroup.wire.header_names import header_name, name_bytes
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.header_names import header_name, name_bytes
+from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.worker import App, DeadLetter, Holding, Record, Retry
 from tests.integration.worker.collecting import Collected, on_a_loop
 from tests.integration.worker.dead import (

@@ -13,7 +13,7 @@ from sharegroup.client import Producer
 from sharegroup.dead_letters.story import RecordOrigin
 from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.errors import NotLeaderOrFollower
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.records import DecodedRecord
 from tests.integration.worker.conftest import SETTINGS
 from tests.integration.worker.dead import lying_in, make_topics, until_there
 from tests.integration.worker.scheduling import (

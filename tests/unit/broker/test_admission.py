@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sharegroup.broker.admission import IDLE_EVICTION_MS, Admission, parse_overrides
+from sharegroup.broker.load.admission import IDLE_EVICTION_MS, Admission, parse_overrides
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidConfig
 

@@ -8,27 +8,23 @@ from typing import Any
 
 import pytest
 
+from sharegroup.broker.access import authorizer as authorizer_module
+from sharegroup.broker.access.audit import LINES_PER_SECOND, PRINCIPALS_MAX, AuditLog
+from sharegroup.broker.access.authorizer import DECISIONS_MAX, PRINCIPAL_DECISIONS_MAX, Authorizer
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettings
 from sharegroup.broker.configuration.listeners import (
     Listener,
     warn_if_everyone_is_allowed,
 )
-from sharegroup.broker.security import authorizer as authorizer_module
-from sharegroup.broker.security.audit import LINES_PER_SECOND, PRINCIPALS_MAX, AuditLog
-from sharegroup.broker.security.authorizer import (
-    DECISIONS_MAX,
-    PRINCIPAL_DECISIONS_MAX,
-    Authorizer,
-)
-from sharegroup.broker.security.peer import Peer
 from sharegroup.core.security.acls import Acl
 from sharegroup.core.security.addresses import canonical_address
 from sharegroup.core.security.principal import Principal
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.testing import ManualClock
 
-AUDIT = "sharegroup.broker.security.audit"
+AUDIT = "sharegroup.broker.access.audit"
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 CREATE_TOPICS, PRODUCE = 19, 0

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from sharegroup.broker.answer_budget import AnswerAccount, AnswerBudget
-from sharegroup.broker.byte_budgets import CHECK_MS
-from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
+from sharegroup.broker.load.answer_budget import AnswerAccount, AnswerBudget
+from sharegroup.broker.load.byte_budgets import CHECK_MS
+from sharegroup.broker.load.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
 from sharegroup.core.security.principal import Principal
 from sharegroup.testing.clock import ManualClock
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.client_telemetry import TEXT_CHARACTERS_MAX, ClientTelemetry, Sender
-from sharegroup.broker.security.peer import Peer
 from sharegroup.steps import run_to_end
 from sharegroup.testing import ManualClock
 from sharegroup.wire.otlp_metrics import OtlpValue

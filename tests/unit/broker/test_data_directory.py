@@ -20,16 +20,16 @@ from sharegroup.broker.cluster.producer_ids import BLOCK_IDS, ProducerIds
 from sharegroup.broker.cluster.topics import JOURNAL_EVENTS_SPARE, Topics
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.cli.repairing.diagnosis import findings
-from sharegroup.cli.repairing.repair import Repair
-from sharegroup.cli.repairing.state import read_state
+from sharegroup.cli.broker.repairing.diagnosis import findings
+from sharegroup.cli.broker.repairing.repair import Repair
+from sharegroup.cli.broker.repairing.state import read_state
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.disk.files import RealFiles
 from sharegroup.storage.disk.folders import folder_name
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.support.limits import HANGING_SECONDS
 
 ORDERS = TopicName("orders")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sharegroup.broker.descriptors import Descriptors, division, open_count, raise_limit
+from sharegroup.broker.load.descriptors import Descriptors, division, open_count, raise_limit
 
 
 @contextmanager

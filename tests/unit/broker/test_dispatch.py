@@ -10,25 +10,25 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import (
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.handler_contract import ApiHandler, CloseConnection
+from sharegroup.broker.load.late_requests import LateRequests
+from sharegroup.broker.load.request_counters import RequestCounters
+from sharegroup.broker.load.slices import Slices
+from sharegroup.broker.load.waiting import WaitingRoom
+from sharegroup.broker.server.dispatch import (
     UNEXPECTED_PAUSE_MS,
     Prepared,
     Reply,
     dispatch,
     writable,
 )
-from sharegroup.broker.handler_contract import ApiHandler, CloseConnection
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.late_requests import LateRequests
-from sharegroup.broker.request_counters import RequestCounters
-from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.slices import Slices
-from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.testing.clock import ManualClock
-from sharegroup.wire.apis import request_class, response_class
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.headers import decode_response_header
+from sharegroup.wire.codec.apis import request_class, response_class
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.headers import decode_response_header
 
 
 def frame(key: int, version: int, **fields: Any) -> memoryview:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
-from sharegroup.broker.garbage import GROWTH_BLOCKS, LOOK_SECONDS, GarbagePolicy
+from sharegroup.broker.load.garbage import GROWTH_BLOCKS, LOOK_SECONDS, GarbagePolicy
 from sharegroup.testing.virtual_time import VirtualTimeLoop
 
 

@@ -10,13 +10,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32
 
-from sharegroup.broker.dispatch import dispatch
+from sharegroup.broker.access.checks import Gate, check_gates
+from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.handler_contract import ApiHandler
-from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.late_requests import LateRequests
-from sharegroup.broker.request_counters import RequestCounters
-from sharegroup.broker.security.checks import Gate, check_gates
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.load.late_requests import LateRequests
+from sharegroup.broker.load.request_counters import RequestCounters
+from sharegroup.broker.server.dispatch import dispatch
+from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.core.security.principal import ANONYMOUS, Principal, parse_principal
 from sharegroup.errors import GroupAuthorizationFailed, InvalidRequest
 from sharegroup.protocol_enums import AclOperation, AclResourceType

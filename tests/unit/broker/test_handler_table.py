@@ -1,4 +1,4 @@
-"""The table of handlers has the messages that `wire.apis` serves."""
+"""The table of handlers has the messages that `wire.codec.apis` serves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from sharegroup.broker.handler_table import HANDLERS, handler_of
-from sharegroup.wire.apis import APIS, Api, request_class, response_class
+from sharegroup.broker.server.handler_table import HANDLERS, handler_of
+from sharegroup.wire.codec.apis import APIS, Api, request_class, response_class
 
 DECLARED_TOGETHER = {80, 81, 83, 84, 85, 86, 87}
 """Requests whose handlers share a function, so its annotation cannot be of one of them."""

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from sharegroup.broker import jobs
+from sharegroup.broker.load import jobs
 from sharegroup.testing import ManualClock
 
 

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from sharegroup.broker.log_limit import BURST_LINES, EVENTS_MAX, LINES_PER_SECOND, LogLimit
+from sharegroup.broker.load.log_limit import BURST_LINES, EVENTS_MAX, LINES_PER_SECOND, LogLimit
 
-LOGGER = "sharegroup.broker.config_changes"
+LOGGER = "sharegroup.broker.handlers.settings.config_changes"
 
 
 def line(
@@ -49,7 +49,7 @@ def test_a_clock_that_is_set_back_neither_stops_the_lines_nor_adds_any() -> None
 
 @pytest.mark.parametrize(
     ("level", "logger"),
-    [(logging.DEBUG, LOGGER), (logging.INFO, "sharegroup.broker.security.audit")],
+    [(logging.DEBUG, LOGGER), (logging.INFO, "sharegroup.broker.access.audit")],
 )
 def test_lines_that_were_asked_for_and_audits_pass(level: int, logger: str) -> None:
     limit = LogLimit()

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from sharegroup.broker.lines_by_address import ADDRESSES_MAX, LINES_MAX
-from sharegroup.broker.logins.jaas import PLAIN_MODULE, LoginModule, parse_jaas, plain_users
-from sharegroup.broker.logins.logins import Logins
-from sharegroup.broker.logins.pending_logins import PendingLogins
-from sharegroup.broker.security.peer import Peer
+from sharegroup.broker.access.jaas import PLAIN_MODULE, LoginModule, parse_jaas, plain_users
+from sharegroup.broker.access.logins import Logins
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.pending_logins import PendingLogins
+from sharegroup.broker.load.lines_by_address import ADDRESSES_MAX, LINES_MAX
 from sharegroup.errors import InvalidConfig
 
 KEY = "listener.name.external.plain.sasl.jaas.config"

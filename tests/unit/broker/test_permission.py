@@ -6,16 +6,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.security import requirements as required
-from sharegroup.broker.security.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
-from sharegroup.broker.security.permission import (
+from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
+from sharegroup.broker.access.permission import (
     Permission,
     is_allowed_on_cluster,
     operations_on_cluster,
 )
-from sharegroup.broker.security.rights import UNLIMITED
-from sharegroup.broker.security.topic_permission import TopicPermission, topic_permission
+from sharegroup.broker.access.rights import UNLIMITED
+from sharegroup.broker.access.topic_permission import TopicPermission, topic_permission
+from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.errors import ClusterAuthorizationFailed, TopicAuthorizationFailed
 from sharegroup.protocol_enums import AclOperation, AclResourceType, ResourceType
 from tests.unit.broker.test_gates import OneRight

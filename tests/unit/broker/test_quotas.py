@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.quotas import THROTTLE_MS_MAX, Quotas
 from sharegroup.broker.configuration.quota_config import QuotaConfig
-from sharegroup.broker.quotas import THROTTLE_MS_MAX, Quotas
-from sharegroup.broker.security.peer import Peer
 from sharegroup.core.quotas.entities import ClientQuotas, Entity, entity
 from sharegroup.core.security.principal import Principal
 from sharegroup.testing import ManualClock

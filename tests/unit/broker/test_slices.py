@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from sharegroup.broker.slices import RESTS, SLICE_MS, WORKING_MAX, Slices
+from sharegroup.broker.load.slices import RESTS, SLICE_MS, WORKING_MAX, Slices
 from sharegroup.steps import ATTEMPT_STEPS, Steps
 from sharegroup.testing import virtual_time
 from sharegroup.testing.clock import ManualClock

@@ -13,7 +13,7 @@ import pytest
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import RSAKey
 
-from sharegroup.broker.logins.token_keys import (
+from sharegroup.broker.access.token_keys import (
     KEYS_MAX,
     UNKNOWN_KEY_PAUSE_MS,
     KeySetUnreadable,
@@ -22,7 +22,7 @@ from sharegroup.broker.logins.token_keys import (
     check_key_set_url,
     parse_key_set,
 )
-from sharegroup.broker.logins.tokens import TokenRules, TokenVerifier, VerifiedToken
+from sharegroup.broker.access.tokens import TokenRules, TokenVerifier, VerifiedToken
 from sharegroup.core.security.login import LoginRefused, UnknownKey
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing.clock import ManualClock

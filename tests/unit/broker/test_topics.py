@@ -19,7 +19,7 @@ from sharegroup.errors import InvalidPartitions, PolicyViolation, UnknownTopicOr
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.steps import STEP_ELEMENTS, run_to_end
 from sharegroup.storage.directory.log_directory import LogDirectory
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
 ORDERS = TopicName("orders")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sharegroup.broker.turns import Turns
+from sharegroup.broker.server.turns import Turns
 
 
 class Busy:

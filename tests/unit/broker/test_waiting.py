@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.testing.clock import ManualClock
 
 

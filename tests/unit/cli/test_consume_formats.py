@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from sharegroup.cli.formats.kafka_formatter import kafka_writer
-from sharegroup.cli.formats.template import (
+from sharegroup.cli.records.formats.kafka_formatter import kafka_writer
+from sharegroup.cli.records.formats.template import (
     FormatError,
     RecordFormatError,
     Verb,
     parse_template,
     unescape,
 )
-from sharegroup.cli.formats.writing import Row, json_writer, template_writer
+from sharegroup.cli.records.formats.writing import Row, json_writer, template_writer
 
 ROW = Row(
     topic="orders",

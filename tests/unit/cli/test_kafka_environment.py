@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.cli.kafka_environment import settings_from, variables_in
+from sharegroup.cli.broker.kafka_environment import settings_from, variables_in
 
 
 def test_names_become_keys() -> None:

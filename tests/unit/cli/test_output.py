@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sharegroup.cli.output import Listing
+from sharegroup.cli.common.output import Listing
 
 LISTING = Listing(
     [

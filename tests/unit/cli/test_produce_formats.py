@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.cli.formats.lines import LineForm, line_form
-from sharegroup.cli.formats.reading import (
+from sharegroup.cli.records.formats.lines import LineForm, line_form
+from sharegroup.cli.records.formats.reading import (
     LineReader,
     NewRecord,
     Reader,
     TemplateReader,
     json_record,
 )
-from sharegroup.cli.formats.template import FormatError, RecordFormatError, parse_template
-from sharegroup.cli.formats.writing import Row, json_writer, template_writer
-from sharegroup.wire.header_names import name_bytes
+from sharegroup.cli.records.formats.template import FormatError, RecordFormatError, parse_template
+from sharegroup.cli.records.formats.writing import Row, json_writer, template_writer
+from sharegroup.wire.batches.header_names import name_bytes
 
 
 def read(reader: Reader, *pieces: bytes) -> list[NewRecord]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from sharegroup.cli.cluster_access import Access
-from sharegroup.cli.profiles import complete_profiles
+from sharegroup.cli.common.cluster_access import Access
+from sharegroup.cli.common.profiles import complete_profiles
 
 TWO_PROFILES = """
 default = "local"

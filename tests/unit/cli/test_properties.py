@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from sharegroup.cli.properties import origin_of, parse_properties, read_properties
+from sharegroup.cli.common.properties import origin_of, parse_properties, read_properties
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.listeners import parse_listeners
-from sharegroup.cli.cluster_access import Access
-from sharegroup.cli.serve import _named_origin, _settings
+from sharegroup.cli.broker.serve import _named_origin, _settings
+from sharegroup.cli.common.cluster_access import Access
 from sharegroup.client.settings.client_config import ClientConfig
 
 STRIMZI = """\

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from sharegroup.cli.output import Listing
-from sharegroup.cli.watch import Lines, Screen, watch
+from sharegroup.cli.common.output import Listing
+from sharegroup.cli.common.watch import Lines, Screen, watch
 from sharegroup.errors import NetworkException
 
 ANSWER = Listing([{"topic": "orders", "lag": 3}], ("topic", "lag"), "There is nothing.")

@@ -11,8 +11,8 @@ import click
 import pytest
 
 from sharegroup.cli.main import main
-from sharegroup.cli.worker import Length
-from sharegroup.cli.worker_app import ImportFailed, load, override, source_folder
+from sharegroup.cli.worker.worker import Length
+from sharegroup.cli.worker.worker_app import ImportFailed, load, override, source_folder
 from sharegroup.worker import App
 
 APP = """

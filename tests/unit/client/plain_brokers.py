@@ -32,8 +32,8 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.batches import parse_header, stamp
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import parse_header, stamp
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.support.limits import HANGING_SECONDS
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from kio.schema.share_fetch.v2 import response as fetch
 from sharegroup.backoff import Backoff
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.wire.batches import stamp
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.batches import stamp
+from sharegroup.wire.batches.records import encode_batch
 
 TOPIC = TopicId(UUID(int=9))
 KEY = TopicIdPartition(TOPIC, 0)

@@ -3,7 +3,7 @@
 import pytest
 
 from sharegroup.client.records import AcknowledgementResult, TopicPartition
-from sharegroup.client.share.acknowledgement_results import AcknowledgementResults
+from sharegroup.client.share.consumer.acknowledgement_results import AcknowledgementResults
 from sharegroup.errors import InvalidRecordState, KafkaError, NetworkException
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.share_sessions.acknowledgements import (
+from sharegroup.client.share.session.acknowledgements import (
     AcknowledgementBatch,
     AckRun,
     batches_of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, joined_ranges
+from sharegroup.client.share.session.acquired_records import AcquiredRecords, joined_ranges
 
 
 def test_neighbours_of_one_delivery_count_are_joined() -> None:

@@ -6,9 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.backoff import Backoff
-from sharegroup.client.group.assigned_partitions import LEADER_CHECK_SECONDS, AssignedPartitions
-from sharegroup.client.group.membership import Membership
 from sharegroup.client.net.cluster import Topic
+from sharegroup.client.share.member.assigned_partitions import (
+    LEADER_CHECK_SECONDS,
+    AssignedPartitions,
+)
+from sharegroup.client.share.member.membership import Membership
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.testing import virtual_time

@@ -7,20 +7,20 @@ import pytest
 
 from sharegroup.client.records import TopicPartition, records_by_partition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
-from sharegroup.client.share.decoded_records import DecodedRecords, decode_records
-from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.inbox import Inbox, Parcel
-from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.record import (
+from sharegroup.client.share.consumer.decoded_records import DecodedRecords, decode_records
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.inbox import Inbox, Parcel
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.consumer.record import (
     DeserializationError,
     UnreadableDelivery,
     UnreadableRecord,
 )
-from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
-from sharegroup.wire.batches import stamp, stamp_append_time
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.batches import stamp, stamp_append_time
+from sharegroup.wire.batches.records import encode_batch
 
 LOCK_DEADLINE = 100.0
 

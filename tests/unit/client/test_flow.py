@@ -1,8 +1,8 @@
 """How much a member takes, changed while it runs."""
 
 from sharegroup.client import AcquireMode
-from sharegroup.client.share.inbox import Inbox, Parcel
-from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.consumer.inbox import Inbox, Parcel
+from sharegroup.client.share.consumer.locks import AcquisitionLock
 from tests.unit.client.test_membership import answer, exchange, member, said
 from tests.unit.client.test_window import Flight
 

@@ -9,8 +9,8 @@ import pytest
 from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
 
 from sharegroup.backoff import Backoff
-from sharegroup.client.group.membership import Heartbeats, Membership
 from sharegroup.client.metrics.metric_types import Metrics
+from sharegroup.client.share.member.membership import Heartbeats, Membership
 from sharegroup.errors import (
     GroupMaxSizeReached,
     KafkaError,

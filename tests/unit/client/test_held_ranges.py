@@ -12,12 +12,12 @@ import pytest
 
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.held_ranges import REQUESTS_MAX, HeldRanges
-from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
-from sharegroup.client.share_sessions.share_requests import FetchLimits
-from sharegroup.client.share_sessions.share_session import FetchedPartition, SessionAnswer
+from sharegroup.client.share.ranges.held_ranges import REQUESTS_MAX, HeldRanges
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share.session.share_requests import FetchLimits
+from sharegroup.client.share.session.share_session import FetchedPartition, SessionAnswer
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     InvalidRecordState,

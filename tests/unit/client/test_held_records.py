@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client.records import IllegalStateError, TopicPartition
-from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.record import Record
-from sharegroup.client.share.settled import Settled
-from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.consumer.record import Record
+from sharegroup.client.share.consumer.settled import Settled
+from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.errors import InvalidRecordState, ShareSessionNotFound
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.group.idleness import Idleness
-from sharegroup.client.group.membership import Membership
+from sharegroup.client.share.member.idleness import Idleness
+from sharegroup.client.share.member.membership import Membership
 from sharegroup.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition
 
@@ -47,7 +47,7 @@ class Watched:
 
 @pytest.fixture(autouse=True)
 def _info(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="sharegroup.client.group.idleness")
+    caplog.set_level("INFO", logger="sharegroup.client.share.member.idleness")
 
 
 def test_idle_member_is_logged_once_and_again_when_it_resumes(

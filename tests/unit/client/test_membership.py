@@ -12,7 +12,7 @@ from kio.schema.share_group_heartbeat.v1.response import (
     TopicPartitions,
 )
 
-from sharegroup.client.group.membership import Membership, Reaction
+from sharegroup.client.share.member.membership import Membership, Reaction
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition
 
 TOPIC = UUID(int=7)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 
 offsets = st.frozensets(st.integers(0, 60))
 

@@ -24,7 +24,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.records import decode_records
 from tests.unit.client.plain_brokers import ID, Brokers, Refusal, play
 
 FIRST = TopicPartition("orders", 0)

@@ -10,17 +10,17 @@ import pytest
 
 from sharegroup.client.records import IllegalStateError, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
-from sharegroup.client.share import record_batches
-from sharegroup.client.share.held_columns import HeldColumns
-from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.inbox import Inbox, Parcel
-from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share.consumer import record_batches
+from sharegroup.client.share.consumer.held_columns import HeldColumns
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.inbox import Inbox, Parcel
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.errors import InvalidRecordState, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.batches import stamp
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.batches import stamp
+from sharegroup.wire.batches.records import encode_batch
 
 _, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 CONFIG = ShareConsumerConfig(group_id="g", share_acknowledgement_mode="explicit")

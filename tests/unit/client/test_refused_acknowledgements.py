@@ -2,7 +2,8 @@
 
 import pytest
 
-from sharegroup.client.share_locks.refused_acknowledgements import (
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.refused_acknowledgements import (
     Division,
     Refusal,
     divide,
@@ -10,7 +11,6 @@ from sharegroup.client.share_locks.refused_acknowledgements import (
     divide_at_offset,
     refusal_of,
 )
-from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,

@@ -5,10 +5,10 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.renewal import due_locks, say_let_go
-from sharegroup.client.share_locks.renewal_schedule import look_seconds
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.consumer.renewal import due_locks, say_let_go
+from sharegroup.client.share.session.renewal_schedule import look_seconds
 from sharegroup.ids import TopicId, TopicIdPartition
 
 HELD = HeldRecords(TopicIdPartition(TopicId(UUID(int=1)), 0), TopicPartition("t", 0), explicit=True)

@@ -3,10 +3,10 @@
 import pytest
 
 from sharegroup.client.records import IllegalStateError
-from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.record import UnreadableDelivery
-from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.consumer.record import UnreadableDelivery
+from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.errors import ShareSessionNotFound
 from sharegroup.protocol_enums import AcknowledgeType
 from tests.unit.client.test_held_records import ACCEPT, REJECT, RELEASE, RENEW, locked, table, taken

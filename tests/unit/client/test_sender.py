@@ -34,7 +34,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
 )
 from sharegroup.ids import TopicId, TopicName
-from sharegroup.wire.batches import BatchHeader, parse_header
+from sharegroup.wire.batches.batches import BatchHeader, parse_header
 from tests.support.limits import HANGING_SECONDS
 
 TOPIC_ID = TopicId(UUID(int=5))

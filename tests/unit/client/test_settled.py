@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.settled import Settled, after_refusal
-from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.consumer.settled import Settled, after_refusal
+from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,

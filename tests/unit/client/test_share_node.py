@@ -11,11 +11,11 @@ import pytest
 
 from sharegroup.client.records import AcknowledgementResult
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
-from sharegroup.client.share.inbox import Inbox
-from sharegroup.client.share.record import Record
-from sharegroup.client.share.share_node import RequestOutcome, ShareNode
-from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
+from sharegroup.client.share.consumer.inbox import Inbox
+from sharegroup.client.share.consumer.record import Record
+from sharegroup.client.share.consumer.share_node import RequestOutcome, ShareNode
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     InvalidRecordState,

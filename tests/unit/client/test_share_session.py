@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
-from sharegroup.client.share_sessions.share_session import (
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
+from sharegroup.client.share.session.share_session import (
     FetchedPartition,
     SessionAnswer,
     ShareSession,

@@ -32,8 +32,8 @@ from sharegroup.errors import (
     UnsupportedVersion,
 )
 from sharegroup.steps import run_to_end
-from sharegroup.wire.apis import api_of
-from sharegroup.wire.compression import decompress
+from sharegroup.wire.batches.compression import decompress
+from sharegroup.wire.codec.apis import api_of
 from sharegroup.wire.otlp_metrics import OtlpMetrics, read_metrics
 from tests.support.limits import HANGING_SECONDS
 

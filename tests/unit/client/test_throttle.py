@@ -17,7 +17,7 @@ from sharegroup.client.net.connection import Connection, Versions
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import NetworkException, RequestTimedOut
 from sharegroup.testing import virtual_time
-from sharegroup.wire.encoder import encode_response
+from sharegroup.wire.codec.encoder import encode_response
 
 METRICS = ConnectionMetrics(Metrics("test"), "test-metrics")
 HEARTBEAT = 12

@@ -30,8 +30,8 @@ from sharegroup.errors import (
     TransactionAborted,
     TransactionalIdAuthorizationFailed,
 )
-from sharegroup.wire.apis import api_of
-from sharegroup.wire.batches import parse_header
+from sharegroup.wire.batches.batches import parse_header
+from sharegroup.wire.codec.apis import api_of
 from tests.support.limits import HANGING_SECONDS
 from tests.unit.client.test_sender import ScriptedBroker
 

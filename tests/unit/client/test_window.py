@@ -7,10 +7,10 @@ import pytest
 
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
-from sharegroup.client.share.held_records import HeldRecords
-from sharegroup.client.share.inbox import Inbox, Parcel
-from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.window import Window
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.inbox import Inbox, Parcel
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.consumer.window import Window
 from sharegroup.ids import TopicId, TopicIdPartition
 
 RECORD_BYTES = 10.0

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import count
 from uuid import UUID
 
-from sharegroup.core.consumer_group.consumer_groups import Committer, ConsumerGroups
-from sharegroup.core.consumer_group.member import (
+from sharegroup.core.groups.classic.consumer_groups import Committer, ConsumerGroups
+from sharegroup.core.groups.classic.member import (
     ConsumerGroupLimits,
     Decision,
     JoinReply,
@@ -23,14 +23,14 @@ from sharegroup.core.consumer_group.member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.consumer_group.records import (
+from sharegroup.core.groups.classic.records import (
     ConsumerGroupRecord,
     GroupMetadata,
     OffsetAndMetadata,
     OffsetCommit,
     Records,
 )
-from sharegroup.core.consumer_group.sizes import (
+from sharegroup.core.groups.classic.sizes import (
     ALL_OFFSETS_BYTES_MAX,
     DEFAULT_SIZE_LIMITS,
     ConsumerGroupSizeLimits,

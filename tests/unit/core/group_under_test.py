@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sharegroup.core.share_group.records import Records, ShareGroupRecord
-from sharegroup.core.share_group.share_groups import (
+from sharegroup.core.groups.share.records import Records, ShareGroupRecord
+from sharegroup.core.groups.share.share_groups import (
     HeartbeatReply,
     HeartbeatRequest,
     ShareGroupLimits,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.core.modern_group.advance import Cluster, ModernGroupLimits
-from sharegroup.core.modern_group.group import ModernGroup
-from sharegroup.core.modern_group.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.modern_group.member import ModernMember
-from sharegroup.core.modern_group.modern_groups import ModernGroups
-from sharegroup.core.modern_group.records import ModernGroupRecord, Records
+from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.consumer.group import ModernGroup
+from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.consumer.member import ModernMember
+from sharegroup.core.groups.consumer.modern_groups import ModernGroups
+from sharegroup.core.groups.consumer.records import ModernGroupRecord, Records
+from sharegroup.core.groups.share.assignor import Assignment
 from sharegroup.core.patterns import Pattern
-from sharegroup.core.share_group.assignor import Assignment
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from tests.unit.core.group_under_test import WALL_MS, partitions, topic_id, topics
 

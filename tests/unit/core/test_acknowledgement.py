@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.share_partition.acknowledgement import (
-    check_held,
-    check_order,
-    claims,
-    tells_apart,
-)
-from sharegroup.core.share_partition.delivery import AckBatch, InFlightState, RecordState
-from sharegroup.core.share_partition.offset_runs import Run
+from sharegroup.core.delivery.acknowledgement import check_held, check_order, claims, tells_apart
+from sharegroup.core.delivery.delivery import AckBatch, InFlightState, RecordState
+from sharegroup.core.delivery.offset_runs import Run
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
 

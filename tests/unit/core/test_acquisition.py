@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.share_partition.acquisition import AcquireBudget, entries, holes, stretches
-from sharegroup.core.share_partition.delivery import Acquired, AcquireRequest, LogBatches
+from sharegroup.core.delivery.acquisition import AcquireBudget, entries, holes, stretches
+from sharegroup.core.delivery.delivery import Acquired, AcquireRequest, LogBatches
 from sharegroup.protocol_enums import AcquireMode
 
 TENS = LogBatches(0, [0, 10, 20], [10, 20, 30])

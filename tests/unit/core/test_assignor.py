@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharegroup.core.share_group.assignor import Assignment, assign
+from sharegroup.core.groups.share.assignor import Assignment, assign
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 
 A, B, C = (TopicId(UUID(int=number)) for number in (1, 2, 3))

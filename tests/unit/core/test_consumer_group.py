@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group.member import JoinedMember, NewMemberId
-from sharegroup.core.consumer_group.records import GroupMetadata, StoredMember
-from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.member import JoinedMember, NewMemberId
+from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
+from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group.consumer_groups import (
+from sharegroup.core.groups.classic.consumer_groups import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )
-from sharegroup.core.consumer_group.member import JoinReply, NewMemberId
-from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.member import JoinReply, NewMemberId
+from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     GroupSubscribedToTopic,
     InvalidRequest,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group.offsets import CommittedOffsets
-from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit, OffsetTombstone
-from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits, group_totals
+from sharegroup.core.groups.classic.offsets import CommittedOffsets
+from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit, OffsetTombstone
+from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits, group_totals
 from sharegroup.errors import GroupSubscribedToTopic, InconsistentGroupProtocol, MessageTooLarge
 from sharegroup.ids import GroupId, MemberId, TopicName
 from tests.unit.core.consumer_group_scene import GROUP, TOPIC_ID, Scene

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group.offsets import GROUP_PART
+from sharegroup.core.groups.classic.offsets import GROUP_PART
 from sharegroup.errors import InvalidCommitOffsetSize
 from sharegroup.ids import GroupId, TopicName
 from tests.unit.core.consumer_group_scene import GROUP, Scene

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group.consumer_groups import Committer
-from sharegroup.core.consumer_group.member import LeavingMember, SyncReply
-from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.member import LeavingMember, SyncReply
+from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     FencedInstanceId,
     GroupIdNotFound,

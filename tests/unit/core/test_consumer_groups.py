@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group.consumer_groups import ListedConsumerGroup
-from sharegroup.core.consumer_group.member import NewMemberId
-from sharegroup.core.consumer_group.records import (
-    GroupTombstone,
-    OffsetCommit,
-    OffsetTombstone,
-)
-from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.consumer_groups import ListedConsumerGroup
+from sharegroup.core.groups.classic.member import NewMemberId
+from sharegroup.core.groups.classic.records import GroupTombstone, OffsetCommit, OffsetTombstone
+from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     AcquireRequest,
     DeadLetterRange,
@@ -15,7 +15,7 @@ from sharegroup.core.share_partition.delivery import (
     SharePartitionLimits,
     StateBatch,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState
 from sharegroup.ids import MemberId
 

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.share_partition.acknowledgement import check_order
-from sharegroup.core.share_partition.acquisition import AcquireBudget, entries
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.acknowledgement import check_order
+from sharegroup.core.delivery.acquisition import AcquireBudget, entries
+from sharegroup.core.delivery.delivery import (
     NEW,
     AckBatch,
     Acquired,
@@ -18,11 +18,16 @@ from sharegroup.core.share_partition.delivery import (
     RecordState,
     StateBatch,
 )
-from sharegroup.core.share_partition.offset_runs import OffsetRuns, Run
-from sharegroup.core.share_partition.run_heaps import RunsInState
-from sharegroup.core.share_partition.share_partition import SharePartition
-from sharegroup.core.share_state.records import Records, ShareSnapshot, ShareTombstone, ShareUpdate
-from sharegroup.core.share_state.share_states import UNDECIDED, ShareStates
+from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
+from sharegroup.core.delivery.run_heaps import RunsInState
+from sharegroup.core.delivery.share_partition import SharePartition
+from sharegroup.core.delivery.stored.records import (
+    Records,
+    ShareSnapshot,
+    ShareTombstone,
+    ShareUpdate,
+)
+from sharegroup.core.delivery.stored.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import (
     InvalidRecordState,
     InvalidRequest,

@@ -8,7 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.consumer_group.member import Decision
+from sharegroup.core.groups.classic.member import Decision
+from sharegroup.core.groups.share.assignor import assign
+from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
+from sharegroup.core.groups.share.records import (
+    ShareGroupMetadata,
+    ShareGroupRecordType,
+    ShareGroupTargetAssignmentMember,
+    Tombstone,
+)
+from sharegroup.core.groups.share.share_group import TopicMetadata, metadata_hash
 from sharegroup.core.sessions.fetch_session import (
     FetchKey,
     FetchPlan,
@@ -16,15 +25,6 @@ from sharegroup.core.sessions.fetch_session import (
     ReportedOffsets,
     RequestedPartition,
 )
-from sharegroup.core.share_group.assignor import assign
-from sharegroup.core.share_group.heartbeat import ShareGroupLimits
-from sharegroup.core.share_group.records import (
-    ShareGroupMetadata,
-    ShareGroupRecordType,
-    ShareGroupTargetAssignmentMember,
-    Tombstone,
-)
-from sharegroup.core.share_group.share_group import TopicMetadata, metadata_hash
 from sharegroup.errors import (
     GroupMaxSizeReached,
     InvalidFetchSessionEpoch,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     Acquired,
     AcquireRequest,
@@ -16,7 +16,7 @@ from sharegroup.core.share_partition.delivery import (
     RecordState,
     SharePartitionLimits,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcquireMode
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sharegroup.core.modern_group.advance import ModernGroupLimits
-from sharegroup.core.modern_group.group import ModernGroupState
-from sharegroup.core.modern_group.records import (
+from sharegroup.core.groups.consumer.advance import ModernGroupLimits
+from sharegroup.core.groups.consumer.group import ModernGroupState
+from sharegroup.core.groups.consumer.records import (
     MemberState,
     ModernGroupMetadata,
     ModernGroupRecordType,

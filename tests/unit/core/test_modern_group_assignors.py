@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.core.modern_group.assignors import (
+from sharegroup.core.groups.consumer.assignors import (
     ASSIGNORS,
     AssignedMember,
     Assignor,
     assign_range,
     assign_uniform,
 )
-from sharegroup.core.share_group.assignor import Assignment
+from sharegroup.core.groups.share.assignor import Assignment
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 from tests.unit.core.group_under_test import partitions, topic_id
 

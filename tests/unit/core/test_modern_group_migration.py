@@ -9,18 +9,18 @@ from kio.schema.consumer_protocol_assignment.v0 import data as assignments
 from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSubscription
 
 from sharegroup.broker.groups.modern_group_coordinator import CODEC
-from sharegroup.core.consumer_group.consumer_group import ConsumerGroup
-from sharegroup.core.consumer_group.consumer_groups import ConsumerGroups
-from sharegroup.core.consumer_group.member import ConsumerGroupLimits, JoinRequest, Now, State
-from sharegroup.core.consumer_group.records import GroupMetadata, StoredMember
-from sharegroup.core.modern_group.advance import ModernGroupLimits
-from sharegroup.core.modern_group.migration import (
+from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
+from sharegroup.core.groups.classic.consumer_groups import ConsumerGroups
+from sharegroup.core.groups.classic.member import ConsumerGroupLimits, JoinRequest, Now, State
+from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
+from sharegroup.core.groups.consumer.advance import ModernGroupLimits
+from sharegroup.core.groups.consumer.migration import (
     can_downgrade,
     check_upgrade,
     downgraded,
     upgraded,
 )
-from sharegroup.core.modern_group.records import MemberState
+from sharegroup.core.groups.consumer.records import MemberState
 from sharegroup.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -29,8 +29,8 @@ from sharegroup.errors import (
     UnknownMemberId,
 )
 from sharegroup.ids import MemberId
-from sharegroup.wire.consumer_protocol import subscribed_topics
-from sharegroup.wire.encoder import encode
+from sharegroup.wire.codec.encoder import encode
+from sharegroup.wire.internal_topics.consumer_protocol import subscribed_topics
 from tests.unit.core.modern_group_scene import GROUP, GroupScene, partitions, topic_id
 
 OLD = MemberId("old")

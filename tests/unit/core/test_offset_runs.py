@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.share_partition.offset_runs import SPLICES_MAX, OffsetRuns, Run
+from sharegroup.core.delivery.offset_runs import SPLICES_MAX, OffsetRuns, Run
 
 
 def runs_of(*parts: tuple[int, str], start: int = 0) -> OffsetRuns[str]:

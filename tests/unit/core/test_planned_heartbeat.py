@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.modern_group.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.modern_group.planned_heartbeat import HeartbeatPlan
-from sharegroup.core.modern_group.records import Records
+from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.consumer.planned_heartbeat import HeartbeatPlan
+from sharegroup.core.groups.consumer.records import Records
 from sharegroup.steps import Steps, run_to_end
 from tests.unit.core.group_under_test import WALL_MS
 from tests.unit.core.modern_group_scene import GroupScene, partitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.share_group.records import (
+from sharegroup.core.groups.share.records import (
     InitializedTopic,
     ShareGroupMetadata,
     ShareGroupRecordType,
@@ -12,8 +12,8 @@ from sharegroup.core.share_group.records import (
     Tombstone,
     by_topic,
 )
-from sharegroup.core.share_group.share_group import existing_names
-from sharegroup.core.share_group.share_groups import (
+from sharegroup.core.groups.share.share_group import existing_names
+from sharegroup.core.groups.share.share_groups import (
     AlteredOffset,
     DescribedShareGroup,
     DescribedShareMember,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sharegroup.core.share_group.records import (
+from sharegroup.core.groups.share.records import (
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
@@ -15,7 +15,7 @@ from sharegroup.core.share_group.records import (
     ShareGroupTargetAssignmentMetadata,
     Tombstone,
 )
-from sharegroup.core.share_group.share_groups import HeartbeatReply, ShareGroupLimits
+from sharegroup.core.groups.share.share_groups import HeartbeatReply, ShareGroupLimits
 from sharegroup.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.share_group.heartbeat import ShareGroupLimits
-from sharegroup.core.share_group.records import ShareGroupMemberMetadata
-from sharegroup.core.share_group.share_groups import HeartbeatRequest, ShareGroups, TopicMetadata
-from sharegroup.core.share_group.sizes import GROUP_BYTES_MAX, GROUP_ROOM_BYTES, SizeLimits
+from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
+from sharegroup.core.groups.share.records import ShareGroupMemberMetadata
+from sharegroup.core.groups.share.share_groups import HeartbeatRequest, ShareGroups, TopicMetadata
+from sharegroup.core.groups.share.sizes import GROUP_BYTES_MAX, GROUP_ROOM_BYTES, SizeLimits
 from sharegroup.errors import GroupMaxSizeReached, InvalidGroupId, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     Acquired,
     AcquireRequest,
@@ -20,7 +20,7 @@ from sharegroup.core.share_partition.delivery import (
     SharePartitionLimits,
     StateBatch,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcquireMode

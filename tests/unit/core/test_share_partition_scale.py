@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     Acquired,
     AcquireRequest,
@@ -23,8 +23,8 @@ from sharegroup.core.share_partition.delivery import (
     SharePartitionLimits,
     StateBatch,
 )
-from sharegroup.core.share_partition.offset_runs import OffsetRuns
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.offset_runs import OffsetRuns
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState
 from sharegroup.ids import MemberId
 

@@ -6,21 +6,21 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     ACKNOWLEDGED,
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
     StateBatch,
 )
-from sharegroup.core.share_state.records import (
+from sharegroup.core.delivery.stored.records import (
     Records,
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
     ShareUpdate,
 )
-from sharegroup.core.share_state.share_states import (
+from sharegroup.core.delivery.stored.share_states import (
     NO_SUMMARY,
     PersistedState,
     ShareStates,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.core.share_partition.delivery import RecordState, StateBatch
-from sharegroup.core.share_state.state_batches import combined
+from sharegroup.core.delivery.delivery import RecordState, StateBatch
+from sharegroup.core.delivery.stored.state_batches import combined
 
 AVAILABLE, ACKNOWLEDGED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED

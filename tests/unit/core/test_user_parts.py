@@ -12,15 +12,19 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.consumer_group.consumer_groups import Committer, ConsumerGroups
-from sharegroup.core.consumer_group.member import ConsumerGroupLimits, JoinRequest, Now
-from sharegroup.core.consumer_group.pending_offsets import OpenTransaction
-from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
-from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits, group_totals
-from sharegroup.core.modern_group.advance import Cluster, ModernGroupLimits
-from sharegroup.core.modern_group.heartbeat import HeartbeatRequest as ModernHeartbeat
-from sharegroup.core.modern_group.modern_groups import ModernGroups
-from sharegroup.core.modern_group.sizes import ModernGroupSizeLimits, memory_of_groups
+from sharegroup.core.groups.classic.consumer_groups import Committer, ConsumerGroups
+from sharegroup.core.groups.classic.member import ConsumerGroupLimits, JoinRequest, Now
+from sharegroup.core.groups.classic.pending_offsets import OpenTransaction
+from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
+from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits, group_totals
+from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.consumer.heartbeat import HeartbeatRequest as ModernHeartbeat
+from sharegroup.core.groups.consumer.modern_groups import ModernGroups
+from sharegroup.core.groups.consumer.sizes import ModernGroupSizeLimits, memory_of_groups
+from sharegroup.core.groups.share.heartbeat import HeartbeatRequest, ShareGroupLimits
+from sharegroup.core.groups.share.share_group import TopicMetadata
+from sharegroup.core.groups.share.share_groups import ShareGroups
+from sharegroup.core.groups.share.sizes import GROUP_ROOM_BYTES, SizeLimits
 from sharegroup.core.security.principal import USER, Principal
 from sharegroup.core.sessions.fetch_session import (
     EVICTION_MS,
@@ -29,10 +33,6 @@ from sharegroup.core.sessions.fetch_session import (
     RequestedPartition,
 )
 from sharegroup.core.sessions.share_session import SessionKey, ShareSessions
-from sharegroup.core.share_group.heartbeat import HeartbeatRequest, ShareGroupLimits
-from sharegroup.core.share_group.share_group import TopicMetadata
-from sharegroup.core.share_group.share_groups import ShareGroups
-from sharegroup.core.share_group.sizes import GROUP_ROOM_BYTES, SizeLimits
 from sharegroup.core.transactions.records import (
     TransactionMetadata,
     TransactionState,

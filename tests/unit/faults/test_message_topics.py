@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sharegroup.faults.message_topics import names_topic
-from sharegroup.wire.apis import APIS, newest_request_class
-from sharegroup.wire.convert import empty
+from sharegroup.wire.codec.apis import APIS, newest_request_class
+from sharegroup.wire.codec.convert import empty
 
 KEYS = {api.name: api.key for api in APIS.values()}
 

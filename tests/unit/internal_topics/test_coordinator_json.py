@@ -5,30 +5,27 @@ from __future__ import annotations
 from uuid import UUID
 
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS, coordinator_json
-from sharegroup.wire.consumer_group_records import (
+from sharegroup.wire.internal_topics.consumer_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
 )
-from sharegroup.wire.coordinator_records import (
-    encode_key,
-    encode_value,
-)
-from sharegroup.wire.share_group_records import (
+from sharegroup.wire.internal_topics.coordinator_records import encode_key, encode_value
+from sharegroup.wire.internal_topics.share_group_records import (
     SHARE_GROUP_RECORDS,
     ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from sharegroup.wire.share_state_records import (
+from sharegroup.wire.internal_topics.share_state_records import (
     SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareUpdateKey,
     ShareUpdateValue,
     StoredStateBatch,
 )
-from sharegroup.wire.transaction_records import (
+from sharegroup.wire.internal_topics.transaction_records import (
     OldTransactionLogValue,
     PartitionsSchema,
     TransactionLogKey,

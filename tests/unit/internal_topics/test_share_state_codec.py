@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.core.share_partition.delivery import RecordState, StateBatch
-from sharegroup.core.share_state.records import (
+from sharegroup.core.delivery.delivery import RecordState, StateBatch
+from sharegroup.core.delivery.stored.records import (
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
     ShareUpdate,
 )
-from sharegroup.core.share_state.share_states import ShareStates
+from sharegroup.core.delivery.stored.share_states import ShareStates
 from sharegroup.errors import InvalidRequest
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 from sharegroup.internal_topics.share_state_codec import decode, encode, needed
-from sharegroup.wire.small_batches import KeyedRecord
+from sharegroup.wire.batches.small_batches import KeyedRecord
 
 TOPIC = TopicId(UUID(int=7))
 KEYS = [SharePartitionKey(GroupId(group), TOPIC, 0) for group in ("a", "ab", "ünï")]

@@ -5,8 +5,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share.session.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import Carry, recognise

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import (

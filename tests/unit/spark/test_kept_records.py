@@ -11,17 +11,17 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from sharegroup.client.share_ranges.held_ranges import whole_batches
-from sharegroup.client.share_sessions.acquired_records import AcquiredBatches, AcquiredRecords
-from sharegroup.client.share_sessions.share_session import FetchedPartition
+from sharegroup.client.share.ranges.held_ranges import whole_batches
+from sharegroup.client.share.session.acquired_records import AcquiredBatches, AcquiredRecords
+from sharegroup.client.share.session.share_session import FetchedPartition
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.kept_records import UNREAD_BATCHES_MAX, Keeper, opened
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.spark.plan import plan
-from sharegroup.wire.batches import stamp
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import stamp
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
 ORDERS = TopicId(UUID(int=2))
 FIRST, SECOND = TopicIdPartition(ORDERS, 0), TopicIdPartition(ORDERS, 1)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.carry import Carry
 from sharegroup.spark.offsets import CheckpointError, StreamOffset, Subscription, parse

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import folder_of
 from sharegroup.spark.outcomes import METADATA_KEY, _grouped, _ranges, marked

@@ -5,7 +5,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.spark.plan import plan

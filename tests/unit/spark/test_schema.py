@@ -10,8 +10,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import NOT_DELIVERED
 from sharegroup.spark.schema import MILLISECONDS_MAX, arrow_batches, spark_schema
-from sharegroup.wire.columns import OffsetRanges, record_columns
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.columns import OffsetRanges, record_columns
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
 
 def options_for(**more):

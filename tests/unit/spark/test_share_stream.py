@@ -11,10 +11,10 @@ import pytest
 
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
 from sharegroup.client.idle_period import IdlePeriod
-from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
-from sharegroup.client.share_sessions.acknowledgements import AckRun
-from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
+from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
+from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import GroupAuthorizationFailed, NetworkException
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.carry import Carry, DecidedOffsets

@@ -16,9 +16,9 @@ from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.storage.segment.timestamps import Allowance
 from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.record_walk import finish
-from sharegroup.wire.records import encode_batch
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.record_walk import finish
+from sharegroup.wire.batches.records import encode_batch
 from tests.support.limits import HANGING_SECONDS
 
 ROOT = "/disk/data"

@@ -22,9 +22,9 @@ from sharegroup.storage.log.compaction import (
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.log.retention import Retention
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import parse_header, scan
-from sharegroup.wire.compression import ZSTD, compress
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.batches import parse_header, scan
+from sharegroup.wire.batches.compression import ZSTD, compress
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.unit.storage.logs import (
     FOLDER,
     NOW_MS,

@@ -8,8 +8,8 @@ from sharegroup.errors import OffsetOutOfRange, OutOfOrderSequenceNumber, Unknow
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.segment.boundaries import TAIL_BATCHES_MAX
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import parse_header
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.batches import parse_header
+from sharegroup.wire.batches.records import decode_records
 from tests.unit.storage.logs import FOLDER, NOW_MS, TOPIC, batch, open_log, run
 
 

@@ -12,7 +12,7 @@ from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.segment.read_ahead import PIECE_BYTES_MAX
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches.records import decode_records
 from tests.unit.storage.logs import FOLDER, NOW_MS, batch, open_log, run
 from tests.unit.storage.test_compaction import append, closed, compact, keyed
 

@@ -7,7 +7,7 @@ import pytest
 from sharegroup.errors import CorruptMessage
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.batches import scan
+from sharegroup.wire.batches.batches import scan
 from tests.unit.storage.logs import (
     FOLDER,
     NOW_MS,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from sharegroup.wire.apis import APIS, request_class, response_class
-from sharegroup.wire.schema import MessageField, message_fields
+from sharegroup.wire.codec.apis import APIS, request_class, response_class
+from sharegroup.wire.codec.schema import MessageField, message_fields
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kio.schema.index import api_key_map, schema_name_map
 
-from sharegroup.wire import apis
-from sharegroup.wire.apis import APIS, DECLARED_HERE, PEER_APIS
+from sharegroup.wire.codec import apis
+from sharegroup.wire.codec.apis import APIS, DECLARED_HERE, PEER_APIS
 
 EVERY = [
     (api.key, version)

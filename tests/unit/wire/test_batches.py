@@ -6,7 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
-from sharegroup.wire.batches import (
+from sharegroup.wire.batches.batches import (
     RECORDS_MAX,
     BatchHeader,
     checksum_holds,
@@ -16,7 +16,7 @@ from sharegroup.wire.batches import (
     stamp_append_time,
     validate,
 )
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
 # Two records at base offset 0, written out; the checksum is made by `sealed`.
 RECORDS = bytes.fromhex("10 00 00 00 02 61 02 78 00".replace(" ", "")) + bytes.fromhex(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
-from sharegroup.wire.batches import (
+from sharegroup.wire.batches.batches import (
     CONTROL,
     HEADER_BYTES,
     checksum,
@@ -20,11 +20,11 @@ from sharegroup.wire.batches import (
     stamp,
     stamp_append_time,
 )
-from sharegroup.wire.columns import OffsetRanges, record_columns
-from sharegroup.wire.compression import CODECS, TooLarge
-from sharegroup.wire.header_columns import HEADERS
-from sharegroup.wire.header_names import with_names
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.columns import OffsetRanges, record_columns
+from sharegroup.wire.batches.compression import CODECS, TooLarge
+from sharegroup.wire.batches.header_columns import HEADERS
+from sharegroup.wire.batches.header_names import with_names
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 
 RECORDS = [
     SimpleRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
-from sharegroup.wire.compression import CODECS, compress, decompress
+from sharegroup.wire.batches.compression import CODECS, compress, decompress
 
 PACKED = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 TEXT = b"nine flights out of ten leave on time; " * 5_000

@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.wire.consumer_group_records import (
+from sharegroup.wire.codec.decoder import DecodeError
+from sharegroup.wire.internal_topics.consumer_group_records import (
     CONSUMER_GROUP_RECORDS,
     ExpiringOffsetCommitValue,
     GroupMetadataKey,
@@ -16,13 +17,12 @@ from sharegroup.wire.consumer_group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from sharegroup.wire.consumer_protocol import subscribed_topics
-from sharegroup.wire.coordinator_records import (
+from sharegroup.wire.internal_topics.consumer_protocol import subscribed_topics
+from sharegroup.wire.internal_topics.coordinator_records import (
     decode_record,
     encode_key,
     encode_value,
 )
-from sharegroup.wire.decoder import DecodeError
 
 TOPIC_ID = UUID(int=1)
 OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=3)

@@ -18,9 +18,9 @@ from kio.schema.metadata.v13 import response as new_response
 from kio.schema.share_fetch.v1.request import ShareFetchRequest as Fetch1
 from kio.schema.share_fetch.v2.request import ShareFetchRequest as Fetch2
 
-from sharegroup.wire.apis import APIS, request_class, response_class
-from sharegroup.wire.convert import downgrade, upgrade
-from sharegroup.wire.encoder import encode
+from sharegroup.wire.codec.apis import APIS, request_class, response_class
+from sharegroup.wire.codec.convert import downgrade, upgrade
+from sharegroup.wire.codec.encoder import encode
 from tests.unit.wire.messages import random_message
 
 

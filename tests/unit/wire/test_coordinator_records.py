@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
-from sharegroup.wire.consumer_group_records import CONSUMER_GROUP_RECORDS
-from sharegroup.wire.coordinator_records import (
+from sharegroup.wire.codec.decoder import DecodeError
+from sharegroup.wire.codec.encoder import EncodeError
+from sharegroup.wire.codec.schema import message_fields
+from sharegroup.wire.internal_topics.consumer_group_records import CONSUMER_GROUP_RECORDS
+from sharegroup.wire.internal_topics.coordinator_records import (
     decode_record,
     encode_key,
     encode_value,
 )
-from sharegroup.wire.decoder import DecodeError
-from sharegroup.wire.encoder import EncodeError
-from sharegroup.wire.modern_group_records import MODERN_GROUP_RECORDS
-from sharegroup.wire.schema import message_fields
-from sharegroup.wire.share_group_records import (
+from sharegroup.wire.internal_topics.modern_group_records import MODERN_GROUP_RECORDS
+from sharegroup.wire.internal_topics.share_group_records import (
     SHARE_GROUP_RECORDS,
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -39,7 +39,7 @@ from sharegroup.wire.share_group_records import (
     TopicPartitions,
     TopicPartitionsInfo,
 )
-from sharegroup.wire.share_state_records import (
+from sharegroup.wire.internal_topics.share_state_records import (
     SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareSnapshotValue,
@@ -47,7 +47,7 @@ from sharegroup.wire.share_state_records import (
     ShareUpdateValue,
     StoredStateBatch,
 )
-from sharegroup.wire.transaction_records import TRANSACTION_RECORDS
+from sharegroup.wire.internal_topics.transaction_records import TRANSACTION_RECORDS
 from tests.unit.wire.messages import by_kio, messages, random_message
 
 EVERY_TABLE = (

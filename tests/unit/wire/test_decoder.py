@@ -28,8 +28,8 @@ from kio.schema.share_fetch.v1.response import (
 )
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
-from sharegroup.wire.decoder import DecodeError, decode
-from sharegroup.wire.encoder import encode
+from sharegroup.wire.codec.decoder import DecodeError, decode
+from sharegroup.wire.codec.encoder import encode
 from tests.unit.wire.messages import by_kio, class_id, every_class, random_message
 
 TOPIC_ID = UUID(int=7)

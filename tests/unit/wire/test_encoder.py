@@ -14,7 +14,7 @@ from kio.schema.metadata.v1.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.share_fetch.v2 import response as share_fetch
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
-from sharegroup.wire.encoder import (
+from sharegroup.wire.codec.encoder import (
     EncodeError,
     encode,
     encode_request,

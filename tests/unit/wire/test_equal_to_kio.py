@@ -13,8 +13,8 @@ from kio.schema.response_header.v0 import ResponseHeader as ResponseHeader0
 from kio.schema.response_header.v1 import ResponseHeader as ResponseHeader1
 from kio.serial import entity_reader
 
-from sharegroup.wire.decoder import decode
-from sharegroup.wire.encoder import encode
+from sharegroup.wire.codec.decoder import decode
+from sharegroup.wire.codec.encoder import encode
 from tests.unit.wire.messages import by_kio, class_id, every_class, messages, random_message
 
 HEADERS = [RequestHeader1, RequestHeader2, ResponseHeader0, ResponseHeader1]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.wire.framing import FrameError, Frames
+from sharegroup.wire.codec.framing import FrameError, Frames
 
 LIMIT = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.wire.header_names import (
+from sharegroup.wire.batches.header_names import (
     NAMES,
     UndecodedName,
     header_name,
@@ -17,7 +17,7 @@ from sharegroup.wire.header_names import (
     with_names,
     without_names,
 )
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 
 names = st.binary(max_size=8) | st.text(max_size=4).map(str.encode) | st.just(b"\xef\xbf\xbd")
 headers_of_bytes = st.lists(st.tuples(names, st.none() | st.binary(max_size=3)), max_size=5)

@@ -7,8 +7,8 @@ from kio.schema.request_header.v1 import RequestHeader as RequestHeader1
 from kio.schema.request_header.v2 import RequestHeader as RequestHeader2
 from kio.schema.response_header.v1 import ResponseHeader
 
-from sharegroup.wire.decoder import DecodeError
-from sharegroup.wire.headers import (
+from sharegroup.wire.codec.decoder import DecodeError
+from sharegroup.wire.codec.headers import (
     RequestHeader,
     decode_request_header,
     decode_response_header,

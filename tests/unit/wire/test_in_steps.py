@@ -13,10 +13,10 @@ from kio.schema.metadata.v13.response import (
 )
 
 from sharegroup.steps import STEP_ELEMENTS, Steps, run_to_end
-from sharegroup.wire.apis import APIS, newest_request_class, request_class, response_class
-from sharegroup.wire.convert import convert_steps, empty, upgrade
-from sharegroup.wire.decoder import DecodeError, decode, decode_steps
-from sharegroup.wire.encoder import (
+from sharegroup.wire.codec.apis import APIS, newest_request_class, request_class, response_class
+from sharegroup.wire.codec.convert import convert_steps, empty, upgrade
+from sharegroup.wire.codec.decoder import DecodeError, decode, decode_steps
+from sharegroup.wire.codec.encoder import (
     PARTS_MAX,
     EncodeError,
     encode,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import InvalidRecord
-from sharegroup.wire.batches import LETTER_PRODUCER_ID, parse_header, validate
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.batches import LETTER_PRODUCER_ID, parse_header, validate
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 
 RECORDS = [SimpleRecord(b"k", b"v", 1, (("h", b"x"),))]
 

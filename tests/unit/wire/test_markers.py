@@ -6,14 +6,21 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import CHECKED_AT, CONTROL, CRC_AT, checksum, parse_header, stamp
-from sharegroup.wire.markers import (
+from sharegroup.wire.batches.batches import (
+    CHECKED_AT,
+    CONTROL,
+    CRC_AT,
+    checksum,
+    parse_header,
+    stamp,
+)
+from sharegroup.wire.batches.markers import (
     TransactionMarker,
     decode_marker,
     encode_marker,
     outcome_of,
 )
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 
 
 def control_batch(key: bytes | None, value: bytes | None) -> bytearray:

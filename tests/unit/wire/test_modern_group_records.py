@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from sharegroup.broker.groups.modern_group_records import decode, encode
-from sharegroup.core.modern_group import records as core
-from sharegroup.core.modern_group.records import (
+from sharegroup.core.groups.consumer import records as core
+from sharegroup.core.groups.consumer.records import (
     ClassicMember,
     MemberState,
     ModernGroupRecord,
@@ -19,8 +19,8 @@ from sharegroup.core.modern_group.records import (
     Tombstone,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
-from sharegroup.wire import modern_group_records as wire
-from sharegroup.wire.coordinator_records import encode_key, encode_value
+from sharegroup.wire.internal_topics import modern_group_records as wire
+from sharegroup.wire.internal_topics.coordinator_records import encode_key, encode_value
 
 GROUP, MEMBER = GroupId("g"), MemberId("m")
 TOPIC = TopicId(UUID(int=1))

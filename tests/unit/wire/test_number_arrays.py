@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sharegroup.wire.number_arrays import flag_array, number_array
+from sharegroup.wire.batches.number_arrays import flag_array, number_array
 
 
 def test_numbers_keep_their_type_and_values() -> None:

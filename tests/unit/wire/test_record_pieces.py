@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import HEADER_BYTES, parse_header
-from sharegroup.wire.compression import CODECS, SNAPPY, XERIAL_HEADER, compress, decompress
-from sharegroup.wire.compression_streams import PIECE_BYTES, pieces
-from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
-from sharegroup.wire.record_walk import check_batch, finish
-from sharegroup.wire.records import DecodedRecord, SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import HEADER_BYTES, parse_header
+from sharegroup.wire.batches.compression import CODECS, SNAPPY, XERIAL_HEADER, compress, decompress
+from sharegroup.wire.batches.compression_streams import PIECE_BYTES, pieces
+from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.batches.record_walk import check_batch, finish
+from sharegroup.wire.batches.records import DecodedRecord, SimpleRecord, encode_batch
 from tests.attacks.batches import batch
 
 GZIP, ZSTD = CODECS["gzip"], CODECS["zstd"]

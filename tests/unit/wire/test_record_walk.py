@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import HEADER_BYTES, BatchHeader, parse_header
-from sharegroup.wire.record_walk import (
+from sharegroup.wire.batches.batches import HEADER_BYTES, BatchHeader, parse_header
+from sharegroup.wire.batches.record_walk import (
     SLICE_RECORDS,
     SMALL_BYTES,
     Walk,
@@ -25,7 +25,7 @@ from sharegroup.wire.record_walk import (
     read_varint,
     small_records,
 )
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 
 LIMIT = 1 << 26
 OPTIONAL = st.none() | st.binary(max_size=200)

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
-from sharegroup.wire.batches import CONTROL, parse_header, scan, stamp, validate
-from sharegroup.wire.compression import CODECS, GZIP, NONE
-from sharegroup.wire.records import SimpleRecord, batch_records, decode_records, encode_batch
+from sharegroup.wire.batches.batches import CONTROL, parse_header, scan, stamp, validate
+from sharegroup.wire.batches.compression import CODECS, GZIP, NONE
+from sharegroup.wire.batches.records import (
+    SimpleRecord,
+    batch_records,
+    decode_records,
+    encode_batch,
+)
 
 RECORDS = [
     SimpleRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),

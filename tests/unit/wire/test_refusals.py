@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.handler_table import HANDLERS, handler_of
-from sharegroup.broker.refusals import refusal
+from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.errors import ClusterAuthorizationFailed
 from sharegroup.steps import STEP_ELEMENTS, run_to_end
-from sharegroup.wire.apis import APIS, newest_request_class, response_class
-from sharegroup.wire.convert import empty
-from sharegroup.wire.encoder import encode_response_chunks
+from sharegroup.wire.codec.apis import APIS, newest_request_class, response_class
+from sharegroup.wire.codec.convert import empty
+from sharegroup.wire.codec.encoder import encode_response_chunks
+from sharegroup.wire.codec.refusals import refusal
 from tests.faults.tokens import full_message
 
 ERROR = ClusterAuthorizationFailed("not you")

@@ -13,9 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from sharegroup.ids import TopicId
 from sharegroup.steps import STEP_ELEMENTS, run_to_end
-from sharegroup.wire.apis import response_module
-from sharegroup.wire.encoder import Chunk
-from sharegroup.wire.share_fetch_answer import (
+from sharegroup.wire.codec.apis import response_module
+from sharegroup.wire.codec.encoder import Chunk
+from sharegroup.wire.codec.share_fetch_answer import (
     LeaderEndpoint,
     PartitionAnswer,
     share_fetch_frame,

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.wire.coordinator_records import VERSION, decode_value, encode_value
-from sharegroup.wire.decoder import DecodeError
-from sharegroup.wire.share_state_records import ShareUpdateValue, StoredStateBatch
-from sharegroup.wire.share_update import BATCHES_MAX, UpdateFields, decode_update, encode_update
+from sharegroup.wire.codec.decoder import DecodeError
+from sharegroup.wire.internal_topics.coordinator_records import VERSION, decode_value, encode_value
+from sharegroup.wire.internal_topics.share_state_records import ShareUpdateValue, StoredStateBatch
+from sharegroup.wire.internal_topics.share_update import (
+    BATCHES_MAX,
+    UpdateFields,
+    decode_update,
+    encode_update,
+)
 
 int16 = st.integers(-(2**15), 2**15 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import CHECKED_AT, CONTROL
-from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
-from sharegroup.wire.small_batches import keyed_records
+from sharegroup.wire.batches.batches import CHECKED_AT, CONTROL
+from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
+from sharegroup.wire.batches.small_batches import keyed_records
 
 GZIP = 1
 sizes = st.integers(0, 40) | st.sampled_from([63, 64, 65, 127, 128, 8_191, 8_192, 8_193, 20_000])

@@ -8,11 +8,22 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import CONTROL, TRANSACTIONAL, parse_header, stamp, stamp_append_time
-from sharegroup.wire.compression import TooLarge
-from sharegroup.wire.markers import decode_marker, encode_marker
-from sharegroup.wire.records import SimpleRecord, batch_records, decode_records, encode_batch
-from sharegroup.wire.thinning import emptied, thinned
+from sharegroup.wire.batches.batches import (
+    CONTROL,
+    TRANSACTIONAL,
+    parse_header,
+    stamp,
+    stamp_append_time,
+)
+from sharegroup.wire.batches.compression import TooLarge
+from sharegroup.wire.batches.markers import decode_marker, encode_marker
+from sharegroup.wire.batches.records import (
+    SimpleRecord,
+    batch_records,
+    decode_records,
+    encode_batch,
+)
+from sharegroup.wire.batches.thinning import emptied, thinned
 
 RECORDS = [
     SimpleRecord(b"a", b"first", 5_000, [("h", b"1")]),

@@ -20,8 +20,8 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire.batches import NO_PRODUCER_ID
-from sharegroup.wire.small_batches import KeyedRecord, TransactionalBatch, keyed_records
+from sharegroup.wire.batches.batches import NO_PRODUCER_ID
+from sharegroup.wire.batches.small_batches import KeyedRecord, TransactionalBatch, keyed_records
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Marker(NamedTuple):
     def encoded(self, *, timestamp_ms: int) -> bytearray:
         """Return the control batch that ends the transaction in a log."""
         # Imported at first use, because most brokers have no transactions.
-        from sharegroup.wire.markers import encode_marker
+        from sharegroup.wire.batches.markers import encode_marker
 
         return encode_marker(
             is_commit=self.is_commit,
@@ -91,7 +91,7 @@ class CoordinatorLog:
         synced with the next ones, or a little later.
         """
         # Imported at first use: the codec takes 15 ms of a start.
-        from sharegroup.wire.records import SimpleRecord, encode_batch
+        from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
         assert records, "expected a batch with records, found an empty one"
         now_ms = self._clock.wall_ms()

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import ConfigType, entries, key
-from sharegroup.core.consumer_group import sizes as consumer_group_sizes
+from sharegroup.core.groups.classic import sizes as consumer_group_sizes
+from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import sizes as session_sizes
-from sharegroup.core.share_group import sizes as share_group_sizes
 from sharegroup.errors import InvalidConfig
 
 DEFAULT_PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister"

@@ -5,9 +5,9 @@
 1. Declare its configuration key in one of the ``*_config.py`` modules beside this one, with its
    default and range.  A limit without a key is a module constant with a docstring.
 2. Add a row to the tuple of its subject: below, or in `state_limits` for the state of sessions,
-   groups and topics.  ``setting`` is the key, or ``module:CONSTANT``
-   with the module's path below ``sharegroup`` (``broker.dispatch:ELEMENTS_MAX``).  The default is
-   read from the key or the constant; do not repeat it here.
+   groups and topics.  ``setting`` is the key, or ``module:CONSTANT`` with the module's path below
+   ``sharegroup`` (``broker.server.dispatch:ELEMENTS_MAX``).  The default is read from the key or
+   the constant; do not repeat it here.
 3. Set ``memory_each`` to the bytes that one unit costs if the limit is a memory budget of the
    whole broker.  The sum over all budgets must stay within 530 MB (`MEMORY_BYTES_MAX`).
 4. ``metric`` names a family of ``broker/metrics/families.py``, or is empty if there is none.
@@ -75,7 +75,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_user_part_refused_total",
     ),
     Limit(
-        setting="broker.admission:IDLE_EVICTION_MS",
+        setting="broker.load.admission:IDLE_EVICTION_MS",
         unit="ms",
         bounds="time without a request after which a new connection may replace a connection",
         answer="the new connection is closed if it cannot replace another one",
@@ -103,7 +103,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_logins_failed_total",
     ),
     Limit(
-        setting="broker.sasl_login:LOGIN_FRAME_BYTES_MAX",
+        setting="broker.server.sasl_login:LOGIN_FRAME_BYTES_MAX",
         unit="bytes",
         bounds="a request before the login, and a message of PLAIN or SCRAM",
         answer="the connection is closed",
@@ -117,20 +117,20 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_logins_failed_total",
     ),
     Limit(
-        setting="broker.sasl_login:MESSAGES_MAX",
+        setting="broker.server.sasl_login:MESSAGES_MAX",
         unit="messages",
         bounds="messages of a mechanism in one login",
         answer="SASL_AUTHENTICATION_FAILED, and the connection is closed",
         metric="sharegroup_logins_failed_total",
     ),
     Limit(
-        setting="broker.sasl_login:RENEWAL_PAUSE_MS",
+        setting="broker.server.sasl_login:RENEWAL_PAUSE_MS",
         unit="ms",
         bounds="time between two logins of one connection",
         answer="ILLEGAL_SASL_STATE",
     ),
     Limit(
-        setting="broker.lines_by_address:LINES_MAX",
+        setting="broker.load.lines_by_address:LINES_MAX",
         unit="lines",
         bounds="log lines in a second about failed logins, about violations of the protocol, and "
         "about TLS handshakes that failed and connections that were closed: as many of each, at "
@@ -145,21 +145,21 @@ CONNECTIONS: tuple[Limit, ...] = (
         metric="sharegroup_scram_credentials",
     ),
     Limit(
-        setting="broker.logins.token_keys:KEY_SET_BYTES_MAX",
+        setting="broker.access.token_keys:KEY_SET_BYTES_MAX",
         unit="bytes",
         bounds="a key set that verifies tokens",
         answer="the keys of the last reading are used",
         metric="sharegroup_token_key_readings_total",
     ),
     Limit(
-        setting="broker.logins.token_keys:READ_MS_MAX",
+        setting="broker.access.token_keys:READ_MS_MAX",
         unit="ms",
         bounds="time until a key set is read",
         answer="the keys of the last reading are used",
         metric="sharegroup_token_key_readings_total",
     ),
     Limit(
-        setting="broker.logins.token_keys:UNKNOWN_KEY_PAUSE_MS",
+        setting="broker.access.token_keys:UNKNOWN_KEY_PAUSE_MS",
         unit="ms",
         bounds="time between two readings of a key set because of tokens with unknown keys",
         answer="the token is refused",
@@ -241,20 +241,20 @@ REQUESTS: tuple[Limit, ...] = (
         answer="the connection is not read until responses are read",
     ),
     Limit(
-        setting="broker.dispatch:ELEMENTS_MAX",
+        setting="broker.server.dispatch:ELEMENTS_MAX",
         unit="elements",
         bounds="array elements of one request",
         answer="the connection is closed",
         metric="sharegroup_bad_requests_total",
     ),
     Limit(
-        setting="broker.slices:SLICE_MS",
+        setting="broker.load.slices:SLICE_MS",
         unit="ms",
         bounds="work for long requests in one iteration of the event loop",
         answer="the request is answered later",
     ),
     Limit(
-        setting="broker.slices:RESTS",
+        setting="broker.load.slices:RESTS",
         unit="slices",
         bounds="pause of long requests after a slice, in which other requests are answered",
         answer="the request is answered later",
@@ -266,7 +266,7 @@ REQUESTS: tuple[Limit, ...] = (
         answer="the heartbeat is answered later",
     ),
     Limit(
-        setting="broker.slices:WORKING_MAX",
+        setting="broker.load.slices:WORKING_MAX",
         unit="requests",
         bounds="long requests that are processed at a time",
         answer="the request is answered later",
@@ -284,13 +284,13 @@ REQUESTS: tuple[Limit, ...] = (
         answer="the response has fewer records",
     ),
     Limit(
-        setting="broker.waiting:WAIT_MS_MAX",
+        setting="broker.load.waiting:WAIT_MS_MAX",
         unit="ms",
         bounds="time for which a share fetch waits",
         answer="the response is sent at this time",
     ),
     Limit(
-        setting="broker.handlers.configs:RESOURCES_MAX",
+        setting="broker.handlers.settings.configs:RESOURCES_MAX",
         unit="resources",
         bounds="resources of one DescribeConfigs request",
         answer="INVALID_REQUEST",
@@ -305,13 +305,13 @@ RECORDS: tuple[Limit, ...] = (
         answer="MESSAGE_TOO_LARGE",
     ),
     Limit(
-        setting="wire.batches:RECORDS_PER_COMPRESSED_BYTE_MAX",
+        setting="wire.batches.batches:RECORDS_PER_COMPRESSED_BYTE_MAX",
         unit="records per byte",
         bounds="records that a compressed batch claims for each byte of its body",
         answer="INVALID_RECORD",
     ),
     Limit(
-        setting="wire.batches:RECORDS_MAX",
+        setting="wire.batches.batches:RECORDS_MAX",
         unit="records",
         bounds="records that a compressed batch claims",
         answer="INVALID_RECORD",
@@ -364,13 +364,13 @@ RECORDS: tuple[Limit, ...] = (
         answer="the dead letter has no copy of its record",
     ),
     Limit(
-        setting="wire.record_walk:STREAM_BYTES_MAX",
+        setting="wire.batches.record_walk:STREAM_BYTES_MAX",
         unit="bytes",
         bounds="decompressed size of a large batch that is checked before members get it",
         answer="the rest is delivered unchecked",
     ),
     Limit(
-        setting="broker.produced_batches:WAITING_BYTES_MAX",
+        setting="broker.load.produced_batches:WAITING_BYTES_MAX",
         unit="bytes",
         bounds="batches that wait until their records are checked or compressed (large batches for "
         "compacted topics; topics with a compression.type)",
@@ -391,25 +391,25 @@ RECORDS: tuple[Limit, ...] = (
         answer="INVALID_TIMESTAMP",
     ),
     Limit(
-        setting="wire.compression:GZIP_MEMBERS_MAX",
+        setting="wire.batches.compression:GZIP_MEMBERS_MAX",
         unit="members",
         bounds="members of the gzip stream of one batch",
         answer="the batch counts as damaged",
     ),
     Limit(
-        setting="wire.compression_streams:PIECE_BYTES",
+        setting="wire.batches.compression_streams:PIECE_BYTES",
         unit="bytes",
         bounds="a piece of a batch that is decompressed as a stream; with lz4 up to 4 MiB",
         answer="the batch has more pieces",
     ),
     Limit(
-        setting="wire.compression_streams:SNAPPY_WINDOW_BYTES",
+        setting="wire.batches.compression_streams:SNAPPY_WINDOW_BYTES",
         unit="bytes",
         bounds="how far back a copy in a large block of snappy may reach",
         answer="the rest of the batch is unreadable",
     ),
     Limit(
-        setting="wire.compression:ZSTD_WINDOW_BYTES_MAX",
+        setting="wire.batches.compression:ZSTD_WINDOW_BYTES_MAX",
         unit="bytes",
         bounds="the window of a zstd frame",
         answer="CORRUPT_MESSAGE",
@@ -438,7 +438,7 @@ FILES: tuple[Limit, ...] = (
         metric="sharegroup_open_files_max",
     ),
     Limit(
-        setting="broker.descriptors:DESCRIPTORS_RESERVE",
+        setting="broker.load.descriptors:DESCRIPTORS_RESERVE",
         unit="descriptors",
         bounds="file descriptors that neither connections nor logs use",
         answer="no error",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import INT_MAX, ConfigType, entries, key
-from sharegroup.core.modern_group import sizes
+from sharegroup.core.groups.consumer import sizes
 from sharegroup.errors import InvalidConfig
 
 ASSIGNOR_CLASSES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.core.share_group.share_group import TopicMetadata
+from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.ids import TopicName
 
 

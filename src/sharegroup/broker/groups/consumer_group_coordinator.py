@@ -33,14 +33,14 @@ from sharegroup.broker.groups.consumer_group_records import decode, encode
 from sharegroup.broker.groups.durable import Durable
 from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinator
 from sharegroup.broker.groups.modern_group_view import ModernGroupView
-from sharegroup.core.consumer_group.consumer_group import ConsumerGroup
-from sharegroup.core.consumer_group.consumer_groups import (
+from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
+from sharegroup.core.groups.classic.consumer_groups import (
     Committer,
     ConsumerGroups,
     DescribedConsumerGroup,
     ListedConsumerGroup,
 )
-from sharegroup.core.consumer_group.member import (
+from sharegroup.core.groups.classic.member import (
     Call,
     ConsumerGroupLimits,
     Decision,
@@ -53,16 +53,16 @@ from sharegroup.core.consumer_group.member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
-from sharegroup.core.consumer_group.pending_offsets import OpenTransaction
-from sharegroup.core.consumer_group.records import (
+from sharegroup.core.groups.classic.offsets import OffsetsOfGroup
+from sharegroup.core.groups.classic.pending_offsets import OpenTransaction
+from sharegroup.core.groups.classic.records import (
     GroupMetadata,
     GroupTombstone,
     OffsetCommit,
     OffsetTombstone,
     Records,
 )
-from sharegroup.core.consumer_group.sizes import group_totals
+from sharegroup.core.groups.classic.sizes import group_totals
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
     InconsistentGroupProtocol,
@@ -75,7 +75,7 @@ from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire.consumer_protocol import subscribed_topics
+from sharegroup.wire.internal_topics.consumer_protocol import subscribed_topics
 
 log = logging.getLogger(__name__)
 

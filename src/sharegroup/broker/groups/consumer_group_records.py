@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharegroup.broker.cluster.coordinator_log import KeyAndValue
-from sharegroup.core.consumer_group.records import (
+from sharegroup.core.groups.classic.records import (
     ConsumerGroupRecord,
     GroupMetadata,
     GroupTombstone,
@@ -13,8 +13,8 @@ from sharegroup.core.consumer_group.records import (
     StoredMember,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
-from sharegroup.wire import consumer_group_records as wire
-from sharegroup.wire.coordinator_records import (
+from sharegroup.wire.internal_topics import consumer_group_records as wire
+from sharegroup.wire.internal_topics.coordinator_records import (
     decode_record,
     encode_key,
     encode_value,

@@ -26,12 +26,12 @@ from sharegroup.broker.cluster.coordinator_log import (
     KeyAndValue,
     Marker,
 )
-from sharegroup.core.share_group.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
+from sharegroup.core.groups.share.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
 from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.protocol_enums import GroupType
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire.small_batches import TransactionalBatch
+from sharegroup.wire.batches.small_batches import TransactionalBatch
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.coordinator_log import KeyAndValue
 from sharegroup.broker.cluster.topics import Topics
@@ -26,11 +27,10 @@ from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinat
 from sharegroup.broker.groups.modern_group_records import decode, encode
 from sharegroup.broker.groups.modern_group_settings import modern_group_limits
 from sharegroup.broker.groups.topic_patterns import TopicPatterns
-from sharegroup.broker.security.permission import Permission
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.broker.slices import Slices
-from sharegroup.core.consumer_group.consumer_groups import Committer
-from sharegroup.core.consumer_group.member import (
+from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.member import (
     UNKNOWN_MEMBER,
     JoinReply,
     JoinRequest,
@@ -39,39 +39,39 @@ from sharegroup.core.consumer_group.member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.modern_group.advance import Cluster, ModernGroupLimits
-from sharegroup.core.modern_group.classic_members import (
+from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.consumer.classic_members import (
     CONSUMER,
     ClassicAssignment,
     ClassicCodec,
     ClassicSubscription,
     classic_member,
 )
-from sharegroup.core.modern_group.group import ModernGroup
-from sharegroup.core.modern_group.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.modern_group.member import (
+from sharegroup.core.groups.consumer.group import ModernGroup
+from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.consumer.member import (
     JOIN_EPOCH,
     DescribedModernGroup,
     ListedModernGroup,
 )
-from sharegroup.core.modern_group.migration import (
+from sharegroup.core.groups.consumer.migration import (
     by_name,
     can_downgrade,
     check_upgrade,
     downgraded,
     upgraded,
 )
-from sharegroup.core.modern_group.modern_groups import ModernGroups
-from sharegroup.core.modern_group.planned_heartbeat import HeartbeatPlan
-from sharegroup.core.modern_group.records import ClassicMember, ModernGroupMetadata, Records
-from sharegroup.core.modern_group.sizes import memory_of_groups
+from sharegroup.core.groups.consumer.modern_groups import ModernGroups
+from sharegroup.core.groups.consumer.planned_heartbeat import HeartbeatPlan
+from sharegroup.core.groups.consumer.records import ClassicMember, ModernGroupMetadata, Records
+from sharegroup.core.groups.consumer.sizes import memory_of_groups
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire import consumer_protocol
+from sharegroup.wire.internal_topics import consumer_protocol
 
 log = logging.getLogger(__name__)
 

@@ -6,18 +6,22 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sharegroup.broker.cluster.coordinator_log import KeyAndValue
-from sharegroup.core.modern_group import records as core
-from sharegroup.core.modern_group.records import (
+from sharegroup.core.groups.consumer import records as core
+from sharegroup.core.groups.consumer.records import (
     AssignmentEpochs,
     MemberState,
     ModernGroupRecord,
     ModernGroupRecordType,
     Tombstone,
 )
-from sharegroup.core.share_group.records import by_topic
+from sharegroup.core.groups.share.records import by_topic
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
-from sharegroup.wire import modern_group_records as wire
-from sharegroup.wire.coordinator_records import decode_record, encode_key, encode_value
+from sharegroup.wire.internal_topics import modern_group_records as wire
+from sharegroup.wire.internal_topics.coordinator_records import (
+    decode_record,
+    encode_key,
+    encode_value,
+)
 
 OF_MEMBERS = frozenset(
     {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sharegroup.broker.configuration.config import GroupConfig
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.modern_group_config import ASSIGNOR_CLASSES
-from sharegroup.core.modern_group.advance import ModernGroupLimits
-from sharegroup.core.modern_group.sizes import ModernGroupSizeLimits
+from sharegroup.core.groups.consumer.advance import ModernGroupLimits
+from sharegroup.core.groups.consumer.sizes import ModernGroupSizeLimits
 
 
 def modern_group_limits(config: LiveConfig, own: GroupConfig) -> ModernGroupLimits:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     # `coordinator` imports them at first use.
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
-    from sharegroup.core.consumer_group.consumer_groups import Committer
-    from sharegroup.core.modern_group.group import ModernGroup
-    from sharegroup.core.modern_group.member import ListedModernGroup
+    from sharegroup.core.groups.classic.consumer_groups import Committer
+    from sharegroup.core.groups.consumer.group import ModernGroup
+    from sharegroup.core.groups.consumer.member import ListedModernGroup
 
 RECORD_TYPES = frozenset({3, 4, 5, 6, 7, 8, 16})
-"""Types of the records (`core.modern_group.records.ModernGroupRecordType`)."""
+"""Types of the records (`core.groups.consumer.records.ModernGroupRecordType`)."""
 
 
 class ModernGroupsOnDemand:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog, Topic
-from sharegroup.broker.security.permission import Permission
-from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
+from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.errors import (
     KafkaError,
     OffsetMetadataTooLarge,

@@ -24,27 +24,23 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config_values import reset_duration_ms
 from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.state_preparations import AT_ONCE, StatePreparations
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.broker.slices import Slices
-from sharegroup.core.security.principal import Principal
-from sharegroup.core.share_group.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.share_group.records import (
-    Records,
-    ShareGroupMetadata,
-    ShareGroupRecord,
-)
-from sharegroup.core.share_group.share_group import TopicMetadata
-from sharegroup.core.share_group.share_groups import (
+from sharegroup.core.delivery.share_partition import SharePartition
+from sharegroup.core.delivery.stored.share_states import UNDECIDED
+from sharegroup.core.groups.share.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.share.records import Records, ShareGroupMetadata, ShareGroupRecord
+from sharegroup.core.groups.share.share_group import TopicMetadata
+from sharegroup.core.groups.share.share_groups import (
     DescribedShareGroup,
     ListedShareGroup,
     MemberKey,
     ShareGroups,
     Uninitialized,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
-from sharegroup.core.share_state.share_states import UNDECIDED
+from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName

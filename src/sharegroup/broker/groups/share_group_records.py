@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sharegroup.broker.cluster.coordinator_log import KeyAndValue
-from sharegroup.core.share_group import records as core
-from sharegroup.core.share_group.assignor import Assignment
-from sharegroup.core.share_group.records import ShareGroupRecord, ShareGroupRecordType, Tombstone
+from sharegroup.core.groups.share import records as core
+from sharegroup.core.groups.share.assignor import Assignment
+from sharegroup.core.groups.share.records import ShareGroupRecord, ShareGroupRecordType, Tombstone
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
-from sharegroup.wire import share_group_records as wire
-from sharegroup.wire.coordinator_records import (
+from sharegroup.wire.internal_topics import share_group_records as wire
+from sharegroup.wire.internal_topics.coordinator_records import (
     decode_record,
     encode_key,
     encode_value,

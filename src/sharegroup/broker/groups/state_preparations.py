@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.share.persister import Persister
-from sharegroup.broker.slices import Slices
-from sharegroup.core.share_group.share_groups import Uninitialized
+from sharegroup.core.groups.share.share_groups import Uninitialized
 from sharegroup.errors import NonEmptyGroup
 from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.sync.tickets import Ticket

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.security.permission import Permission
 from sharegroup.core.patterns import matching
 from sharegroup.ids import TopicName
 from sharegroup.steps import Steps, paced

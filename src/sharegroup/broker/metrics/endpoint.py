@@ -19,7 +19,7 @@ from sharegroup.broker.metrics.share_partition_page import PATH as SHARE_PARTITI
 from sharegroup.broker.metrics.share_partition_page import SharePartitionPage
 from sharegroup.broker.metrics.values import Metrics
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.server import Server
+from sharegroup.broker.server.sockets import Server
 from sharegroup.http_endpoint import PROMETHEUS_TEXT, HttpEndpoint, HttpLimits, HttpResponse
 from sharegroup.storage.directory.log_directory import LogDirectory
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sharegroup.broker.distribution import Distribution
+from sharegroup.broker.load.distribution import Distribution
 
 INTERVAL_SECONDS = 0.1
 

@@ -30,8 +30,8 @@ from typing import Any
 
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.share_partition.delivery import InFlightState, RecordState
-from sharegroup.core.share_partition.offset_runs import Run
+from sharegroup.core.delivery.delivery import InFlightState, RecordState
+from sharegroup.core.delivery.offset_runs import Run
 from sharegroup.errors import GroupIdNotFound
 from sharegroup.http_endpoint import HttpResponse, Query
 from sharegroup.ids import GroupId

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from sharegroup.broker.distribution import Distribution
+from sharegroup.broker.load.distribution import Distribution
 from sharegroup.broker.metrics.family import Family, MetricType
 
 Total = tuple[int, float]

@@ -21,10 +21,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sharegroup.broker.byte_budgets import ByteBudget
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
-from sharegroup.broker.descriptors import limit, open_count
-from sharegroup.broker.log_limit import LOG_LIMIT
+from sharegroup.broker.load.byte_budgets import ByteBudget
+from sharegroup.broker.load.descriptors import limit, open_count
+from sharegroup.broker.load.log_limit import LOG_LIMIT
 from sharegroup.broker.metrics import access_families
 from sharegroup.broker.metrics import client_families as client_names
 from sharegroup.broker.metrics import families as names
@@ -36,13 +36,13 @@ from sharegroup.broker.metrics.login_families import login_samples
 from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.text import Value, head, label_pairs, lines
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.server import Server
+from sharegroup.broker.server.sockets import Server
 from sharegroup.broker.share.dead_letters import DeadLetterCounts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.errors import KafkaStorageError
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.directory.log_directory import LogDirectory
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.codec.apis import APIS
 
 SHARE_PARTITIONS_MAX = 10_000
 GROUPS_MAX = 1_000

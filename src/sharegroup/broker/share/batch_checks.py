@@ -25,14 +25,14 @@ from bisect import bisect_left
 from collections.abc import Callable
 from operator import sub
 
-from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.broker.load.record_jobs import RecordJobs
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.segment.boundaries import BatchSpans
-from sharegroup.wire.batches import UNREADABLE, parse_header, record_count_max
-from sharegroup.wire.record_walk import Walk, WalkStep, check_batch
+from sharegroup.wire.batches.batches import UNREADABLE, parse_header, record_count_max
+from sharegroup.wire.batches.record_walk import Walk, WalkStep, check_batch
 
 log = logging.getLogger(__name__)
 

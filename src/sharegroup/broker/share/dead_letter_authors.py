@@ -16,16 +16,16 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access.audit import AuditLog
+from sharegroup.broker.access.authorizer import Authorizer
+from sharegroup.broker.access.checks import Check, denied
+from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.permission import is_allowed_on_cluster
+from sharegroup.broker.access.quotas import Quotas
+from sharegroup.broker.access.rights import Rights
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.quotas import Quotas
-from sharegroup.broker.security import requirements as required
-from sharegroup.broker.security.audit import AuditLog
-from sharegroup.broker.security.authorizer import Authorizer
-from sharegroup.broker.security.checks import Check, denied
-from sharegroup.broker.security.peer import Peer
-from sharegroup.broker.security.permission import is_allowed_on_cluster
-from sharegroup.broker.security.rights import Rights
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import AuthorizationException
 from sharegroup.ids import GroupId, TopicName

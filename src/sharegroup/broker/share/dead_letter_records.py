@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.core.share_partition.delivery import DeadLetterRange, Reason
+from sharegroup.core.delivery.delivery import DeadLetterRange, Reason
 from sharegroup.errors import (
     CorruptMessage,
     KafkaStorageError,
@@ -28,7 +28,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.wire.batches import (
+from sharegroup.wire.batches.batches import (
     HEADER_BYTES,
     LETTER_PRODUCER_ID,
     UNREADABLE,
@@ -36,19 +36,25 @@ from sharegroup.wire.batches import (
     Buffer,
     parse_header,
 )
-from sharegroup.wire.compression import NONE, ZSTD, TooLarge
-from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
-from sharegroup.wire.record_walk import Walk, WalkStep, body_of, header_count, places_of_records
-from sharegroup.wire.records import (
+from sharegroup.wire.batches.compression import NONE, ZSTD, TooLarge
+from sharegroup.wire.batches.record_walk import (
+    Walk,
+    WalkStep,
+    body_of,
+    header_count,
+    places_of_records,
+)
+from sharegroup.wire.batches.records import (
     DecodedRecord,
     Headers,
     SimpleRecord,
     encode_batch,
     single_record,
 )
+from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 
 if TYPE_CHECKING:
-    from sharegroup.wire.record_pieces import UnreadableRange, WholeRecords
+    from sharegroup.wire.batches.record_pieces import UnreadableRange, WholeRecords
 
 MESSAGES: Mapping[Reason, bytes] = {
     Reason.REJECTED: b"Offset rejected by client.",
@@ -153,7 +159,7 @@ class Originals:
             self._places = yield from places_of_records(self._body, header)
         except TooLarge:
             # Imported here because few brokers ever read such a batch.
-            from sharegroup.wire.record_pieces import cut_in_steps
+            from sharegroup.wire.batches.record_pieces import cut_in_steps
 
             self._stream = cut_in_steps(
                 memoryview(self._batch),
@@ -173,7 +179,7 @@ class Originals:
         if self._stream is None:
             return False
         # Imported here because few brokers ever read such a batch.
-        from sharegroup.wire.record_pieces import UnreadableRange
+        from sharegroup.wire.batches.record_pieces import UnreadableRange
 
         header = self._header
         for piece in self._stream:

@@ -35,11 +35,11 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from sharegroup.backoff import Backoff, without_jitter
+from sharegroup.broker.access.requirements import READ_TOPICS
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import LogSettings, Topics
-from sharegroup.broker.record_jobs import RecordJobs
-from sharegroup.broker.security.requirements import READ_TOPICS
+from sharegroup.broker.load.record_jobs import RecordJobs
 from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthor, DeadLetterAuthors
 from sharegroup.broker.share.dead_letter_records import (
     LetterBatch,
@@ -52,15 +52,15 @@ from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
+from sharegroup.core.delivery.delivery import DeadLetterRange, RecordState
+from sharegroup.core.delivery.stored.share_states import NO_SUMMARY
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.share_partition.delivery import DeadLetterRange, RecordState
-from sharegroup.core.share_state.share_states import NO_SUMMARY
 from sharegroup.errors import AuthorizationException, InvalidConfig, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire.batches import stamp_append_time
-from sharegroup.wire.recompression import repacked
-from sharegroup.wire.record_walk import finish
+from sharegroup.wire.batches.batches import stamp_append_time
+from sharegroup.wire.batches.recompression import repacked
+from sharegroup.wire.batches.record_walk import finish
 
 log = logging.getLogger(__name__)
 

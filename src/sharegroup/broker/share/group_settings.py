@@ -10,13 +10,13 @@ from sharegroup.broker.cluster.features import DEAD_LETTERS_LEVEL, SHARE_VERSION
 from sharegroup.broker.configuration.config import GroupConfig
 from sharegroup.broker.configuration.group_config import DEFAULT_DEAD_LETTERS
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.core.share_group.sizes import GROUP_ID_CHARACTERS_MAX, SizeLimits
+from sharegroup.core.groups.share.sizes import GROUP_ID_CHARACTERS_MAX, SizeLimits
 from sharegroup.ids import GroupId, TopicName
 
 if TYPE_CHECKING:
     # Imported at first use, because a start of the broker does not need them.
-    from sharegroup.core.share_group.heartbeat import ShareGroupLimits
-    from sharegroup.core.share_partition.delivery import SharePartitionLimits
+    from sharegroup.core.delivery.delivery import SharePartitionLimits
+    from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class GroupSettings:
         if limits is None:
             group, broker = self.own(group_id), self._config.share_group
             # Imported at first use, like `capped`.
-            from sharegroup.core.share_partition.delivery import SharePartitionLimits
+            from sharegroup.core.delivery.delivery import SharePartitionLimits
 
             limits = SharePartitionLimits(
                 lock_ms=group.lock_ms or broker.lock_ms,
@@ -90,7 +90,7 @@ class GroupSettings:
             group, broker = self.own(group_id), self._config.share_group
             interval_ms = group.assignment_interval_ms
             # Imported at first use, like `capped`.
-            from sharegroup.core.share_group.heartbeat import ShareGroupLimits
+            from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 
             limits = ShareGroupLimits(
                 session_timeout_ms=group.session_timeout_ms or broker.session_timeout_ms,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import SharePartitionKey, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket

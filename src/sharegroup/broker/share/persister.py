@@ -14,8 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from sharegroup.core.share_partition.delivery import Delta
-from sharegroup.core.share_state.share_states import NO_SUMMARY, PersistedState, StateSummary, named
+from sharegroup.core.delivery.delivery import Delta
+from sharegroup.core.delivery.stored.share_states import (
+    NO_SUMMARY,
+    PersistedState,
+    StateSummary,
+    named,
+)
 from sharegroup.errors import (
     FencedLeaderEpoch,
     FencedStateEpoch,

@@ -16,9 +16,9 @@ from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import CoordinatorConfig
-from sharegroup.core.share_partition.delivery import Delta
-from sharegroup.core.share_state.records import Records, ShareStateRecord
-from sharegroup.core.share_state.share_states import (
+from sharegroup.core.delivery.delivery import Delta
+from sharegroup.core.delivery.stored.records import Records, ShareStateRecord
+from sharegroup.core.delivery.stored.share_states import (
     PersistedState,
     ShareStates,
     StateSummary,
@@ -29,7 +29,7 @@ from sharegroup.ids import SharePartitionKey, TopicId, share_state_partition
 from sharegroup.internal_topics.share_state_codec import decode, encode, needed
 from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire.small_batches import KeyedRecord
+from sharegroup.wire.batches.small_batches import KeyedRecord
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.distribution import Distribution
+from sharegroup.broker.load.distribution import Distribution
+from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
@@ -36,8 +37,7 @@ from sharegroup.broker.share.share_reading import (
     log_batches,
     read_acquired,
 )
-from sharegroup.broker.waiting import WaitingRoom
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     AckBatch,
     Acquired,
     AcquireRequest,
@@ -46,7 +46,7 @@ from sharegroup.core.share_partition.delivery import (
     RecordState,
     SharePartitionLimits,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import (
     KafkaError,
     KafkaStorageError,

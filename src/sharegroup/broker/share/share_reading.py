@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     Acquired,
     AcquireRequest,
     LogBatches,
@@ -30,7 +30,7 @@ from sharegroup.core.share_partition.delivery import (
 )
 from sharegroup.errors import CorruptMessage, KafkaError, KafkaStorageError
 from sharegroup.storage.segment.boundaries import BatchSpans
-from sharegroup.wire.batches import BatchHeader, parse_header, scan
+from sharegroup.wire.batches.batches import BatchHeader, parse_header, scan
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sharegroup.broker.admission import Admission
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.lines_by_address import LinesByAddress
+from sharegroup.broker.load.admission import Admission
+from sharegroup.broker.load.lines_by_address import LinesByAddress
 
 if TYPE_CHECKING:
     # Only brokers with TLS import it.

@@ -25,7 +25,7 @@ from sharegroup.errors import (
     ProducerFenced,
 )
 from sharegroup.storage.sync.tickets import Ticket
-from sharegroup.wire.batches import BatchHeader
+from sharegroup.wire.batches.batches import BatchHeader
 
 ADDING_VERSION = 12
 """The first version of Produce that adds its partitions to the transaction."""

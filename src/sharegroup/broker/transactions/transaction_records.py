@@ -14,8 +14,12 @@ from sharegroup.core.transactions.records import (
     TransactionTombstone,
 )
 from sharegroup.ids import TopicName
-from sharegroup.wire import transaction_records as wire
-from sharegroup.wire.coordinator_records import decode_record, encode_key, encode_value
+from sharegroup.wire.internal_topics import transaction_records as wire
+from sharegroup.wire.internal_topics.coordinator_records import (
+    decode_record,
+    encode_key,
+    encode_value,
+)
 
 Schema = TypeVar("Schema", wire.PartitionsSchema, wire.OldPartitionsSchema)
 

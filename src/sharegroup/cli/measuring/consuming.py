@@ -24,14 +24,14 @@ from typing import Any, Protocol
 
 import click
 
-from sharegroup.cli.cluster_access import line_of
+from sharegroup.cli.common.cluster_access import line_of
+from sharegroup.cli.common.progress import showing_progress
+from sharegroup.cli.common.running import CLOSE_SECONDS, Stop, run, until_stopped
+from sharegroup.cli.common.waiting import lacks_broker, telling_waits
 from sharegroup.cli.measuring.figures import Flow, consuming_line
-from sharegroup.cli.progress import showing_progress
-from sharegroup.cli.running import CLOSE_SECONDS, Stop, run, until_stopped
-from sharegroup.cli.waiting import lacks_broker, telling_waits
-from sharegroup.client.share.flow_control import FlowControl
-from sharegroup.client.share.record import Record, UnreadableDelivery
-from sharegroup.client.share.share_consumer import ShareConsumer
+from sharegroup.client.share.consumer.flow_control import FlowControl
+from sharegroup.client.share.consumer.record import Record, UnreadableDelivery
+from sharegroup.client.share.consumer.share_consumer import ShareConsumer
 from sharegroup.errors import KafkaError
 
 POLL_SECONDS = 0.1

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from sharegroup.cli.common.running import Stop, until_stopped
 from sharegroup.cli.measuring.figures import Flow, producing_line
 from sharegroup.cli.measuring.payloads import KeyOf, ValueOf
-from sharegroup.cli.running import Stop, until_stopped
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.errors import KafkaError
 

@@ -49,7 +49,7 @@ from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import GroupType
-from sharegroup.wire.decoder import DecodeError, decode
+from sharegroup.wire.codec.decoder import DecodeError, decode
 
 NO_GENERATION = -1
 """The generation in commits by an administrator instead of a member."""

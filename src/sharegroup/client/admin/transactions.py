@@ -47,7 +47,7 @@ from sharegroup.client.net.leader_requests import (
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import NONE, InvalidRequest, KafkaError, UnknownServerError
-from sharegroup.wire.schema import EPOCH, MILLISECOND
+from sharegroup.wire.codec.schema import EPOCH, MILLISECOND
 
 BY_DURATION = 1
 BY_PATTERN = 2

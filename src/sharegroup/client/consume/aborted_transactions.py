@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import BatchHeader, Buffer, scan
-from sharegroup.wire.markers import decode_marker
+from sharegroup.wire.batches.batches import BatchHeader, Buffer, scan
+from sharegroup.wire.batches.markers import decode_marker
 
 
 class AbortedTransaction(NamedTuple):

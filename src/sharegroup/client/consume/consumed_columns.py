@@ -15,10 +15,10 @@ except ModuleNotFoundError as error:
 from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import Buffer
-from sharegroup.wire.columns import OffsetRanges, RecordColumns, record_columns
-from sharegroup.wire.header_columns import HEADERS
-from sharegroup.wire.record_pieces import UnreadableRange
+from sharegroup.wire.batches.batches import Buffer
+from sharegroup.wire.batches.columns import OffsetRanges, RecordColumns, record_columns
+from sharegroup.wire.batches.header_columns import HEADERS
+from sharegroup.wire.batches.record_pieces import UnreadableRange
 
 NO_TIMESTAMP = -1
 SCHEMA = pa.schema(

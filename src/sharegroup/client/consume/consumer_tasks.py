@@ -20,13 +20,13 @@ from sharegroup.client.consume.offset_lookup import OffsetLookup
 from sharegroup.client.consume.partition_states import COMMITTED, RESET, PartitionStates
 from sharegroup.client.consume.topic_subscription import TopicSubscription
 from sharegroup.client.consume.topic_watch import TopicWatch
-from sharegroup.client.group.membership import new_member_id
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.client.settings.option_values import GroupProtocol
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.client.share.member.membership import new_member_id
 from sharegroup.errors import KafkaError
 
 log = logging.getLogger(__name__)

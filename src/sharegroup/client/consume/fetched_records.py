@@ -18,7 +18,7 @@ from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecor
 from sharegroup.client.lazy_deque import LazyDeque
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import UnreadableBatch
-from sharegroup.wire.batches import (
+from sharegroup.wire.batches.batches import (
     NO_TIMESTAMP,
     UNREADABLE,
     Buffer,
@@ -26,9 +26,9 @@ from sharegroup.wire.batches import (
     parse_header,
     scan,
 )
-from sharegroup.wire.compression import TooLarge
-from sharegroup.wire.record_pieces import UnreadableRange, streamed
-from sharegroup.wire.records import DecodedRecord, read_batch
+from sharegroup.wire.batches.compression import TooLarge
+from sharegroup.wire.batches.record_pieces import UnreadableRange, streamed
+from sharegroup.wire.batches.records import DecodedRecord, read_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

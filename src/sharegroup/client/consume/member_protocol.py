@@ -19,8 +19,8 @@ from sharegroup.client.consume.assignors import MemberSubscription
 from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import InconsistentGroupProtocol
-from sharegroup.wire.decoder import DecodeError, decode
-from sharegroup.wire.encoder import encode
+from sharegroup.wire.codec.decoder import DecodeError, decode
+from sharegroup.wire.codec.encoder import encode
 
 VERSION = 3
 ASSIGNMENT_VERSION = 0

@@ -17,7 +17,7 @@ from sharegroup.client.consume.partition_states import PartitionStates
 from sharegroup.client.fetch.record_content import Field, deserialize
 from sharegroup.client.settings.option_values import OnUnreadableRecord
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
-from sharegroup.wire.batches import UNREADABLE
+from sharegroup.wire.batches.batches import UNREADABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -39,7 +39,7 @@ from sharegroup.errors import (
     UnsupportedVersion,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.batches import Buffer, batch_positions, parse_header
+from sharegroup.wire.batches.batches import Buffer, batch_positions, parse_header
 
 READ_UNCOMMITTED = 0
 NO_WAIT = i32Timedelta.parse(timedelta(0))

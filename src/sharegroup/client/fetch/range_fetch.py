@@ -42,7 +42,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.batches import Buffer
+from sharegroup.wire.batches.batches import Buffer
 
 RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 """Maximum size of one leader's response, by default; a single batch may be larger."""

@@ -24,10 +24,10 @@ from sharegroup.errors import (
     UnreadableBatch,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.batches import BatchHeader, Buffer, scan
-from sharegroup.wire.compression import DECOMPRESSED_BYTES_MAX
-from sharegroup.wire.record_pieces import UnreadableRange, read_pieces
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.batches import BatchHeader, Buffer, scan
+from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX
+from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.batches.records import DecodedRecord
 
 RECORDS_MIN = 500
 """Records that are yielded together, plus up to one batch."""

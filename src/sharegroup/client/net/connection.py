@@ -48,13 +48,19 @@ from sharegroup.errors import (
     UnsupportedVersion,
     error_for,
 )
-from sharegroup.wire.apis import API_VERSIONS, api_of, request_class, response_class, spoken_api
-from sharegroup.wire.apis import response_header_version as header_version_of
-from sharegroup.wire.convert import downgrade, upgrade
-from sharegroup.wire.decoder import DecodeError, decode
-from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.framing import FrameError, Frames
-from sharegroup.wire.headers import decode_response_header
+from sharegroup.wire.codec.apis import (
+    API_VERSIONS,
+    api_of,
+    request_class,
+    response_class,
+    spoken_api,
+)
+from sharegroup.wire.codec.apis import response_header_version as header_version_of
+from sharegroup.wire.codec.convert import downgrade, upgrade
+from sharegroup.wire.codec.decoder import DecodeError, decode
+from sharegroup.wire.codec.encoder import encode_request
+from sharegroup.wire.codec.framing import FrameError, Frames
+from sharegroup.wire.codec.headers import decode_response_header
 
 IN_FLIGHT_MAX = 64
 """Maximum number of requests under way on one connection; further ones wait."""

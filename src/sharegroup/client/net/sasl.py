@@ -26,7 +26,7 @@ from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from sharegroup.client.net.scram import ScramExchange
 from sharegroup.client.settings.client_config import ClientConfig, TokenProvider
 from sharegroup.errors import NONE, SaslAuthenticationFailed, error_for
-from sharegroup.wire.schema import MILLISECOND
+from sharegroup.wire.codec.schema import MILLISECOND
 
 log = logging.getLogger(__name__)
 

@@ -36,10 +36,10 @@ from sharegroup.errors import (
     UnsupportedCompressionType,
     error_for,
 )
-from sharegroup.wire.compression import CODECS, compress
+from sharegroup.wire.batches.compression import CODECS, compress
+from sharegroup.wire.codec.schema import MILLISECOND
 from sharegroup.wire.otlp_metrics import OtlpValue
 from sharegroup.wire.otlp_writer import encode_metrics
-from sharegroup.wire.schema import MILLISECOND
 
 log = logging.getLogger(__name__)
 

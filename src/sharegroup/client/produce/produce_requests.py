@@ -22,9 +22,9 @@ from sharegroup.client.net.refusals import refused
 from sharegroup.client.produce.partition_queue import Batch, Written
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import NONE, KafkaError
-from sharegroup.wire.apis import request_class
-from sharegroup.wire.convert import downgrade
-from sharegroup.wire.schema import EPOCH, MILLISECOND
+from sharegroup.wire.codec.apis import request_class
+from sharegroup.wire.codec.convert import downgrade
+from sharegroup.wire.codec.schema import EPOCH, MILLISECOND
 
 PRODUCE = 0
 TOPIC_IDS_FROM = 13

@@ -50,9 +50,9 @@ from sharegroup.errors import (
     UnknownProducerId,
     UnknownServerError,
 )
-from sharegroup.wire.compression import CODECS
-from sharegroup.wire.records import encode_batch
-from sharegroup.wire.schema import MILLISECOND
+from sharegroup.wire.batches.compression import CODECS
+from sharegroup.wire.batches.records import encode_batch
+from sharegroup.wire.codec.schema import MILLISECOND
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from typing import Unpack
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.records import AcknowledgementResult, CloseReport, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerOptions
-from sharegroup.client.share import share_consumer
-from sharegroup.client.share.acknowledgement_results import AcknowledgementCallback
-from sharegroup.client.share.flow import Flow
-from sharegroup.client.share.record import Record, UnreadableRecord
-from sharegroup.client.share.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS
+from sharegroup.client.share.consumer import share_consumer
+from sharegroup.client.share.consumer.acknowledgement_results import AcknowledgementCallback
+from sharegroup.client.share.consumer.flow import Flow
+from sharegroup.client.share.consumer.record import Record, UnreadableRecord
+from sharegroup.client.share.consumer.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS
 from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from sharegroup.dead_letters.letter import NO_TIME, Letter
 from sharegroup.dead_letters.queue import Chunk
-from sharegroup.wire.header_columns import HEADERS
-from sharegroup.wire.header_names import with_names
+from sharegroup.wire.batches.header_columns import HEADERS
+from sharegroup.wire.batches.header_names import with_names
 
 TIME = pa.timestamp("us", tz="UTC")
 MILLISECONDS_MAX = (2**63 - 1) // 1000

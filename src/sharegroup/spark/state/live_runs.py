@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.loop_thread import LoopThread
-from sharegroup.core.share_state.share_states import UNDECIDED, ShareStates
+from sharegroup.core.delivery.stored.share_states import UNDECIDED, ShareStates
 from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 from sharegroup.internal_topics.share_state_codec import decode
 from sharegroup.spark.batch_read import log_runs

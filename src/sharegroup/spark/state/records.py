@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sharegroup.client.records import TopicPartition
-from sharegroup.core.share_partition.delivery import RecordState
+from sharegroup.core.delivery.delivery import RecordState
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS, coordinator_json
 from sharegroup.spark.decoded_read import decoded_records
 from sharegroup.spark.options import SHARE_STATE_TOPIC, StateOptions
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.records import DecodedRecord
 
 TIME = pa.timestamp("us", tz="UTC")
 CONSUMER_OFFSETS = "__consumer_offsets"

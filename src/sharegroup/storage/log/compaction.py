@@ -44,10 +44,16 @@ from sharegroup.storage.segment.swap import (
     take_names,
 )
 from sharegroup.storage.segment.transaction_index import AbortedTransaction
-from sharegroup.wire.batches import HEADER_BYTES, BatchHeader, checksum_holds, parse_header, scan
-from sharegroup.wire.markers import decode_marker
-from sharegroup.wire.records import DecodedRecord, batch_records, read_batch
-from sharegroup.wire.thinning import emptied, thinned
+from sharegroup.wire.batches.batches import (
+    HEADER_BYTES,
+    BatchHeader,
+    checksum_holds,
+    parse_header,
+    scan,
+)
+from sharegroup.wire.batches.markers import decode_marker
+from sharegroup.wire.batches.records import DecodedRecord, batch_records, read_batch
+from sharegroup.wire.batches.thinning import emptied, thinned
 
 log = logging.getLogger(__name__)
 

@@ -58,7 +58,7 @@ from sharegroup.storage.segment.transaction_index import overlapping
 from sharegroup.storage.segment.whole_read import PIECE_BYTES
 from sharegroup.storage.sync.syncer import SyncWork
 from sharegroup.storage.sync.tickets import Ticket, TicketQueue
-from sharegroup.wire.batches import WITHOUT_PRODUCER, Writable
+from sharegroup.wire.batches.batches import WITHOUT_PRODUCER, Writable
 
 if TYPE_CHECKING:
     # Imported by the first look-up of a timestamp.
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from sharegroup.storage.log.compaction import Compactable
     from sharegroup.storage.recovery.recovery import LoadedLog
     from sharegroup.storage.segment.timestamps import LogTimes
-    from sharegroup.wire.markers import TransactionMarker
+    from sharegroup.wire.batches.markers import TransactionMarker
 
 SEGMENT_LIMITS_DEFAULT = SegmentLimits(bytes=1_073_741_824, ms=604_800_000)
 

@@ -21,7 +21,7 @@ from sharegroup.ids import LEADER_EPOCH
 from sharegroup.storage.disk.set_aside import DAMAGED_LOG, TORN_LOG, SetAside
 from sharegroup.storage.segment.batch_scan import PlacedBatch, is_whole, placed_in
 from sharegroup.storage.segment.segment import Segment, segment_name
-from sharegroup.wire.batches import HEADER_BYTES, MAGIC
+from sharegroup.wire.batches.batches import HEADER_BYTES, MAGIC
 
 log = logging.getLogger(__name__)
 

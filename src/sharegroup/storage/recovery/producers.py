@@ -17,7 +17,7 @@ from sharegroup.storage.segment.segment import Segment
 if TYPE_CHECKING:
     # Imported at first use, because few batches are markers, and few logs are compacted.
     from sharegroup.core.log.compaction import LastOfProducer
-    from sharegroup.wire.markers import TransactionMarker
+    from sharegroup.wire.batches.markers import TransactionMarker
 
 
 def marker_of(header: PlacedBatch, batch: Buffer) -> TransactionMarker | None:
@@ -28,7 +28,7 @@ def marker_of(header: PlacedBatch, batch: Buffer) -> TransactionMarker | None:
     if not header.is_control:
         return None
     # Imported with the first marker, because most brokers have no transactions.
-    from sharegroup.wire.markers import decode_marker
+    from sharegroup.wire.batches.markers import decode_marker
 
     return decode_marker(batch)
 

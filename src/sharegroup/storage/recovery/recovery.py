@@ -46,8 +46,8 @@ from sharegroup.storage.segment.segment import (
     Segment,
 )
 from sharegroup.storage.segment.swap import COMPACTED, finish_swaps
-from sharegroup.wire.batches import HEADER_BYTES, WITHOUT_PRODUCER
-from sharegroup.wire.markers import TransactionMarker
+from sharegroup.wire.batches.batches import HEADER_BYTES, WITHOUT_PRODUCER
+from sharegroup.wire.batches.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
 

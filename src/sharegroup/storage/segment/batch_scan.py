@@ -16,7 +16,7 @@ import crc32c
 
 from sharegroup.ids import LEADER_EPOCH
 from sharegroup.storage.disk.files import Buffer
-from sharegroup.wire.batches import (
+from sharegroup.wire.batches.batches import (
     CHECKED_AT,
     CONTROL,
     CRC_AT,
@@ -26,7 +26,7 @@ from sharegroup.wire.batches import (
     TRANSACTIONAL,
     Writable,
 )
-from sharegroup.wire.batches import stamp as stamp_batch
+from sharegroup.wire.batches.batches import stamp as stamp_batch
 
 _NEEDED = struct.Struct(">qi4xb4xhi8xqqhi4x")
 """Base offset, length, magic, attributes, last offset delta, largest timestamp, producer id,

@@ -6,8 +6,8 @@ index gives the batch up to which all timestamps are smaller.  From there on the
 largest timestamp in each batch header.  It decodes only the batch that must hold the record.
 
 A header may have a timestamp that none of its records has, and unreadable batches are skipped, so
-one lookup can take much work.  It is cut into pieces (`wire.record_walk`), and an `Allowance`
-bounds the bytes that the lookups of one request decode.
+one lookup can take much work.  It is cut into pieces (`wire.batches.record_walk`), and an
+`Allowance` bounds the bytes that the lookups of one request decode.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple
 from sharegroup.errors import KafkaStorageError, RequestTimedOut
 from sharegroup.storage.segment.batch_scan import PlacedBatch
 from sharegroup.storage.segment.segment import NO_TIMESTAMP, Segment
-from sharegroup.wire.batches import UNREADABLE, parse_header
-from sharegroup.wire.record_walk import (
+from sharegroup.wire.batches.batches import UNREADABLE, parse_header
+from sharegroup.wire.batches.record_walk import (
     SMALL_BYTES,
     TimestampAndOffset,
     Walk,
@@ -29,7 +29,7 @@ from sharegroup.wire.record_walk import (
     first_record_from,
     small_records,
 )
-from sharegroup.wire.records import DecodedRecord
+from sharegroup.wire.batches.records import DecodedRecord
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.segment.segment import Segment
-from sharegroup.wire.batches import CHECKED_AT, HEADER_BYTES, LENGTH_END, MAGIC
+from sharegroup.wire.batches.batches import CHECKED_AT, HEADER_BYTES, LENGTH_END, MAGIC
 
 PIECE_BYTES = 4 * 1024 * 1024
 """Bytes that are read at a time, by default; more if a batch is larger."""

@@ -20,7 +20,7 @@ from sharegroup.dead_letters.letter import DEAD
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.story import NEW, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, story_headers
-from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX
+from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.ports import DeliveredRecord, Header

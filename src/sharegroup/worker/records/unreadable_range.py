@@ -14,7 +14,7 @@ from sharegroup.protocol_enums import AcknowledgeType
 if TYPE_CHECKING:
     # A program that only declares handlers loads no client.
     from sharegroup.client.records import Header
-    from sharegroup.client.share.record import UnreadableDelivery
+    from sharegroup.client.share.consumer.record import UnreadableDelivery
 
 BATCH_BYTES_MAX = 900 * 1024
 """The bytes of a batch that a letter has; with its headers it fits into Kafka's default limit."""

@@ -35,7 +35,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sharegroup.core.share_partition.delivery import SharePartitionLimits
+from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import KafkaError, NetworkException

@@ -27,8 +27,8 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.settings.client_config import ClientConfig, config_from
-from sharegroup.client.share.flow_control import FlowControl
-from sharegroup.client.share.record import UnreadableDelivery
+from sharegroup.client.share.consumer.flow_control import FlowControl
+from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
 from sharegroup.worker.declarations.names import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts

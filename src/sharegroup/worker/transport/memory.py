@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from sharegroup.core.share_partition.delivery import SharePartitionLimits
+from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place

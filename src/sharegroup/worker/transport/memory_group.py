@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from sharegroup.core.share_partition.delivery import (
+from sharegroup.core.delivery.delivery import (
     ACQUIRED,
     AVAILABLE,
     AckBatch,
@@ -24,7 +24,7 @@ from sharegroup.core.share_partition.delivery import (
     LogBatches,
     SharePartitionLimits,
 )
-from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 from sharegroup.worker.transport.memory_clock import MemoryClock, ScheduledCall

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sharegroup.broker.configuration.tls_config import TlsConfig
 from sharegroup.broker.tls.context import SUITES_OF_TLS_1_3, make_context
 from sharegroup.broker.tls.key_stores import certificate_of, read_key_store
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 from sharegroup.core.security.certificate_names import certificate_names
 from sharegroup.errors import InvalidConfig
 from tests.support.processes import open_descriptors

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sharegroup.broker.admission import Admission
 from sharegroup.broker.configuration.server_config import ServerConfig
+from sharegroup.broker.load.admission import Admission
 from sharegroup.broker.tls.handshakes import (
     ACTIVE_MAX,
     BURST_SECONDS,

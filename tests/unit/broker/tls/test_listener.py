@@ -10,12 +10,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from sharegroup.broker.admission import Admission
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.configuration.tls_config import TlsConfig
+from sharegroup.broker.load.admission import Admission
 from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.broker.tls.listener import TlsListener
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing import ManualClock

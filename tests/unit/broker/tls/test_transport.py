@@ -25,7 +25,7 @@ from sharegroup.broker.tls.transport import (
     Buffers,
     TlsLayer,
 )
-from sharegroup.cli.local_certificates import CertificateFiles, make_certificates
+from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates
 from sharegroup.core.security.principal import Principal
 from tests.support.key_updates import client_secret, key_updates
 from tests.support.processes import rss_bytes

@@ -8,10 +8,10 @@ from sharegroup.client.consume.aborted_transactions import AbortedTransaction, c
 from sharegroup.client.consume.fetched_records import FetchedRecords
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import CorruptMessage, UnreadableBatch
-from sharegroup.wire.batches import stamp
-from sharegroup.wire.compression import CODECS
-from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import SimpleRecord, encode_batch
+from sharegroup.wire.batches.batches import stamp
+from sharegroup.wire.batches.compression import CODECS
+from sharegroup.wire.batches.markers import encode_marker
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 
 WHERE = TopicPartition("orders", 3)
 

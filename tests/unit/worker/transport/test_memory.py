@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from sharegroup.client import IllegalStateError
-from sharegroup.core.share_partition.delivery import SharePartitionLimits
+from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import MessageTooLarge
 from sharegroup.worker.transport.memory_clock import START_WALL_MS, MemoryClock
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing

@@ -1,0 +1,65 @@
+"""What the peer of a connection may do, as handlers ask it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from kio.static.primitive import i32
+
+from sharegroup.broker.access.operations import ALL_OPERATIONS
+from sharegroup.protocol_enums import AclOperation, AclResourceType
+
+
+class Rights(Protocol):
+    """The permissions of one principal at one address."""
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether every question has the answer yes, so hot paths need not ask."""
+        ...
+
+    def of_request(self, api_key: int) -> Rights:
+        """Return these rights for a request of an API, which denials are logged with."""
+        ...
+
+    def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
+        """Return whether the operation is allowed; a denial is counted and logged."""
+        ...
+
+    def may_see(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
+        """Return whether the operation is allowed, for listings: a denial is not logged."""
+        ...
+
+    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """Return whether the operation is allowed on at least one resource of the type."""
+        ...
+
+    def authorized_operations(self, resource_type: AclResourceType, name: str) -> i32:
+        """Return the bit field of the operations that are allowed on a resource."""
+        ...
+
+
+class Unlimited:
+    """The rights of every peer while the broker has no authorizer."""
+
+    __slots__ = ()
+
+    is_unlimited: Final = True
+
+    def of_request(self, api_key: int) -> Rights:  # noqa: ARG002
+        return self
+
+    def may(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:  # noqa: ARG002
+        return True
+
+    def may_see(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:  # noqa: ARG002
+        return True
+
+    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:  # noqa: ARG002
+        return True
+
+    def authorized_operations(self, resource_type: AclResourceType, name: str) -> i32:  # noqa: ARG002
+        return ALL_OPERATIONS[resource_type]
+
+
+UNLIMITED: Final[Rights] = Unlimited()

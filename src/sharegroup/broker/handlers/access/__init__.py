@@ -1,0 +1,1 @@
+"""Requests about ACLs and SCRAM users."""

@@ -1,0 +1,1 @@
+"""Requests about the cluster, its versions and features, and clients' metrics."""

@@ -1,0 +1,135 @@
+"""OffsetDelete (47): deletes offsets of a consumer group in topics that it does not read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_delete.v0.request import OffsetDeleteRequest, OffsetDeleteRequestPartition
+from kio.schema.offset_delete.v0.response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access.permission import Permission
+from sharegroup.broker.cluster.catalog import Catalog
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Handling,
+    Later,
+    RequestContext,
+    error_code,
+)
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import GroupIdNotFound, KafkaError
+from sharegroup.ids import GroupId, TopicName
+from sharegroup.steps import Steps, of_each, paced
+
+PIECE_OFFSETS = 128
+"""Offsets of a wide request that are deleted with one write."""
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: OffsetDeleteRequest
+) -> Steps[Later[OffsetDeleteResponse]]:
+    """Delete offsets in pieces, each of which is written on its own and may fail."""
+    coordinator, group_id = parts.consumer_group_coordinator, GroupId(request.group_id)
+    read = Permission(context.rights, required.READ_TOPICS)
+    named = (
+        (topic.name, partition)
+        for topic in request.topics
+        if read.allows(topic.name)
+        for partition in topic.partitions
+    )
+    # A missing group fails the whole request, even a request without partitions.
+    pieces = [coordinator.delete_offsets(group_id, _by_topic(islice(named, PIECE_OFFSETS)))]
+    while piece := _by_topic(islice(named, PIECE_OFFSETS)):
+        yield
+        try:
+            pieces.append(coordinator.delete_offsets(group_id, piece))
+        except GroupIdNotFound:  # The group was deleted with its offsets.
+            break
+    return Later(_respond(parts, request, pieces, read))
+
+
+def _by_topic(
+    named: Iterable[tuple[str, OffsetDeleteRequestPartition]],
+) -> dict[TopicName, list[int]]:
+    partitions: dict[TopicName, list[int]] = {}
+    for name, partition in named:
+        partitions.setdefault(TopicName(name), []).append(partition.partition_index)
+    return partitions
+
+
+async def _respond(
+    parts: Parts,
+    request: OffsetDeleteRequest,
+    pieces: list[Awaitable[dict[TopicName, KafkaError]]],
+    read: Permission,
+) -> OffsetDeleteResponse:
+    refused: dict[TopicName, KafkaError] = {}
+    for piece in pieces:
+        refused |= await piece
+    return await parts.slices.finish(_response(parts.topics.catalog, request, refused, read))
+
+
+def _response(
+    catalog: Catalog,
+    request: OffsetDeleteRequest,
+    refused: Mapping[TopicName, KafkaError],
+    read: Permission,
+) -> Steps[OffsetDeleteResponse]:
+    topics = []
+    for topic, pause in paced(request.topics):
+        name = TopicName(topic.name)
+        if (denial := read.denial(name)) is not None:
+            make = partial(_failed, denial)
+        else:
+            found = catalog.find(name)
+            known = 0 if found is None else found.partition_count
+            make = partial(_partition, refused.get(name), known)
+        partitions = yield from of_each(make, topic.partitions)
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        if pause:
+            yield
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=tuple(topics)
+    )
+
+
+def _partition(
+    refused: KafkaError | None, known: int, partition: OffsetDeleteRequestPartition
+) -> OffsetDeleteResponsePartition:
+    return OffsetDeleteResponsePartition(
+        partition_index=partition.partition_index,
+        error_code=_code(refused, is_known=partition.partition_index < known),
+    )
+
+
+def _failed(
+    error: KafkaError, partition: OffsetDeleteRequestPartition
+) -> OffsetDeleteResponsePartition:
+    return OffsetDeleteResponsePartition(
+        partition_index=partition.partition_index, error_code=error_code(error)
+    )
+
+
+def _code(refused: KafkaError | None, *, is_known: bool) -> ErrorCode:
+    if not is_known:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.none if refused is None else error_code(refused)
+
+
+SERVED = {
+    47: ApiHandler(
+        handle,
+        handling=Handling.CHANGES_IN_STEPS,
+        gates=(required.DELETE_GROUP,),
+        checks=(required.READ_TOPICS,),
+    )
+}

@@ -1,0 +1,1 @@
+"""Requests that write, read, find and delete records, and about their producers."""

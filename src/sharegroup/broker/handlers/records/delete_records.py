@@ -1,0 +1,174 @@
+"""DeleteRecords (21): advances log start offsets; the records below are deleted for all groups.
+
+All partitions of a request are checked first and then changed with one write.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
+from kio.schema.delete_records.v2.response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName as WireTopicName
+from kio.static.primitive import i32, i64
+
+from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access.permission import Permission
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Later,
+    RequestContext,
+    error_code,
+)
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError, OffsetOutOfRange, PolicyViolation
+from sharegroup.ids import TopicIdPartition, TopicName
+from sharegroup.steps import STEP_MASK, Steps, of_each
+from sharegroup.storage.log.partition_log import PartitionLog
+
+FEW = 15
+"""Bit mask: a step ends after every 16 partitions or topics, because each may open a log."""
+
+HIGH_WATERMARK = -1
+"""The offset in a request that stands for the high watermark."""
+
+
+class MovedPartition(NamedTuple):
+    """A log whose start offset becomes ``end``."""
+
+    partition: i32
+    log: PartitionLog
+    end: int
+
+
+class RefusedPartition(NamedTuple):
+    """A partition that is not changed, with the reason."""
+
+    partition: i32
+    error: KafkaError
+
+
+Decisions = list[tuple[WireTopicName, list[MovedPartition | RefusedPartition]]]
+"""The topics of a request, each with the decisions for its partitions."""
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: DeleteRecordsRequest
+) -> Later[DeleteRecordsResponse]:
+    return Later(_delete(parts, request, Permission(context.rights, required.DELETE_TOPICS)))
+
+
+async def _delete(
+    parts: Parts, request: DeleteRecordsRequest, delete: Permission
+) -> DeleteRecordsResponse:
+    found = await parts.slices.finish(_find_all(parts, request, delete))
+    failure = await _move(parts, await parts.slices.finish(_ends(found)))
+    return await parts.slices.finish(_response(found, failure))
+
+
+def _find_all(parts: Parts, request: DeleteRecordsRequest, delete: Permission) -> Steps[Decisions]:
+    """Decide for each partition; topics that are deleted meanwhile are skipped later."""
+    found = []
+    for topic in request.topics:
+        name, partitions = TopicName(topic.name), list[MovedPartition | RefusedPartition]()
+        denial = delete.denial(name)
+        for wanted in topic.partitions:
+            if denial is None:
+                partitions.append(_find(parts, name, wanted))
+            else:
+                partitions.append(RefusedPartition(wanted.partition_index, denial))
+            if len(partitions) & FEW == FEW:
+                yield
+        found.append((topic.name, partitions))
+        if len(found) & FEW == FEW:
+            yield
+    return found
+
+
+def _response(found: Decisions, failure: KafkaError | None) -> Steps[DeleteRecordsResponse]:
+    topics = []
+    for name, partitions in found:
+        results = yield from of_each(partial(_result, failure=failure), partitions)
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+        if len(topics) & FEW == FEW:
+            yield
+    return DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+
+def _find(
+    parts: Parts, name: TopicName, wanted: DeleteRecordsPartition
+) -> MovedPartition | RefusedPartition:
+    index = wanted.partition_index
+    try:
+        topic, log = parts.topics.named(name, index)
+        if topic.is_internal:
+            raise PolicyViolation(f"{name!r} is internal: its records cannot be deleted")
+        if parts.topics.settings(topic).is_compacted_only:
+            raise PolicyViolation(
+                f"{name!r} has cleanup.policy=compact: its records cannot be deleted"
+            )
+        end = log.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
+        if not 0 <= end <= log.high_watermark:
+            raise OffsetOutOfRange(
+                f"{name}-{index}: cannot delete before offset {end}; the log holds "
+                f"{log.start_offset} to {log.high_watermark}"
+            )
+    except KafkaError as error:
+        return RefusedPartition(index, error.with_traceback(None))
+    return MovedPartition(index, log, end)
+
+
+def _ends(found: Decisions) -> Steps[dict[TopicIdPartition, int]]:
+    """Return the new start offset of each log; of repeated partitions the larger offset counts."""
+    ends: dict[TopicIdPartition, int] = {}
+    partitions = (partition for _, partitions in found for partition in partitions)
+    for index, partition in enumerate(partitions):
+        if isinstance(partition, MovedPartition):
+            ends[partition.log.key] = max(partition.end, ends.get(partition.log.key, 0))
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    return ends
+
+
+async def _move(parts: Parts, ends: dict[TopicIdPartition, int]) -> KafkaError | None:
+    try:
+        await parts.topics.delete_before(ends)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _result(
+    decision: MovedPartition | RefusedPartition, failure: KafkaError | None
+) -> DeleteRecordsPartitionResult:
+    if isinstance(decision, RefusedPartition):
+        return _failed(decision.partition, decision.error)
+    if failure is not None:
+        return _failed(decision.partition, failure)
+    return DeleteRecordsPartitionResult(
+        partition_index=decision.partition,
+        low_watermark=i64(decision.log.start_offset),
+        error_code=ErrorCode.none,
+    )
+
+
+def _failed(partition: i32, error: KafkaError) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=i64(-1), error_code=error_code(error)
+    )
+
+
+SERVED = {
+    21: ApiHandler(
+        handle,
+        checks=(required.DELETE_TOPICS,),
+        refused={"low_watermark": -1},
+    )
+}

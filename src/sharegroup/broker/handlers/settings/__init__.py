@@ -1,0 +1,1 @@
+"""Requests that describe and change settings and client quotas."""

@@ -1,0 +1,1 @@
+"""Requests of share groups: fetch, acknowledge, members, start offsets, stored state."""

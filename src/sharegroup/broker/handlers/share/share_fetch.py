@@ -1,0 +1,284 @@
+"""ShareFetch (78): processes acknowledgements, then acquires and returns records.
+
+The two halves are independent: a failed acknowledgement never fails the fetch.  Acknowledgements
+are decided at once, before the next request is handled.  The reply waits until they are durable,
+and records are acquired only then.  So records that the same sync made durable are in this response
+instead of the next one.  If there are no records, the reply waits for them (KIP-932 «Fetching and
+acknowledging»).
+
+A request that renews locks fetches nothing.  If it waited for records, the renewed locks could end
+before its response came (KIP-1222).
+
+A client that is over its quota of bytes gets no records and locks none.  It is answered at once,
+with its throttle time and with the results of its acknowledgements.
+
+The cost of a fetch depends on the records that it returns, not on the number of partitions in its
+session.  It checks in turn only partitions that may have records, until it has enough
+(`session_partitions`).  Checks of many partitions and large requests run in slices
+(`broker.load.slices`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, NoReturn
+
+from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access.topic_permission import topic_permission
+from sharegroup.broker.handler_contract import (
+    ApiHandler,
+    Encoded,
+    Handling,
+    Later,
+    RequestContext,
+)
+from sharegroup.broker.handlers.share import share_requests
+from sharegroup.broker.handlers.share.share_looking import (
+    WIDE_PARTITIONS,
+    ShareFetchResult,
+    ShareLook,
+    wait_ms,
+)
+from sharegroup.broker.load.waiting import OfConnection
+from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.share.share_reading import FetchedRecords
+from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey
+from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
+from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
+from sharegroup.steps import Steps, paced, run_to_end
+from sharegroup.wire.codec.share_fetch_answer import (
+    LeaderEndpoint,
+    PartitionAnswer,
+    share_fetch_frame,
+)
+
+if TYPE_CHECKING:
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from kio.schema.share_fetch.v2.request import ShareFetchRequest
+
+ACQUIRE_MODES = {code: mode for mode, code in ACQUIRE_MODE_CODES.items()}
+
+NOTHING = FetchedRecords(b"", ())
+
+PARTITION_BYTES = 60
+"""The approximate size of a partition in a response, without its records; it counts for quotas."""
+
+Find = Callable[[], ShareFetchResult | Awaitable[ShareFetchResult]]
+"""Returns the acquired records, or an awaitable if it has to wait for them."""
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: ShareFetchRequest
+) -> Steps[Encoded | Later[Encoded]]:
+    """Decide the acknowledgements, then fetch; each partition is decided on its own.
+
+    The error for too many sessions is sent only after the wait time of the request, because clients
+    retry it at once.
+    """
+    key = share_requests.session_key(request.group_id, request.member_id)
+    read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
+    sender = share_requests.Acknowledger(key, read)
+    mode = _acquire_mode(request, key)
+    renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
+    if renewing:
+        _check_fetches_nothing(request, key)
+    named, acks = yield from share_requests.named_partitions(request.topics)
+    forgotten = yield from _forgotten(request)
+    try:
+        outcome = parts.share_sessions.fetch(
+            key,
+            request.share_session_epoch,
+            connection_id=str(context.connection_id),
+            partitions=named,
+            forgotten=forgotten,
+            has_acks=bool(acks),
+            user=context.limited_user,
+        )
+    except ShareSessionLimitReached as error:
+        return Later(_refuse_later(parts, context, request, error))
+    closed: Closed | None = None
+    if isinstance(outcome, Closed):
+        closed = outcome
+    else:
+        _release_evicted(parts, outcome)
+        yield from outcome.partitions.fill(named, forgotten)
+    started = yield from share_requests.start(parts, sender, acks, renewing=renewing, closed=closed)
+    reply = _Reply(parts, context, key)
+    if isinstance(outcome, Closed):
+        share_requests.release(parts, outcome)
+        return reply.of(started, ShareFetchResult)
+    session = outcome.partitions
+    fetch = ShareLook(parts, context, request, key=key, mode=mode, session=session)
+    if outcome.opened:
+        reply.every_partition = tuple(session)
+        parts.waiting.wake(key)  # A fetch of the previous session need not wait any longer.
+    return reply.of(started, fetch.find)
+
+
+def _release_evicted(parts: Parts, outcome: Fetching) -> None:
+    """Release the records of sessions that were closed to make room."""
+    for evicted in outcome.evicted:
+        parts.share_partitions.counters.sessions_lost += 1
+        share_requests.release(parts, evicted)
+
+
+def _acquire_mode(request: ShareFetchRequest, key: SessionKey) -> AcquireMode:
+    asked = getattr(request, "share_acquire_mode", 0)  # Version 1 has no such field.
+    mode = ACQUIRE_MODES.get(asked)
+    if mode is None:
+        raise InvalidRequest(
+            f"group {key.group_id!r} member {key.member_id!r}: ShareAcquireMode is {asked}; known "
+            "are 0 (batch_optimized) and 1 (record_limit)"
+        )
+    return mode
+
+
+def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
+    asked = {
+        "MaxBytes": request.max_bytes,
+        "MinBytes": request.min_bytes,
+        "MaxRecords": request.max_records,
+        "MaxWaitMs": request.max_wait // timedelta(milliseconds=1),
+    }
+    wrong = ", ".join(f"{name}={value}" for name, value in asked.items() if value != 0)
+    if wrong:
+        raise InvalidRequest(
+            f"group {key.group_id!r} member {key.member_id!r}: a request with IsRenewAck=true "
+            f"fetches nothing, so these must be 0: {wrong}"
+        )
+
+
+def _forgotten(request: ShareFetchRequest) -> Steps[list[TopicIdPartition]]:
+    forgotten: list[TopicIdPartition] = []
+    pairs = (
+        (topic.topic_id, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    )
+    for (topic_id, partition), pause in paced(pairs):
+        forgotten.append(TopicIdPartition(TopicId(topic_id or share_requests.ZERO_ID), partition))
+        if pause:
+            yield
+    return forgotten
+
+
+async def _refuse_later(
+    parts: Parts, context: RequestContext, request: ShareFetchRequest, error: KafkaError
+) -> NoReturn:
+    """Raise the error after the request's maximum wait, or clients would retry in a hot loop."""
+    deadline_ms = parts.clock.now_ms() + wait_ms(request)
+    await parts.waiting.park(
+        lambda last: last or None,
+        keys=(OfConnection(context.connection_id),),
+        deadline_ms=deadline_ms,
+    )
+    raise error
+
+
+class _Reply:
+    """Builds the response from the outcomes of acknowledgements and the acquired records."""
+
+    __slots__ = ("_context", "_key", "_parts", "every_partition")
+
+    def __init__(self, parts: Parts, context: RequestContext, key: SessionKey) -> None:
+        self._parts = parts
+        self._context = context
+        self._key = key
+        self.every_partition: tuple[TopicIdPartition, ...] = ()
+        """All partitions of a session that the request opened; its first response names them."""
+
+    def of(self, started: share_requests.Started, find: Find) -> Encoded | Later[Encoded]:
+        """Return the response, now or later if writes or records are awaited."""
+        if started.waiting:
+            return Later(self._when_durable(started, find))
+        outcomes = share_requests.counted(self._parts, started.outcomes)
+        fetched = find()
+        if isinstance(fetched, ShareFetchResult) and not self._is_wide(outcomes, fetched):
+            return run_to_end(self._build(outcomes, fetched))
+        return Later(self._later(outcomes, fetched))
+
+    async def _when_durable(self, started: share_requests.Started, find: Find) -> Encoded:
+        outcomes = await share_requests.durable(self._parts, started)
+        fetched = find()
+        return await self._later(outcomes, fetched)
+
+    async def _later(
+        self,
+        outcomes: share_requests.AcknowledgementErrors,
+        fetched: Awaitable[ShareFetchResult] | ShareFetchResult,
+    ) -> Encoded:
+        fetched = fetched if isinstance(fetched, ShareFetchResult) else await fetched
+        if not self._is_wide(outcomes, fetched):
+            return run_to_end(self._build(outcomes, fetched))
+        steps = partial(self._build, outcomes, fetched)
+        return await self._parts.slices.later(steps, self._context.connection_id)
+
+    def _is_wide(
+        self, outcomes: share_requests.AcknowledgementErrors, fetched: ShareFetchResult
+    ) -> bool:
+        """Return whether the response has so many partitions that it is built in slices."""
+        return len(self.every_partition) + len(outcomes) + len(fetched.errors) > WIDE_PARTITIONS
+
+    def _build(
+        self, acks: share_requests.AcknowledgementErrors, fetched: ShareFetchResult
+    ) -> Steps[Encoded]:
+        """Return the encoded response; this is a hot path."""
+        errors, node = fetched.errors, self._parts.node
+        named: set[TopicIdPartition] = set()
+        topics: dict[TopicId, list[PartitionAnswer]] = {}
+        leader_is_news = False
+        candidates = chain(self.every_partition, acks, fetched.records, errors)
+        for partition, pause in paced(candidates):
+            if partition not in named:
+                named.add(partition)
+                records, acquired = fetched.records.get(partition, NOTHING)
+                answer = PartitionAnswer(partition.partition, records, acquired)
+                error, ack_error = errors.get(partition), acks.get(partition)
+                if error is not None or ack_error is not None:
+                    answer = _with_errors(answer, error, ack_error, node)
+                    leader_is_news |= share_requests.leader_is_news(error, ack_error)
+                topics.setdefault(partition.topic_id, []).append(answer)
+            if pause:
+                yield
+        steps = share_fetch_frame(
+            self._context.correlation_id,
+            topics,
+            lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
+            throttle_ms=self._throttle_ms(fetched) if self._parts.quotas.is_on else 0,
+            endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
+        )
+        return Encoded((yield from steps))
+
+    def _throttle_ms(self, fetched: ShareFetchResult) -> int:
+        """Count the bytes of the response; return its throttle time."""
+        quotas, context = self._parts.quotas, self._context
+        size = fetched.record_bytes + PARTITION_BYTES * len(fetched.records)
+        throttle_ms = fetched.throttle_ms or quotas.fetched(context, size)
+        return max(throttle_ms, quotas.request_throttle_ms(context))
+
+
+def _with_errors(
+    answer: PartitionAnswer, error: KafkaError | None, ack_error: KafkaError | None, node: Node
+) -> PartitionAnswer:
+    return answer._replace(
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else str(error),
+        ack_error_code=0 if ack_error is None else ack_error.code,
+        ack_error_message=None if ack_error is None else str(ack_error),
+        leader_id=node.node_id if share_requests.leader_is_news(error, ack_error) else 0,
+    )
+
+
+SERVED = {
+    78: ApiHandler(
+        handle,
+        handling=Handling.CHANGES_IN_STEPS,
+        gates=(required.READ_GROUP,),
+        checks=(required.READ_TOPICS,),
+        is_native=True,
+    )
+}

@@ -1,0 +1,1 @@
+"""Requests that create, describe and delete topics."""

@@ -1,0 +1,368 @@
+"""Requests that change topics (19, 20, 37): create and delete them, and add partitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_partitions.v3.response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName as WireTopicName
+from kio.static.primitive import i8, i16, i32
+
+from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
+from sharegroup.broker.access.quotas import Mutations
+from sharegroup.broker.access.rights import UNLIMITED, Rights
+from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.configuration.setting_changes import check_length, check_topic
+from sharegroup.broker.configuration.settings import describe_topic
+from sharegroup.broker.handler_contract import (
+    ApiHandler,
+    Later,
+    RequestContext,
+    error_code,
+    milliseconds,
+)
+from sharegroup.broker.parts import Parts
+from sharegroup.core.security.principal import Principal
+from sharegroup.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    UnknownTopicId,
+)
+from sharegroup.ids import TopicId, TopicName
+from sharegroup.steps import counted
+
+STRICT_CREATION = 6
+"""From this version on, clients know the error THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+BROKER_DEFAULT = -1
+"""The number of partitions or replicas that stands for the broker's default."""
+
+
+def create_topics(
+    parts: Parts, context: RequestContext, request: CreateTopicsRequest
+) -> Later[CreateTopicsResponse]:
+    """CreateTopics (19): creates topics one by one; a failure does not affect the others."""
+    mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_CREATION)
+    return Later(_create_all(parts, context, request, mutations))
+
+
+async def _create_all(
+    parts: Parts, context: RequestContext, request: CreateTopicsRequest, mutations: Mutations
+) -> CreateTopicsResponse:
+    rights, user = context.rights, context.limited_user
+    may_create_all = is_allowed_on_cluster(rights, required.CREATE_IN_CLUSTER, is_audited=False)
+    create = Permission(rights, required.CREATE_TOPICS)
+    read_configs = Permission(rights, required.DESCRIBE_CONFIGS_OF_TOPICS, is_audited=False)
+    named = await parts.slices.finish(counted(topic.name for topic in request.topics))
+    results = []
+    for topic in request.topics:
+        await parts.slices.turn()
+        try:
+            if named[topic.name] > 1:
+                raise InvalidRequest(f"topic {topic.name!r} is named twice in one request")
+            if not may_create_all:
+                create.require(topic.name)
+            created = await _create(
+                parts, topic, mutations, user, validate_only=request.validate_only
+            )
+            is_shown = read_configs.allows(topic.name)
+            results.append(created if is_shown else _without_configs(created))
+        except KafkaError as error:
+            results.append(_not_created(topic, error))
+    return CreateTopicsResponse(
+        throttle_time=milliseconds(mutations.throttle_ms), topics=tuple(results)
+    )
+
+
+async def _create(
+    parts: Parts,
+    wanted: CreatableTopic,
+    mutations: Mutations,
+    user: Principal | None,
+    *,
+    validate_only: bool,
+) -> CreatableTopicResult:
+    name = TopicName(wanted.name)
+    partitions = _partitions(parts, wanted)
+    settings = _settings(wanted)
+    if validate_only or parts.quotas.is_on:  # A topic that cannot be created does not count.
+        parts.topics.check_new(name, partitions=partitions, settings=settings, user=user)
+    if validate_only:
+        topic_id = None
+    else:
+        mutations.record(partitions)
+        created = await parts.topics.create(
+            name, partitions=partitions, settings=settings, user=user
+        )
+        topic_id = created.topic_id
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=i32(partitions),
+        replication_factor=i16(1),
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=setting.name,
+                value=setting.value,
+                read_only=False,
+                config_source=i8(setting.source),
+                is_sensitive=False,
+            )
+            for setting in describe_topic(parts.config, settings)
+        ),
+    )
+
+
+def _without_configs(created: CreatableTopicResult) -> CreatableTopicResult:
+    """Return the result for a principal that may not see the configuration of the topic."""
+    return replace(
+        created,
+        topic_config_error_code=i16(ErrorCode.topic_authorization_failed),
+        num_partitions=i32(-1),
+        replication_factor=i16(-1),
+        configs=(),
+    )
+
+
+def _settings(wanted: CreatableTopic) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for config in wanted.configs:
+        if config.value is None:
+            raise InvalidConfig(f"topic {wanted.name!r}: {config.name} has no value")
+        check_length(config.name, config.value)
+        settings[config.name] = config.value
+    check_topic(settings)
+    return settings
+
+
+def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
+    """Return the requested number of partitions, which replica assignments may give instead."""
+    node_id = parts.node.node_id
+    if wanted.replication_factor not in (BROKER_DEFAULT, 1):
+        raise InvalidReplicationFactor(
+            f"topic {wanted.name!r}: replication factor {wanted.replication_factor}, "
+            "but there is one broker; use 1 or -1"
+        )
+    if wanted.assignments:
+        numbers = sorted(int(assignment.partition_index) for assignment in wanted.assignments)
+        if wanted.num_partitions != BROKER_DEFAULT or wanted.replication_factor != BROKER_DEFAULT:
+            raise InvalidRequest(
+                f"topic {wanted.name!r}: a request that assigns replicas must give -1 as number of "
+                f"partitions and of replicas, not {wanted.num_partitions} and "
+                f"{wanted.replication_factor}"
+            )
+        if numbers != list(range(len(numbers))):
+            raise InvalidReplicaAssignment(
+                f"topic {wanted.name!r}: the assigned partitions must be 0 to {len(numbers) - 1}, "
+                f"not {numbers[:10]}"
+            )
+        if any(tuple(assignment.broker_ids) != (node_id,) for assignment in wanted.assignments):
+            raise InvalidReplicaAssignment(
+                f"topic {wanted.name!r}: replicas can only be assigned to broker {node_id}"
+            )
+        return len(wanted.assignments)
+    if wanted.num_partitions == BROKER_DEFAULT:
+        return parts.config.server.partitions_default
+    if wanted.num_partitions < 1:
+        raise InvalidPartitions(
+            f"topic {wanted.name!r}: partitions must be 1 or more, not {wanted.num_partitions}"
+        )
+    return wanted.num_partitions
+
+
+def _not_created(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=None,
+        error_code=error_code(error),
+        error_message=str(error),
+        configs=None,
+    )
+
+
+STRICT_DELETION = 5
+"""From this version on, clients know the error THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+
+def delete_topics(
+    parts: Parts, context: RequestContext, request: DeleteTopicsRequest
+) -> Later[DeleteTopicsResponse]:
+    """DeleteTopics (20): deletes topics by name, or by id from version 6 on."""
+    mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_DELETION)
+    return Later(_delete_all(parts, context.rights, request, mutations))
+
+
+async def _delete_all(
+    parts: Parts, rights: Rights, request: DeleteTopicsRequest, mutations: Mutations
+) -> DeleteTopicsResponse:
+    if is_allowed_on_cluster(rights, required.DELETE_IN_CLUSTER, is_audited=False):
+        rights = UNLIMITED
+    describe = Permission(rights, required.DESCRIBE_TOPICS)
+    delete = Permission(rights, required.DELETE_TOPICS)
+    responses = []
+    for wanted in request.topics:
+        await parts.slices.turn()
+        try:
+            topic = _find(parts, wanted, describe)
+            delete.require(topic.name, wanted.topic_id)
+            _check(parts, topic)
+            mutations.record(topic.partition_count)
+            await parts.topics.delete(topic)
+            responses.append(
+                DeletableTopicResult(
+                    name=WireTopicName(topic.name),
+                    topic_id=topic.topic_id,
+                    error_code=ErrorCode.none,
+                )
+            )
+        except KafkaError as error:
+            responses.append(_not_deleted(wanted, error))
+    return DeleteTopicsResponse(
+        throttle_time=milliseconds(mutations.throttle_ms), responses=tuple(responses)
+    )
+
+
+def upgrade_delete_topics(request: Any, newest: type[DeleteTopicsRequest]) -> DeleteTopicsRequest:
+    """Convert a request from before version 6, which has only the names of topics."""
+    return newest(
+        topics=tuple(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names),
+        timeout=request.timeout,
+    )
+
+
+def _find(parts: Parts, wanted: DeleteTopicState, describe: Permission) -> Topic:
+    catalog = parts.topics.catalog
+    if wanted.name is not None and wanted.topic_id is not None:
+        raise InvalidRequest("name a topic by its name or by its id, not by both")
+    if wanted.name is not None:
+        describe.require(wanted.name)
+        return catalog.topic(TopicName(wanted.name))
+    found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
+    if found is None:
+        raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
+    return found
+
+
+def _check(parts: Parts, topic: Topic) -> None:
+    """Raise unless the topic can be deleted."""
+    if topic.is_internal:
+        raise InvalidTopic(f"{topic.name!r} is internal and cannot be deleted")
+    if not parts.config.server.delete_topics:
+        raise PolicyViolation("delete.topic.enable is false")
+
+
+def _not_deleted(wanted: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=wanted.name,
+        topic_id=wanted.topic_id,
+        error_code=error_code(error),
+        error_message=str(error),
+    )
+
+
+STRICT_GROWTH = 3
+"""From this version on, clients know the error THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+
+def create_partitions(
+    parts: Parts, context: RequestContext, request: CreatePartitionsRequest
+) -> Later[CreatePartitionsResponse]:
+    """CreatePartitions (37): increases the number of partitions of topics."""
+    mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_GROWTH)
+    alter = Permission(context.rights, required.ALTER_TOPICS)
+    return Later(_grow_all(parts, request, alter, mutations, context.limited_user))
+
+
+async def _grow_all(
+    parts: Parts,
+    request: CreatePartitionsRequest,
+    alter: Permission,
+    mutations: Mutations,
+    user: Principal | None,
+) -> CreatePartitionsResponse:
+    results = []
+    for topic in request.topics:
+        await parts.slices.turn()
+        try:
+            alter.require(topic.name)
+            await _grow(parts, topic, mutations, user, validate_only=request.validate_only)
+            results.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.none))
+        except KafkaError as error:
+            results.append(_not_grown(topic, error))
+    return CreatePartitionsResponse(
+        throttle_time=milliseconds(mutations.throttle_ms), results=tuple(results)
+    )
+
+
+async def _grow(
+    parts: Parts,
+    wanted: CreatePartitionsTopic,
+    mutations: Mutations,
+    user: Principal | None,
+    *,
+    validate_only: bool,
+) -> None:
+    name = TopicName(wanted.name)
+    topic = parts.topics.catalog.topic(name)
+    if topic.is_internal:
+        raise InvalidTopic(f"{name!r} is internal: its number of partitions is fixed")
+    node_id = parts.node.node_id
+    if any(tuple(assignment.broker_ids) != (node_id,) for assignment in wanted.assignments or ()):
+        raise InvalidReplicaAssignment(
+            f"topic {name!r}: replicas can only be assigned to broker {node_id}"
+        )
+    parts.topics.check_growth(name, wanted.count, user=user)
+    if not validate_only:
+        mutations.record(wanted.count - topic.partition_count)
+        await parts.topics.grow(name, wanted.count, user=user)
+
+
+def _not_grown(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=topic.name, error_code=error_code(error), error_message=str(error)
+    )
+
+
+SERVED = {
+    19: ApiHandler(
+        create_topics,
+        checks=(
+            required.CREATE_IN_CLUSTER,
+            required.CREATE_TOPICS,
+            required.DESCRIBE_CONFIGS_OF_TOPICS,
+        ),
+        refused={"num_partitions": -1, "replication_factor": -1, "configs": None},
+    ),
+    20: ApiHandler(
+        delete_topics,
+        checks=(required.DELETE_IN_CLUSTER, required.DELETE_TOPICS, required.DESCRIBE_TOPICS),
+        from_older=upgrade_delete_topics,
+    ),
+    37: ApiHandler(
+        create_partitions,
+        checks=(required.ALTER_TOPICS,),
+    ),
+}

@@ -1,0 +1,1 @@
+"""Requests of transactional producers, and about their transactions."""

@@ -1,0 +1,201 @@
+"""TxnOffsetCommit (28): commits offsets of a consumer group when a transaction is committed.
+
+From version 5 on it also adds the group to the transaction (KIP-890).  Before, the producer has
+added it with AddOffsetsToTxn.  Topics have ids from version 6 on (KIP-1319).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access.permission import Permission
+from sharegroup.broker.cluster.coordinator_log import BatchProducer
+from sharegroup.broker.groups.offset_plan import (
+    PIECE_OFFSETS,
+    OffsetPlan,
+    plan_offsets,
+    topic_field,
+)
+from sharegroup.broker.handler_contract import (
+    NO_THROTTLE,
+    ApiHandler,
+    Later,
+    RequestContext,
+    error_code,
+)
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
+from sharegroup.broker.transactions.waiting_requests import DurableResult
+from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.transactions.records import EPOCH_BUMPS
+from sharegroup.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidProducerEpoch,
+    KafkaError,
+    ProducerFenced,
+    StaleMemberEpoch,
+)
+from sharegroup.ids import GroupId, MemberId
+from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.wire.codec.apis import response_module
+
+if TYPE_CHECKING:
+    # The newest version stands for all.  At run time only those that clients use are imported.
+    from sharegroup.wire.messages.txn_offset_commit_v6 import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitRequestTopic,
+        TxnOffsetCommitResponse,
+    )
+
+API_KEY = 28
+ABORTABLE_VERSION = 4
+"""The first version that knows TRANSACTION_ABORTABLE."""
+
+ADDING_VERSION = 5
+"""The first version that adds the group to the transaction."""
+
+GROUP_ERRORS_VERSION = 6
+"""The first version that knows GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+) -> Later[TxnOffsetCommitResponse]:
+    return Later(_commit(parts, context, request))
+
+
+async def _commit(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    plan = await parts.slices.finish(_plan(parts, context, request))
+    if plan.offsets:
+        try:
+            await _enter(parts, context, request)
+            await _write(parts, context, request, plan)
+        except KafkaError as error:
+            refusal = _translated(error, context.api_version)
+            plan.refused.update(
+                (place, refusal) for place in plan.places if place not in plan.refused
+            )
+    return await parts.slices.finish(_response(request, plan.refused))
+
+
+async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+    """Add the group to the transaction, if the version does that."""
+    parts.groups.check_id(GroupId(request.group_id))
+    if context.api_version < ADDING_VERSION:
+        return
+    coordinator = parts.transactions.coordinator()
+    await coordinator.add(
+        request.transactional_id,
+        _producer(request),
+        (coordinator.partition_of_group(GroupId(request.group_id)),),
+        client_version=EPOCH_BUMPS,
+    )
+
+
+async def _write(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, plan: OffsetPlan
+) -> None:
+    """Write the offsets in pieces; each is checked, because the transaction may end meanwhile."""
+    transactions, groups = parts.transactions.coordinator(), parts.consumer_group_coordinator
+    producer = _producer(request)
+    partitions = (transactions.partition_of_group(GroupId(request.group_id)),)
+    committer = Committer(
+        GroupId(request.group_id),
+        MemberId(getattr(request, "member_id", "")),
+        getattr(request, "group_instance_id", None),
+        getattr(request, "generation_id", -1),
+        context.limited_user,
+    )
+    durable = []
+    for begin in range(0, len(plan.offsets), PIECE_OFFSETS):
+        if begin:
+            await parts.slices.turn()
+        transactions.verify(
+            request.transactional_id,
+            producer,
+            partitions,
+            is_abortable=context.api_version >= ABORTABLE_VERSION,
+        )
+        piece = tuple(plan.offsets[begin : begin + PIECE_OFFSETS])
+        durable.append(groups.commit(committer, piece, producer=BatchProducer(*producer)))
+    entered = transactions.last_write(request.transactional_id)
+    for written in durable:
+        await written
+    await DurableResult(entered, None)
+
+
+def _producer(request: TxnOffsetCommitRequest) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+
+
+def _translated(error: KafkaError, version: int) -> KafkaError:
+    """Return the error that the client knows."""
+    is_of_group = isinstance(error, GroupIdNotFound | StaleMemberEpoch)
+    if is_of_group and version < GROUP_ERRORS_VERSION:
+        return IllegalGeneration(str(error))
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(str(error))  # As for Produce: the transaction is to be aborted.
+    return error
+
+
+def _plan(
+    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+) -> Steps[OffsetPlan]:
+    return plan_offsets(
+        parts.topics.catalog,
+        GroupId(request.group_id),
+        request.topics,
+        read=Permission(context.rights, required.READ_TOPICS),
+        note_bytes_max=parts.config.consumer_group.offset_metadata_bytes_max,
+        now_ms=parts.clock.wall_ms(),
+    )
+
+
+def _response(
+    request: TxnOffsetCommitRequest, refused: dict[tuple[int, int], KafkaError]
+) -> Steps[TxnOffsetCommitResponse]:
+    messages = response_module(API_KEY, request.__version__)
+    topics = []
+    count = 0
+    wanted_topics: Iterable[TxnOffsetCommitRequestTopic] = request.topics
+    for place, wanted in enumerate(wanted_topics):
+        partitions = []
+        asked: Iterable[TxnOffsetCommitRequestPartition] = wanted.partitions
+        for index, partition in enumerate(asked):
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
+            error = refused.get((place, index))
+            partitions.append(
+                messages.TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=ErrorCode.none if error is None else error_code(error),
+                )
+            )
+        topics.append(
+            messages.TxnOffsetCommitResponseTopic(
+                **topic_field(wanted), partitions=tuple(partitions)
+            )
+        )
+    response: TxnOffsetCommitResponse = messages.TxnOffsetCommitResponse(
+        throttle_time=NO_THROTTLE, topics=tuple(topics)
+    )
+    return response
+
+
+SERVED = {
+    28: ApiHandler(
+        handle,
+        gates=(required.WRITE_TRANSACTIONAL_ID, required.READ_GROUP),
+        checks=(required.READ_TOPICS,),
+        is_native=True,
+    )
+}

@@ -1,0 +1,1 @@
+"""What bounds a broker's work: budgets, slices of the event loop, turns, admission."""

@@ -1,0 +1,175 @@
+"""Runs walks over records beside the requests: in slices, with one large batch at a time.
+
+A walk (`wire.batches.record_walk`) pauses whenever it has worked for about a millisecond, and the
+event loop serves other requests in between (`broker.load.slices`).  A thread decompresses its
+batches, because compiled code works there without the interpreter lock.  The thread has a low
+priority, so a client that sends decompression bombs takes no processor time from other programs on
+the machine.  A walk waits for its turn before it reads a large batch.  So all walks together hold
+at most ``sharegroup.decompressed.max.bytes`` of decompressed records.  Users take turns
+(`user_turns`): one with thousands of large batches delays those of another by one batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Hashable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sharegroup.broker.load.slices import Slices
+from sharegroup.broker.load.user_turns import UserTurns
+from sharegroup.core.security.principal import Principal
+from sharegroup.errors import KafkaStorageError
+from sharegroup.steps import ATTEMPT_STEPS
+from sharegroup.wire.batches.batches import Buffer
+
+if TYPE_CHECKING:
+    # Imported by the first walk.
+    from sharegroup.wire.batches.record_walk import Walk, WalkStep, Work
+
+T = TypeVar("T")
+
+NICE = 10
+"""The increase of the niceness of the decompressing thread."""
+
+
+class RecordJobs:
+    """The walks of one broker; ``bytes_max`` bounds the decompressed records of one batch."""
+
+    __slots__ = (
+        "_is_closed",
+        "_slices",
+        "_tasks",
+        "_thread",
+        "_turns",
+        "bytes_max",
+        "job_count",
+    )
+
+    def __init__(self, slices: Slices, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._slices = slices
+        self._turns = UserTurns()
+        self._is_closed = False
+        self._thread = ThreadPoolExecutor(1, "records", initializer=_give_way)
+        self._tasks: defaultdict[Hashable, set[asyncio.Task[Any]]] = defaultdict(set)
+        self.job_count = 0
+        """Large batches that were begun since the broker started."""
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of walks that wait for their turn now."""
+        return len(self._turns)
+
+    def run(self, walk: Walk[T], owner: Hashable, user: Principal | None) -> asyncio.Task[T] | T:
+        """Run a walk; return its answer if it is short, otherwise a task.
+
+        `drop` cancels the walks of their ``owner``.  Users without limits, None here, have their
+        turns together.
+        """
+        # Imported by the first walk, to keep the start of a broker short.
+        from sharegroup.wire.batches.record_walk import WalkStep
+
+        step: WalkStep | Work = WalkStep.PAUSE
+        for _ in range(ATTEMPT_STEPS):
+            try:
+                step = next(walk)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+            if step is not WalkStep.PAUSE:
+                break
+        task = asyncio.get_running_loop().create_task(self._go_on(walk, step, user))
+        self._tasks[owner].add(task)
+        task.add_done_callback(lambda done: self._ended(owner, done))
+        return task
+
+    async def complete(self, walk: Walk[T], user: Principal | None) -> T:
+        """Run a walk to its end, for tasks that are not dropped; return its answer."""
+        # Imported by the first walk, like above.
+        from sharegroup.wire.batches.record_walk import WalkStep
+
+        return await self._go_on(walk, WalkStep.PAUSE, user)
+
+    def drop(self, owner: Hashable) -> None:
+        """Cancel the walks of ``owner``, because their answers are no longer needed."""
+        for task in self._tasks.get(owner, ()):
+            task.cancel()
+
+    def close(self) -> None:
+        """Let the thread end; walks that need it later fail."""
+        self._is_closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _ended(self, owner: Hashable, task: asyncio.Task[Any]) -> None:
+        tasks = self._tasks[owner]
+        tasks.discard(task)
+        if not tasks:
+            del self._tasks[owner]
+
+    async def _go_on(self, walk: Walk[T], step: WalkStep | Work, user: Principal | None) -> T:
+        # Imported by the first walk, like above.
+        from sharegroup.wire.batches.record_walk import WalkStep
+
+        holds_turn = False
+        try:
+            while True:
+                sent: Buffer | None = None
+                match step:
+                    case WalkStep.PAUSE:
+                        await self._slices.turn()
+                    case WalkStep.BEGIN:
+                        assert not holds_turn, "a walk ends its large batch before the next"
+                        await self._turns.acquire(user)
+                        holds_turn = True
+                        self.job_count += 1
+                    case WalkStep.END:
+                        holds_turn = False
+                        self._turns.release()
+                    case work:
+                        assert holds_turn, "only a walk whose turn it is decompresses"
+                        if self._is_closed:
+                            raise KafkaStorageError("the broker has stopped")
+                        try:
+                            sent = await _in_thread(self._thread, work)
+                        except Exception as error:  # noqa: BLE001  The walk handles it.
+                            step = walk.throw(error)
+                            continue
+                step = walk.send(sent)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+        finally:
+            walk.close()
+            if holds_turn:
+                self._turns.release()
+
+
+def _give_way() -> None:
+    """Lower the priority of the current thread."""
+    # Only Linux has priorities for single threads.
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            thread = threading.get_native_id()
+            nice = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, nice + NICE)
+
+
+async def _in_thread(thread: Executor, work: Work) -> Buffer:
+    """Run ``work`` in the thread and return its result.
+
+    A cancelled walk still waits for the end of the work, because the thread uses its memory.
+    """
+    task = asyncio.get_running_loop().run_in_executor(thread, work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # Not needed, but asyncio logs exceptions that were never retrieved.
+        raise

@@ -1,1 +1,0 @@
-"""Logins by SASL: mechanisms, settings, pending and failed logins, and the keys of tokens."""

@@ -1,1 +1,0 @@
-"""Who the peer of a connection is, and what it may do."""

@@ -1,0 +1,1 @@
+"""From a socket to a handler and back: listeners, connections, logins, dispatch."""

@@ -1,0 +1,1 @@
+"""The verb serve and those for a broker's files: logs, data."""

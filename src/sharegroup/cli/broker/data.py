@@ -1,0 +1,136 @@
+"""``sharegroup data``: check and repair a data directory whose broker does not run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from sharegroup.broker.cluster.catalog import CATALOG_FILE
+from sharegroup.cli.broker.repairing.diagnosis import findings, segment_findings
+from sharegroup.cli.broker.repairing.repair import Repair, RepairStep
+from sharegroup.cli.broker.repairing.state import read_state
+from sharegroup.cli.common.cluster_access import json_option
+from sharegroup.cli.common.output import Listing, print_listing
+from sharegroup.errors import InvalidRequest
+from sharegroup.storage.directory.log_directory import LOCK_FILE
+from sharegroup.storage.disk.files import RealFiles
+from sharegroup.storage.disk.folders import partition_of
+from sharegroup.storage.disk.metadata_files import META_PROPERTIES_FILE
+
+MARKS = frozenset({LOCK_FILE, CATALOG_FILE, META_PROPERTIES_FILE})
+"""Files that a broker makes when it first starts on a data directory."""
+
+data_option = click.option(
+    "--data",
+    "directory",
+    required=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Data directory of a stopped broker.",
+)
+
+
+@click.group("data")
+def command() -> None:
+    """Check and repair a data directory, without a broker.
+
+    Nothing is deleted: obstructing files are moved to the folder set-aside of the data directory.
+    docs/recovery.md describes for each problem what the broker does and what to do next.
+    """
+
+
+@command.command("check")
+@data_option
+@click.option("--skip-records", is_flag=True, help="Do not read the segments.")
+@json_option
+def check(*, directory: str, skip_records: bool, as_json: bool) -> int:
+    """Show problems, and what the broker does about them at start.
+
+    Every batch is read and checked against its checksum; nothing is changed.
+
+    Exit code 1: there is a problem.
+    """
+    files, root = RealFiles(), os.path.realpath(directory)
+    with _locked(files, root):
+        state = read_state(files, root)
+        problems = list(findings(state))
+        if not skip_records:
+            problems += segment_findings(state)
+    rows = [finding.row() for finding in problems]
+    listing = Listing(rows, ("file", "problem", "at_start", "repair"), "No problems were found.")
+    print_listing(listing, as_json=as_json)
+    return 1 if problems else 0
+
+
+@command.command("repair")
+@data_option
+@click.option(
+    "--put-back",
+    "path",
+    metavar="FOLDER",
+    default=None,
+    help="Move this partition folder from set-aside back to its place.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the repairs without making them.")
+@click.option("--execute", is_flag=True, help="Make the repairs.")
+@json_option
+def repair(
+    *, directory: str, path: str | None, dry_run: bool, execute: bool, as_json: bool
+) -> None:
+    """Repair the data directory so that the broker starts with all existing records.
+
+    Topics of folders that are missing in a lost or older catalog are added to it.  Their settings
+    are lost: such a topic keeps its records forever, until retention is set again.
+
+    \b
+        sharegroup data repair --data DIR --dry-run
+        sharegroup data repair --data DIR --execute
+        sharegroup data repair --data DIR --put-back DIR/set-aside/WHEN-repair/FOLDER --execute
+    """
+    if dry_run == execute:
+        raise click.UsageError("give one of --dry-run and --execute")
+    files, root = RealFiles(), os.path.realpath(directory)
+    with _locked(files, root):
+        steps: list[RepairStep] = []
+        if path is not None:
+            steps = [Repair(files, read_state(files, root)).put_back(path)]
+            _do(steps, execute=execute)
+        if path is None or execute:
+            planned = list(Repair(files, read_state(files, root)).steps())
+            _do(planned, execute=execute)
+            steps += planned
+    rows = [{"file": step.file, "change": step.change, "done": execute} for step in steps]
+    listing = Listing(rows, ("file", "change"), "There is nothing to repair.")
+    print_listing(listing, as_json=as_json)
+
+
+def _do(steps: list[RepairStep], *, execute: bool) -> None:
+    for step in steps if execute else ():
+        step.execute()
+
+
+@contextmanager
+def _locked(files: RealFiles, root: str) -> Iterator[None]:
+    """Hold the lock of the data directory; InvalidRequest if a broker runs on it, or if it is none.
+
+    A folder is a data directory if it has any file that only a broker makes: its catalog may be
+    lost, and a lock must not be left in a folder that was named by mistake.
+    """
+    names = files.names(root)
+    if not (MARKS.intersection(names) or any(partition_of(name) for name in names)):
+        raise InvalidRequest(
+            f"{root} is not a data directory: expected one of the files {', '.join(sorted(MARKS))} "
+            "or folders of partitions; give the directory of serve --data, or of log.dirs"
+        )
+    try:
+        fd = files.lock(f"{root}/{LOCK_FILE}")
+    except BlockingIOError as error:
+        raise InvalidRequest(
+            f"a broker is using {root} ({error.strerror}); stop it first"
+        ) from error
+    try:
+        yield
+    finally:
+        files.close(fd)

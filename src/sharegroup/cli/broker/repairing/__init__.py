@@ -1,0 +1,1 @@
+"""Finding and mending damage in a data directory."""

@@ -1,0 +1,242 @@
+"""``sharegroup serve``: runs a broker in the foreground until a signal stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sharegroup import freed_memory
+from sharegroup.cli.broker.kafka_environment import settings_from, variables_in
+from sharegroup.cli.broker.light_imports import import_lightly
+from sharegroup.cli.broker.start_errors import explained
+from sharegroup.cli.common.log_lines import SafeFormatter
+from sharegroup.cli.common.output import printable
+from sharegroup.cli.common.properties import origin_of, read_numbered
+from sharegroup.errors import InvalidConfig
+from sharegroup.escaping import escaped
+
+if TYPE_CHECKING:
+    # Imported in `_run`, after `import_lightly`.
+    from sharegroup.broker.configuration.config import Config
+
+
+@click.command("serve")
+@click.option("--host", default=None, help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Port to listen on; 0: a free port.  [default: 9092]",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
+    default=None,
+    help="Data directory.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["fsync", "os"]),
+    default=None,
+    help="Acknowledge a write after it is on disk (fsync) or after write(2) (os).",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Serve metrics for Prometheus at /metrics on this port; 0: a free port.",
+)
+@click.option(
+    "--test-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="For tests: take faults over HTTP on this port; 0: a free port.  Loopback only.",
+)
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Value of a configuration key."
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties file with configuration keys; --set overrides it.",
+)
+@click.option(
+    "--kafka-env",
+    is_flag=True,
+    help="Take configuration keys from variables such as KAFKA_NUM_PARTITIONS, as Apache Kafka's "
+    "container images do; --set overrides them, and they override --config.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow connections from other machines without TLS and passwords.",
+)
+def command(  # The options of one verb; click passes each as an argument.
+    *,
+    host: str | None,
+    port: int | None,
+    data: Path | None,
+    durability: str | None,
+    metrics_port: int | None,
+    test_port: int | None,
+    settings: tuple[str, ...],
+    config_file: Path | None,
+    kafka_env: bool,
+    log_level: str,
+    insecure: bool,
+) -> None:
+    """Run a broker in the foreground; SIGTERM or Ctrl-C stops it cleanly.
+
+    Prints one line when it accepts connections:
+
+    \b
+        ready bootstrap=127.0.0.1:9092 cluster=... data=...
+
+    With --test-port there is a line before it, `faults http://127.0.0.1:...`.
+    """
+    values, origins = _settings(config_file, os.environ if kafka_env else {})
+    if host is not None or port is not None:
+        # The options replace the addresses of the file, also those that it advertises.
+        values.pop("advertised.listeners", None)
+    values.update(_pair(text) for text in settings)
+    if host is not None or port is not None:
+        values["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:{9092 if port is None else port}"
+    if data is not None:
+        values["log.dirs"] = str(data)
+    if durability is not None:
+        values["sharegroup.durability"] = durability
+    if metrics_port is not None:
+        values["sharegroup.metrics.port"] = str(metrics_port)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    if click.get_current_context().obj:
+        # Only in the program's own process: it hides modules from later imports, which would break
+        # other code in a process that calls `main` or embeds the broker (ADR 0024).
+        import_lightly()
+    with _named_origin({key: place for key, place in origins.items() if key in values}):
+        _run(values, insecure=insecure, test_port=test_port, log_handler=handler)
+
+
+def _settings(
+    file: Path | None, environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of a file and of an environment, and the line or variable of each key."""
+    values, origins = {}, {}
+    for number, key, value in read_numbered(file) if file else ():
+        values[key], origins[key] = value, f"{escaped(str(file))}, line {number}"
+    values.update(settings_from(environment))
+    for key, name in variables_in(environment).items():
+        origins[key] = f"variable {name}"
+    return values, origins
+
+
+@contextmanager
+def _named_origin(origins: Mapping[str, str]) -> Iterator[None]:
+    """Add to an error about a setting the line or the variable that has set it."""
+    try:
+        yield
+    except InvalidConfig as error:
+        origin = origin_of(str(error), origins)
+        raise click.UsageError(f"{error} ({origin})" if origin else str(error)) from error
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param_hint="--set")
+    return key.strip(), value.strip()
+
+
+def _run(
+    values: dict[str, str],
+    *,
+    insecure: bool,
+    test_port: int | None,
+    log_handler: logging.Handler,
+) -> None:
+    # Imported modules live as long as the process, so collecting garbage meanwhile is useless.
+    gc.disable()
+    # Imported here because `import_lightly` has to run before, and without garbage collections.
+    import uvloop
+
+    from sharegroup.broker.app import run_until
+    from sharegroup.broker.configuration.config import Config
+    from sharegroup.broker.load.descriptors import raise_limit
+    from sharegroup.broker.load.garbage import GarbagePolicy
+    from sharegroup.broker.load.log_limit import LOG_LIMIT
+
+    log_handler.addFilter(LOG_LIMIT)
+    freed_memory.keep_for_requests()
+    garbage = GarbagePolicy()
+    garbage.start()
+    gc.enable()
+    config = Config.parse(values)
+    raise_limit()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        collecting = asyncio.create_task(garbage.run())
+        try:
+            if test_port is None:
+                await run_until(stop, config, insecure=insecure, ready=ready)
+            else:
+                await _run_with_faults(stop, config, test_port, ready)
+        finally:
+            collecting.cancel()
+
+    def ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:
+        garbage.settle()  # The data that was loaded is in use.
+        _say_ready(bootstrap_servers, cluster_id, data)
+
+    try:
+        uvloop.run(serve())
+    except OSError as error:
+        text = explained(error)
+        if text is None:
+            raise
+        raise click.ClickException(printable(text)) from error
+
+
+async def _run_with_faults(
+    stop: asyncio.Event, config: Config, test_port: int, ready: Callable[[str, str, str], None]
+) -> None:
+    # Imported here, because only a broker under test needs it.
+    from sharegroup.faults import fault_port
+
+    try:
+        fault_port.check_loopback(config)
+    except InvalidConfig as error:
+        raise click.UsageError(f"--test-port: {error}") from error
+    await fault_port.run_until(
+        stop,
+        config,
+        port=test_port,
+        ready=ready,
+        said=lambda url: click.echo(f"faults {url}"),
+    )
+
+
+def _say_ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:
+    click.echo(f"ready bootstrap={bootstrap_servers} cluster={cluster_id} data={data}")
+    sys.stdout.flush()

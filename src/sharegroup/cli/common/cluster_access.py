@@ -1,0 +1,355 @@
+"""Options and helpers of the verbs that talk to a cluster: address, credentials and requests.
+
+`cluster_options` gives a verb an `Access`, `listing_options` a `Form`. `ask` runs one request on
+an AdminClient. `show` prints the response in the form that the user chose, once or repeatedly.
+Verbs with a client of their own take its options from `Access.client_options` and run inside
+`telling_errors`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import click
+
+from sharegroup.cli.common.client_properties import client_options
+from sharegroup.cli.common.output import Listing, print_listing, printable
+from sharegroup.cli.common.profiles import (
+    BOOTSTRAP_PROPERTY,
+    BOOTSTRAP_VARIABLE,
+    PROFILE_VARIABLE,
+    Profile,
+    complete_profiles,
+    implied_profile,
+    named_profile,
+)
+from sharegroup.cli.common.properties import read_properties
+from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.common.watch import watch
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.settings.client_config import ClientConfig, addresses_of
+from sharegroup.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    GroupIdNotFound,
+    InvalidConfig,
+    KafkaError,
+    NetworkException,
+    NonEmptyGroup,
+    RequestTimedOut,
+    SaslAuthenticationFailed,
+    TlsHandshakeFailed,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+
+T = TypeVar("T")
+Verb = Callable[..., Any]
+
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+BROKER_LIST_PROPERTY = "metadata.broker.list"
+"""What librdkafka also calls `BOOTSTRAP_PROPERTY`."""
+OTHER_BOOTSTRAP = re.compile(r"(?i)(^|[._-])bootstrap[._-]servers$")
+"""Names of bootstrap servers in the files of other programs."""
+NOT_NAMED = "the default"
+BOOTSTRAP_OPTION, CONFIG_OPTION, PROFILE_OPTION = (
+    "--bootstrap-server",
+    "--command-config",
+    "--profile",
+)
+WATCH_SECONDS_MIN = 0.1
+
+ASK_FOR_RIGHTS = (
+    "in --command-config or in the profile, use the credentials of a user with this permission, or "
+    "request it"
+)
+WHAT_TO_DO: Mapping[type[KafkaError], str] = {
+    ClusterAuthorizationFailed: ASK_FOR_RIGHTS,
+    GroupAuthorizationFailed: ASK_FOR_RIGHTS,
+    GroupIdNotFound: "list the groups with: sharegroup groups list",
+    InvalidConfig: "list the settings with: sharegroup configs describe --all --topic NAME "
+    "(or --group NAME, or --broker ID)",
+    NonEmptyGroup: "stop the members and try again",
+    SaslAuthenticationFailed: "check the sasl. properties in --command-config or in the profile",
+    TlsHandshakeFailed: "check the ssl. properties in --command-config or in the profile",
+    TopicAlreadyExists: "add --if-not-exists to accept an existing topic",
+    TopicAuthorizationFailed: ASK_FOR_RIGHTS,
+    UnknownTopicOrPartition: "list the topics with: sharegroup topics list",
+    UnsupportedVersion: "share groups need Apache Kafka 4.2 or newer, or sharegroup serve",
+}
+"""The next step to suggest for each error that a user can correct."""
+
+profile_option = click.option(
+    PROFILE_OPTION,
+    "profile",
+    metavar="NAME",
+    shell_complete=complete_profiles,
+    help=f"Profile in the configuration file.  [default: {PROFILE_VARIABLE}, or the default there]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _refuse_other_files(properties: Mapping[str, str]) -> None:
+    """Raise UsageError if a file names servers, but as another program does (Spring, MirrorMaker).
+
+    Without this, such a command would go to the default address.
+    """
+    for name in properties:
+        if OTHER_BOOTSTRAP.search(name):
+            raise click.UsageError(
+                f"{CONFIG_OPTION}: the file has {name}, a property of another program, and no "
+                f"{BOOTSTRAP_PROPERTY}; name the servers with that, or with {BOOTSTRAP_OPTION}"
+            )
+
+
+def _check_address(address: str, origin: str) -> None:
+    """Raise click.UsageError that names the option or variable of a wrong address."""
+    try:
+        addresses_of(address)
+    except InvalidConfig as error:
+        raise click.UsageError(f"{origin}: {error}") from error
+
+
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {printable(text)}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The address of the cluster, the client properties for it, and the timeout."""
+
+    bootstrap_servers: str
+    timeout_ms: int
+    properties: Mapping[str, str] = field(repr=False)
+    """The client properties. They may contain passwords, so repr hides them."""
+    address_origin: str = BOOTSTRAP_OPTION
+    """What named the address, for messages: an option, a variable or a profile."""
+    properties_origin: str = CONFIG_OPTION
+    """What named the properties, for messages."""
+
+    @classmethod
+    def of(
+        cls,
+        bootstrap_servers: str | None,
+        command_config: Path | None,
+        timeout_ms: int,
+        profile: str | None = None,
+    ) -> Self:
+        """Create the access from the options of a command line, the environment and a profile.
+
+        The address is that of the first of these that has one: ``--bootstrap-server``,
+        ``--command-config``, ``--profile``, ``SHAREGROUP_BOOTSTRAP``, ``SHAREGROUP_PROFILE``, the
+        default profile.  The last two apply as a whole or not at all (`profiles`).
+        """
+        properties = dict(read_properties(command_config)) if command_config else {}
+        in_file = properties.pop(BOOTSTRAP_PROPERTY, properties.pop(BROKER_LIST_PROPERTY, None))
+        if not (bootstrap_servers or in_file):
+            _refuse_other_files(properties)
+        variable = os.environ.get(BOOTSTRAP_VARIABLE)
+        chosen: Profile | None = None
+        if profile is not None:
+            chosen = named_profile(profile, PROFILE_OPTION)
+        elif not (bootstrap_servers or in_file or variable):
+            chosen = implied_profile()
+        of_profile = dict(chosen.properties) if chosen is not None else {}
+        candidates = (
+            (bootstrap_servers, BOOTSTRAP_OPTION),
+            (in_file, CONFIG_OPTION),
+            (of_profile.pop(BOOTSTRAP_PROPERTY, None), str(chosen)),
+            (variable, BOOTSTRAP_VARIABLE),
+            (BOOTSTRAP_DEFAULT, NOT_NAMED),
+        )
+        address, origin = next((text, name) for text, name in candidates if text)
+        _check_address(address, origin)
+        origins = ([str(chosen)] if chosen else []) + ([CONFIG_OPTION] if command_config else [])
+        return cls(
+            address,
+            timeout_ms,
+            {**of_profile, **properties},
+            origin,
+            " and ".join(origins) or CONFIG_OPTION,
+        )
+
+    @property
+    def where(self) -> str:
+        """The address, with what named it unless that is the obvious option."""
+        if self.address_origin == BOOTSTRAP_OPTION:
+            return self.bootstrap_servers
+        return f"{self.bootstrap_servers} ({self.address_origin})"
+
+    @property
+    def is_address_named(self) -> bool:
+        """Whether an option, a variable or a profile named the address."""
+        return self.address_origin != NOT_NAMED
+
+    def client_options(
+        self, kind: type[ClientConfig] = ClientConfig, *, warn: Callable[[str], None] = _warn
+    ) -> dict[str, Any]:
+        """Return options for a client whose config is ``kind``; warn of unused properties."""
+        return {
+            "default_api_timeout_ms": self.timeout_ms,
+            "connect_timeout_ms": self.timeout_ms,
+            **client_options(self.properties, kind, warn=warn, origin=self.properties_origin),
+            "bootstrap_servers": self.bootstrap_servers,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a listing: as a table or JSON, once or every ``watch_s`` seconds."""
+
+    as_json: bool
+    watch_s: float | None
+
+
+def cluster_options(verb: Verb) -> Verb:
+    """Add the options of the cluster to a verb, which is called with ``access``."""
+
+    @functools.wraps(verb)
+    def with_access(
+        *,
+        bootstrap_servers: str | None,
+        command_config: Path | None,
+        timeout_ms: int,
+        profile: str | None,
+        **rest: Any,
+    ) -> Any:
+        access = Access.of(bootstrap_servers, command_config, timeout_ms, profile)
+        return verb(access=access, **rest)
+
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_ms",
+            type=click.IntRange(1),
+            default=10_000,
+            show_default=True,
+            metavar="MS",
+            help="Timeout in milliseconds.",
+        ),
+        click.option(
+            "--command-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="File with client properties, as for Kafka's tools: security.protocol, sasl., "
+            "ssl., ...",
+        ),
+        profile_option,
+        click.option(
+            BOOTSTRAP_OPTION,
+            "--bootstrap",
+            "bootstrap_servers",
+            metavar="HOST:PORT,...",
+            help="Brokers to connect to first.  [default: from --command-config, the profile or "
+            f"{BOOTSTRAP_VARIABLE}, or {BOOTSTRAP_DEFAULT}]",
+        ),
+    ):
+        with_access = option(with_access)
+    return with_access
+
+
+def listing_options(verb: Verb) -> Verb:
+    """Add ``--json`` and ``--watch`` to a verb, which is called with ``form``."""
+
+    @functools.wraps(verb)
+    def with_form(*, as_json: bool, watch_s: float | None, **rest: Any) -> Any:
+        return verb(form=Form(as_json, watch_s), **rest)
+
+    for option in (
+        json_option,
+        click.option(
+            "--watch",
+            "watch_s",
+            type=click.FloatRange(WATCH_SECONDS_MIN),
+            metavar="SECONDS",
+            help="Repeat at this interval; a pipe or file gets a line of JSON each time.",
+        ),
+    ):
+        with_form = option(with_form)
+    return with_form
+
+
+def ask(access: Access, question: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Run a request on an AdminClient and return its result; errors become one line."""
+
+    async def run() -> T:
+        async with (
+            AdminClient(**access.client_options()) as admin,
+            telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
+        ):
+            return await question(admin)
+
+    with telling_errors(access):
+        return asyncio.run(run())
+
+
+def show(access: Access, form: Form, question: Callable[[AdminClient], Awaitable[Listing]]) -> None:
+    """Run a request and print its listing as ``form`` says, once or repeatedly."""
+    every_s = form.watch_s
+    if every_s is not None:
+        ask(access, lambda admin: watch(lambda: question(admin), every_s, as_json=form.as_json))
+        return
+    listing = ask(access, question)
+    print_listing(listing, as_json=form.as_json)
+    refuse(listing.failures)
+
+
+@contextmanager
+def telling_errors(access: Access) -> Iterator[None]:
+    """Turn errors of the cluster and of the connection into one line and an exit code."""
+    try:
+        yield
+    except InvalidConfig as error:
+        raise click.UsageError(str(error)) from error
+    except (NetworkException, RequestTimedOut) as error:
+        raise click.ClickException(
+            f"no response from {access.where}: {error}; check that a broker listens there "
+            f"(sharegroup serve), or give another address with {BOOTSTRAP_OPTION}, "
+            f"{BOOTSTRAP_VARIABLE} or {PROFILE_OPTION}"
+        ) from error
+    except KafkaError as error:
+        raise click.ClickException(line_of(error)) from error
+
+
+def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Parse ``KEY=VALUE`` texts, stripping blanks; other texts are a misuse of ``option``."""
+    return {key.strip(): value.strip() for key, value in kept_pairs(texts, option).items()}
+
+
+def kept_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Parse as `pairs` does, but keep blanks: a separator may be a blank."""
+    values = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param_hint=option)
+        values[key] = value
+    return values
+
+
+def refuse_errors(results: Mapping[Any, object]) -> None:
+    """Fail with one line for each item that the broker refused; return if it refused none."""
+    refuse(error for error in results.values() if isinstance(error, KafkaError))
+
+
+def refuse(errors: Iterable[KafkaError]) -> None:
+    """Fail with one line for each of these errors; return if there are none."""
+    lines = [line_of(error) for error in errors]
+    if lines:
+        raise click.ClickException("\n       ".join(lines))
+
+
+def line_of(error: KafkaError) -> str:
+    """Return an error as one line, with the next step if `WHAT_TO_DO` has one."""
+    hint = WHAT_TO_DO.get(type(error))
+    text = printable(str(error).rstrip("."))
+    return f"{type(error).__name__}: {text}" + (f"; {hint}" if hint else "")

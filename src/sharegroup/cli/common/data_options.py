@@ -1,0 +1,84 @@
+"""Common options of the verbs that move records, with the names of Kafka's tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from sharegroup.cli.common.cluster_access import Access, Verb, kept_pairs
+from sharegroup.cli.common.name_arguments import complete_groups
+
+command_property_option = click.option(
+    "--command-property",
+    "command_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Client property; overrides --command-config and the profile.",
+)
+consumer_property_option = click.option(
+    "--command-property",
+    "--consumer-property",
+    "command_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Client property; overrides --command-config and the profile.",
+)
+"""The same with the former name in Kafka's console consumers."""
+compression_option = click.option(
+    "--compression",
+    "--compression-codec",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="[default: none]",
+)
+acks_option = click.option(
+    "--acks",
+    "--request-required-acks",
+    type=click.Choice(["all", "-1", "1", "0"]),
+    help="Replicas that must have a record before it is acknowledged.  [default: all]",
+)
+
+
+def group_option(default: str) -> Callable[[Verb], Verb]:
+    """Create the option ``--group``; `group_of` finds the group if the option is missing."""
+    return click.option(
+        "--group",
+        shell_complete=complete_groups,
+        help=f"Share group.  [default: the property group.id, or {default}]",
+    )
+
+
+def group_of(access: Access, group: str | None, default: str) -> str:
+    """Return the share group of ``--group``, else of the property group.id, else the default.
+
+    Refuses two different groups, because consuming in the wrong group settles its records.
+    """
+    property_group = access.properties.get("group.id")
+    if group is not None and property_group is not None and group != property_group:
+        raise click.UsageError(
+            f"--group {group!r} and the property group.id={property_group!r} differ"
+        )
+    return group or property_group or default
+
+
+def with_properties(access: Access, texts: Iterable[str]) -> Access:
+    """Return the access with these client properties, which override its own."""
+    overrides = dict(kept_pairs(texts, "--command-property"))
+    bootstrap_servers = overrides.pop("bootstrap.servers", None)
+    access = replace(access, properties={**access.properties, **overrides})
+    if bootstrap_servers is None:
+        return access
+    return replace(access, bootstrap_servers=bootstrap_servers, address_origin="--command-property")
+
+
+def producer_options(compression: str | None, acks: str | None) -> dict[str, Any]:
+    """Return those of the two options that were given, as options of a Producer."""
+    options: dict[str, Any] = {}
+    if compression is not None:
+        options["compression"] = None if compression == "none" else compression
+    if acks is not None:
+        durable = acks in ("all", "-1")
+        options |= {"acks": "all"} if durable else {"acks": int(acks), "idempotent": False}
+    return options

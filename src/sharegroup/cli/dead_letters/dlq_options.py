@@ -1,0 +1,215 @@
+"""Common parts of the verbs of ``sharegroup dlq``: options that select letters, and their JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import click
+
+from sharegroup.cli.common.cluster_access import Access, Verb, telling_errors
+from sharegroup.cli.common.progress import showing_progress
+from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.records.formats.writing import Row, as_json, rfc3339
+from sharegroup.cli.records.log_positions import moment_ms
+from sharegroup.dead_letters.expression import Expression, ExpressionError
+from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.reasons import REASONS
+from sharegroup.dead_letters.selection import EVERYTHING, Selection
+
+T = TypeVar("T")
+
+redriven_option = click.option(
+    "--redriven/--not-redriven",
+    default=None,
+    help="Only dead letters that were redriven before, or only the others.",
+)
+
+
+def selection_options(verb: Verb) -> Verb:
+    """Add the options that select letters to a verb, which is called with ``selection``."""
+
+    @functools.wraps(verb)
+    def with_selection(
+        *,
+        error_class: str | None,
+        reason: str | None,
+        letters_group: str | None,
+        handler: str | None,
+        since: str | None,
+        until: str | None,
+        key: str | None,
+        headers: tuple[str, ...],
+        where: str | None,
+        places: tuple[str, ...],
+        redriven: bool | None = None,
+        **rest: Any,
+    ) -> Any:
+        selection = Selection(
+            error_class=error_class,
+            reason=reason,
+            group=letters_group,
+            handler=handler,
+            since_ms=moment_ms(since, "--since"),
+            until_ms=moment_ms(until, "--until"),
+            key=None if key is None else key.encode(),
+            headers=tuple(_header(text) for text in headers),
+            where=_expression(where),
+            places=frozenset(_place(text) for text in places),
+            redriven=redriven,
+        )
+        return verb(selection=EVERYTHING if selection.is_everything else selection, **rest)
+
+    for option in reversed(OPTIONS):
+        with_selection = option(with_selection)
+    return with_selection
+
+
+OPTIONS = (
+    click.option(
+        "--error-class",
+        metavar="CLASS",
+        help="Class of the exception: its name, its name with the module, or a pattern like "
+        "psycopg.*.",
+    ),
+    click.option(
+        "--reason",
+        type=click.Choice(list(map(str, REASONS))),
+        help="Reason for which the record became a dead letter.",
+    ),
+    click.option(
+        "--group", "letters_group", metavar="GROUP", help="Group that could not process the record."
+    ),
+    click.option("--handler", metavar="NAME", help="Name of the handler, or a pattern."),
+    click.option(
+        "--since",
+        metavar="WHEN",
+        help="Only dead letters written at this time or later; '2h' means 2 hours ago.",
+    ),
+    click.option("--until", metavar="WHEN", help="Only dead letters written before this time."),
+    click.option("--key", metavar="TEXT", help="Key of the record."),
+    click.option(
+        "--header",
+        "headers",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        help="Header of the dead letter.",
+    ),
+    click.option(
+        "--where",
+        metavar="EXPR",
+        help="Condition on the JSON value of the record: total < 0 and customer.id == 7.",
+    ),
+    click.option(
+        "--at",
+        "places",
+        metavar="PARTITION:OFFSET",
+        multiple=True,
+        help="Position of one dead letter; can be repeated.",
+    ),
+)
+
+
+def with_queue(
+    access: Access,
+    topic: str,
+    work: Callable[[DeadLetterQueue], Awaitable[T]],
+    *,
+    shows_progress: bool = True,
+) -> T:
+    """Run ``work`` on the dead-letter queue of a topic; errors become one line.
+
+    ``shows_progress`` must be False if the work prints on a terminal meanwhile.
+    """
+
+    async def run() -> T:
+        queue = DeadLetterQueue(topic, **access.client_options())
+        async with (
+            telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)),
+            (
+                showing_progress(f"reading {topic}", lambda: received_bytes(queue), unit="bytes")
+                if shows_progress
+                else nullcontext()
+            ),
+            queue,
+        ):
+            return await work(queue)
+
+    with telling_errors(access):
+        return asyncio.run(run())
+
+
+def lacks_queue_broker(queue: DeadLetterQueue) -> bool:
+    """Whether no broker answers the client that reads the letters."""
+    return lacks_broker(queue.cluster.metrics.read())
+
+
+def received_bytes(queue: DeadLetterQueue) -> float:
+    """Return the number of bytes that were received so far, letters and all other responses."""
+    groups = queue.cluster.metrics.read().values()
+    return sum(group.get("incoming-byte-total", 0) for group in groups)
+
+
+def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:
+    """Return a letter for JSON: the record as ``consume --json`` writes it, and its death."""
+    death, origin = letter.death, letter.story.origin
+    document = as_json(record_row(letter, letter.headers))
+    return {
+        **document,
+        "reason": death.reason,
+        "error_class": death.error_class or None,
+        "error_message": death.error_message or death.message or None,
+        "group": death.group or None,
+        "handler": death.handler or None,
+        "member": death.member or None,
+        "delivery_count": death.delivery_count,
+        "failures": letter.story.failures,
+        "attempts": [attempt._asdict() for attempt in letter.story.attempts],
+        "redrives": letter.story.redrives,
+        "redriven": redriven,
+        "redrive_id": letter.redrive_id,
+        "origin": None if origin is None else origin._asdict(),
+        "by_broker": death.by_broker,
+        "claimed": letter.is_origin_claimed,
+        "record_missing": letter.lacks_its_record and not letter.has_payload,
+        "traceback": death.traceback or None,
+    }
+
+
+def record_row(letter: Letter, headers: Any) -> Row:
+    """Return the letter as a record with these headers."""
+    return Row(
+        letter.topic, letter.partition, letter.offset, letter.timestamp_ms,
+        letter.key, letter.value, headers,
+    )  # fmt: skip
+
+
+def moment_text(milliseconds: int) -> str:
+    """Format a timestamp for people; a value outside the dates stays a number."""
+    try:
+        return rfc3339(milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms"
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, separator, value = text.partition("=")
+    return name, value.encode() if separator else None
+
+
+def _expression(text: str | None) -> Expression | None:
+    try:
+        return None if text is None else Expression(text)
+    except ExpressionError as error:
+        raise click.BadParameter(str(error), param_hint="--where") from error
+
+
+def _place(text: str) -> tuple[int, int]:
+    partition, _, offset = text.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise click.BadParameter(f"{text!r}: expected PARTITION:OFFSET", param_hint="--at")
+    return int(partition), int(offset)

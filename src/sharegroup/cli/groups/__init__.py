@@ -1,0 +1,1 @@
+"""The verbs for groups of every type."""

@@ -1,0 +1,160 @@
+"""The rows of ``sharegroup groups describe``: offsets, members and states of groups of every type.
+
+Share groups and consumer groups have different offsets. A share group has a start offset: all
+records before it are settled. A consumer group has a committed offset, which is the next record of
+the member that reads the partition. Its lag is the distance to the end of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sharegroup.cli.common.cluster_access import refuse_errors
+from sharegroup.cli.common.output import Row
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
+    CommittedOffset,
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffset,
+)
+from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import KafkaError
+
+Described = ShareGroupDescription | ConsumerGroupDescription
+DescribedMember = ShareMemberDescription | ConsumerMemberDescription
+
+
+async def share_offset_rows(admin: AdminClient, names: Iterable[str]) -> list[Row]:
+    """Return the start offset and lag of share groups by partition."""
+    results = await admin.list_share_group_offsets(dict.fromkeys(names))
+    refuse_errors(results)
+    rows: list[Row] = []
+    for name, partitions in results.items():
+        assert not isinstance(partitions, KafkaError)
+        refuse_errors(partitions)
+        rows += [
+            {
+                "group": name,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "leader_epoch": result.leader_epoch,
+                "start_offset": result.start_offset,
+                "lag": result.lag,
+            }
+            for partition, result in sorted(partitions.items())
+            if isinstance(result, SharePartitionOffset)
+        ]
+    return rows
+
+
+def member_rows(groups: Iterable[Described]) -> list[Row]:
+    """Return the members of groups of any type, with their partitions."""
+    return [
+        {
+            "group": group.group_id,
+            "consumer_id": member.member_id,
+            "host": member.host,
+            "client_id": member.client_id,
+            "rack": member.rack_id,
+            "partitions": len(member.assignment),
+            "member_epoch": member.member_epoch,
+            "subscribed_topics": list(member.subscribed_topics),
+            "assignment": _by_topic(member.assignment),
+        }
+        for group in groups
+        for member in sorted(_members_of(group), key=lambda described: described.member_id)
+    ]
+
+
+def _members_of(group: Described) -> Sequence[DescribedMember]:
+    return group.members
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        numbers.setdefault(topic, []).append(number)
+    return numbers
+
+
+def state_rows(groups: Iterable[Described], addresses: dict[int, str]) -> list[Row]:
+    """Return the coordinator, the state and the epochs of groups of any type."""
+    return [
+        {
+            "group": group.group_id,
+            "coordinator": f"{addresses.get(group.coordinator_id, '?')} ({group.coordinator_id})",
+            "coordinator_id": group.coordinator_id,
+            "state": group.state,
+            "group_epoch": group.group_epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "members": len(group.members),
+        }
+        for group in groups
+    ]
+
+
+async def addresses_of(admin: AdminClient) -> dict[int, str]:
+    """Return the address of each broker by its id."""
+    cluster = await admin.describe_cluster()
+    return {node.node_id: f"{node.host}:{node.port}" for node in cluster.nodes}
+
+
+async def consumer_offset_rows(
+    admin: AdminClient, groups: Iterable[ConsumerGroupDescription]
+) -> list[Row]:
+    """Return the committed offset, the lag and the member of consumer groups by partition.
+
+    A partition is listed if it has a committed offset or is assigned to a member. A partition
+    whose topic was deleted has no end, and so no lag.
+    """
+    described = {group.group_id: group for group in groups}
+    results = await admin.list_consumer_group_offsets(dict.fromkeys(described))
+    refuse_errors(results)
+    committed: dict[tuple[str, TopicPartition], CommittedOffset | None] = {}
+    readers: dict[tuple[str, TopicPartition], ConsumerMemberDescription] = {}
+    for name, group in described.items():
+        for member in group.members:
+            for partition in member.assignment:
+                committed[name, partition] = None
+                readers[name, partition] = member
+        offsets = results[name]
+        assert not isinstance(offsets, KafkaError), "refused above"
+        refuse_errors(offsets)
+        for partition, offset in offsets.items():
+            if isinstance(offset, CommittedOffset):
+                committed[name, partition] = offset
+    partitions = {partition for _, partition in committed}
+    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    return [
+        _consumer_row(name, partition, committed[name, partition], ends[partition], reader)
+        for name, partition in sorted(committed)
+        for reader in [readers.get((name, partition))]
+    ]
+
+
+def _consumer_row(
+    group: str,
+    partition: TopicPartition,
+    committed: CommittedOffset | None,
+    end: ListedOffset | KafkaError,
+    reader: ConsumerMemberDescription | None,
+) -> Row:
+    current_offset = None if committed is None else committed.offset
+    end_offset = end.offset if isinstance(end, ListedOffset) else None
+    has_lag = current_offset is not None and end_offset is not None
+    return {
+        "group": group,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "leader_epoch": None if committed is None else committed.leader_epoch,
+        "current_offset": current_offset,
+        "log_end_offset": end_offset,
+        "lag": max(0, (end_offset or 0) - (current_offset or 0)) if has_lag else None,
+        "consumer_id": None if reader is None else reader.member_id,
+        "host": None if reader is None else reader.host,
+        "client_id": None if reader is None else reader.client_id,
+    }

@@ -1,0 +1,250 @@
+"""``sharegroup groups``: list, describe, inspect, reset and delete share groups.
+
+The columns are those of Kafka's ``kafka-share-groups.sh``, so that existing scripts can read them.
+Groups of other types are listed, because all types share one id space, and consumer groups are
+described, with the columns of ``kafka-consumer-groups.sh``. They are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import click
+
+from sharegroup.cli.common.cluster_access import (
+    Access,
+    Form,
+    cluster_options,
+    listing_options,
+    show,
+)
+from sharegroup.cli.common.name_arguments import naming_many
+from sharegroup.cli.common.output import Listing, Row
+from sharegroup.cli.common.verbs_as_options import VerbsAsOptions
+from sharegroup.cli.groups import delete_groups, inspect_group, reset_offsets
+from sharegroup.cli.groups.group_errors import explained
+from sharegroup.cli.groups.group_rows import (
+    Described,
+    addresses_of,
+    consumer_offset_rows,
+    member_rows,
+    share_offset_rows,
+    state_rows,
+)
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
+    ConsumerGroupDescription,
+    GroupState,
+    ShareGroupDescription,
+)
+from sharegroup.errors import GroupIdNotFound, KafkaError
+from sharegroup.protocol_enums import GroupType
+
+STATES = tuple(state for state in GroupState if state is not GroupState.UNKNOWN)
+CONSUMER_TYPES = (GroupType.CONSUMER, GroupType.CLASSIC)
+TYPES = tuple(group_type for group_type in GroupType if group_type is not GroupType.UNKNOWN)
+
+LONG = {
+    "offsets": ("leader_epoch",),
+    "members": ("member_epoch",),
+    "state": ("group_epoch", "assignment_epoch"),
+}
+"""The columns that only ``--verbose`` shows; JSON always has them."""
+COLUMNS = {
+    "offsets": ("group", "topic", "partition", "leader_epoch", "start_offset", "lag"),
+    "consumer_offsets": (
+        *("group", "topic", "partition", "leader_epoch", "current_offset", "log_end_offset", "lag"),
+        *("consumer_id", "host", "client_id"),
+    ),
+    "members": (
+        *("group", "consumer_id", "host", "client_id", "partitions", "member_epoch"),
+        "assignment",
+    ),
+    "state": ("group", "coordinator", "state", "group_epoch", "assignment_epoch", "members"),
+}
+
+
+@click.group("groups", cls=VerbsAsOptions)
+def command() -> None:
+    """List, describe, inspect, reset and delete share groups.
+
+    The syntax of Kafka's tools works as well:
+
+    \b
+        sharegroup groups --describe --group billing --members
+    """
+
+
+command.add_command(inspect_group.command)
+command.add_command(reset_offsets.command)
+command.add_command(delete_groups.delete)
+command.add_command(delete_groups.delete_offsets)
+
+
+@command.command("list")
+@click.option(
+    "--state",
+    "states",
+    is_flag=False,
+    flag_value="",
+    metavar="[STATE,...]",
+    help="List only groups in these states.",
+)
+@click.option(
+    "--type",
+    "--group-type",
+    "types",
+    metavar="TYPE,...",
+    help=f"List only groups of these types: {', '.join(TYPES)}.",
+)
+@cluster_options
+@listing_options
+def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
+    """List the id, type and state of groups of every type."""
+    chosen_states = _chosen(states, STATES, "--state")
+    chosen_types = _chosen(types, TYPES, "--type")
+
+    async def groups(admin: AdminClient) -> Listing:
+        listings = await admin.list_groups(states_filter=chosen_states, types_filter=chosen_types)
+        rows = [
+            {
+                "group": group.group_id,
+                "type": group.type,
+                "protocol": group.protocol_type,
+                "state": group.state,
+            }
+            for group in listings
+        ]
+        return Listing(rows, ("group", "type", "protocol", "state"), "There are no groups.")
+
+    show(access, form, groups)
+
+
+@command.command("describe")
+@naming_many("group", required=False)
+@click.option("--all-groups", is_flag=True, help="Describe every share group.")
+@click.option(
+    "--type",
+    "group_type",
+    type=click.Choice([str(GroupType.SHARE), *map(str, CONSUMER_TYPES)]),
+    help="With --all-groups: describe every group of this type.  [default: share]",
+)
+@click.option("--offsets", "view", flag_value="offsets", default=True, help="[default]")
+@click.option(
+    "--members", "view", flag_value="members", help="Show the members and their assignments."
+)
+@click.option(
+    "--state", "view", flag_value="state", help="Show the coordinator, the state and the epochs."
+)
+@click.option("--verbose", is_flag=True, help="Include epochs.")
+@cluster_options
+@listing_options
+def describe(  # One option each.
+    *,
+    groups: tuple[str, ...],
+    all_groups: bool,
+    group_type: str | None,
+    view: str,
+    verbose: bool,
+    access: Access,
+    form: Form,
+) -> None:
+    """Show the offsets, the members or the state of groups.
+
+    \b
+    --offsets  start offset and lag of each partition
+    --members  members of the group and the partitions assigned to them
+    --state    coordinator, state and epochs of the group
+
+    Consumer groups of both protocols are described, too: their committed offsets and lags, with
+    the member that reads each partition.
+    """
+    if bool(groups) == all_groups:
+        raise click.UsageError("give group names or --all-groups")
+    if group_type is not None and not all_groups:
+        raise click.UsageError("--type is for --all-groups: the type of a named group is known")
+
+    async def described(admin: AdminClient) -> Listing:
+        wanted = GroupType(group_type or GroupType.SHARE)
+        names = (
+            [group.group_id for group in await admin.list_groups(types_filter=(wanted,))]
+            if all_groups
+            else groups
+        )
+        found, failures = await _found(admin, names, wanted if all_groups else None)
+        types = {type(group) for group in found}
+        if len(types) > 1:
+            raise click.UsageError(
+                "share groups and consumer groups have different columns: describe them separately"
+            )
+        is_share = ShareGroupDescription in types or not types
+        columns = COLUMNS[view if is_share or view != "offsets" else "consumer_offsets"]
+        shown = [name for name in columns if verbose or name not in LONG[view]]
+        rows = await _rows(admin, found, view)
+        return Listing(rows, shown, f"There are no {view} to show.", failures)
+
+    show(access, form, described)
+
+
+async def _found(
+    admin: AdminClient, names: Iterable[str], wanted: GroupType | None
+) -> tuple[list[Described], list[KafkaError]]:
+    """Describe groups of type ``wanted``, or of the type of each if it is None.
+
+    Also return the errors. With ``wanted`` an unknown group was deleted since it was listed.
+    """
+    results: dict[str, Described | KafkaError] = {}
+    if wanted in (None, GroupType.SHARE):
+        results |= await admin.describe_share_groups(names)
+    others: Sequence[str] = list(names)
+    if wanted is None:
+        types = await _types_of(admin, [name for name in others if _is_unknown(results[name])])
+        others = [name for name, kind in types.items() if kind in CONSUMER_TYPES]
+    if others and wanted is not GroupType.SHARE:
+        results |= await admin.describe_consumer_groups(others)
+    failures = [
+        await explained(admin, name, error)
+        for name, error in results.items()
+        if isinstance(error, KafkaError) and not (wanted is not None and _is_unknown(error))
+    ]
+    found = [group for group in results.values() if not isinstance(group, KafkaError)]
+    return found, failures
+
+
+async def _types_of(admin: AdminClient, names: Collection[str]) -> dict[str, GroupType]:
+    """Return the types of those of the groups that exist."""
+    if not names:
+        return {}
+    return {
+        group.group_id: group.type for group in await admin.list_groups() if group.group_id in names
+    }
+
+
+def _is_unknown(result: object) -> bool:
+    return isinstance(result, GroupIdNotFound)
+
+
+async def _rows(admin: AdminClient, groups: Sequence[Described], view: str) -> list[Row]:
+    if view == "members":
+        return member_rows(groups)
+    if view == "state":
+        return state_rows(groups, await addresses_of(admin))
+    shared = [group.group_id for group in groups if isinstance(group, ShareGroupDescription)]
+    consuming = [group for group in groups if isinstance(group, ConsumerGroupDescription)]
+    if consuming:
+        return await consumer_offset_rows(admin, consuming)
+    return await share_offset_rows(admin, shared)
+
+
+def _chosen(text: str | None, known: Sequence[str], option: str) -> list[str]:
+    """Split a list at its commas and return the words in Kafka's spelling.
+
+    Raises click.BadParameter for a word that is not in ``known``.
+    """
+    spelling = {word.lower(): word for word in known}
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    for word in words:
+        if word.lower() not in spelling:
+            expected = ", ".join(known)
+            raise click.BadParameter(f"{word!r}: expected {expected}", param_hint=option)
+    return [spelling[word.lower()] for word in words]

@@ -1,0 +1,180 @@
+"""``sharegroup groups inspect``: the state of each record of a group, as runs of offsets.
+
+Two sources:
+
+    the durable state   ``__share_group_state``, on any broker; locks are not durable
+    the live state      the metrics port of `sharegroup serve`, with members and locks
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import click
+
+from sharegroup.cli.common.cluster_access import (
+    Access,
+    Form,
+    cluster_options,
+    listing_options,
+    refuse_errors,
+    show,
+)
+from sharegroup.cli.common.name_arguments import complete_groups
+from sharegroup.cli.common.output import Listing
+from sharegroup.cli.groups.group_errors import explained
+from sharegroup.cli.groups.runs.live_runs import base_url, live_runs
+from sharegroup.cli.groups.runs.run_lines import drawing, run_table
+from sharegroup.cli.groups.runs.runs import RUNS_MAX, ShownSharePartition
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+
+MAX_RUNS_MAX = 1_000_000
+LINES_BESIDE = 8
+"""Lines of a terminal without a run: headings, remarks, blank lines and the prompt."""
+LINES_MIN = 5
+"""The least number of runs in the table on a terminal, however low it is."""
+
+Place = tuple[str | None, int | None]
+"""A topic and a partition; None: all of them."""
+
+
+@click.command("inspect")
+@click.argument(
+    "names", nargs=-1, metavar="GROUP [TOPIC[:PARTITION]]", shell_complete=complete_groups
+)
+@click.option("--group", metavar="GROUP", help="The group, in place of the first argument.")
+@click.option("--topic", metavar="TOPIC[:PARTITION]", help="The topic, in place of the second.")
+@click.option(
+    "--metrics",
+    "metrics_url",
+    metavar="URL",
+    help="Metrics port of sharegroup serve: show the live state, with members and locks.",
+)
+@click.option(
+    "--max-runs",
+    "runs_max",
+    type=click.IntRange(1, MAX_RUNS_MAX),
+    default=RUNS_MAX,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of runs of each share partition.",
+)
+@cluster_options
+@listing_options
+def command(
+    *,
+    names: tuple[str, ...],
+    group: str | None,
+    topic: str | None,
+    metrics_url: str | None,
+    runs_max: int,
+    access: Access,
+    form: Form,
+) -> None:
+    """Show the runs of a group: offsets in one state, with their delivery count.
+
+    By default they are read from the topic __share_group_state, which needs READ on it and works on
+    Apache Kafka, too. Locks are not durable: a record that was only acquired looks as if nobody had
+    it, as after a restart of the broker, and a group that settled nothing has no runs. With
+    --metrics they come from the memory of a running sharegroup serve, with the member and the
+    remaining time of each lock.
+
+    \b
+        sharegroup groups inspect billing
+        sharegroup groups inspect billing orders:3 --metrics http://127.0.0.1:9464 --watch 1
+    """
+    group_id, place = _names(names, group, topic)
+    if metrics_url is None:
+        question = partial(_durable, access, group_id, place, runs_max)
+    else:
+        question = partial(_live, base_url(metrics_url), access, group_id, place, runs_max)
+    show(access, form, question)
+
+
+def _names(names: Sequence[str], group: str | None, topic: str | None) -> tuple[str, Place]:
+    """Return the group and the place from the arguments and options."""
+    arguments = list(names)
+    group_id = group if group is not None else arguments.pop(0) if arguments else None
+    text = topic if topic is not None else arguments.pop(0) if arguments else None
+    if not group_id or arguments:
+        raise click.UsageError("expected GROUP and optionally TOPIC or TOPIC:PARTITION")
+    if text is None:
+        return group_id, (None, None)
+    name, separator, number = text.partition(":")
+    if not name or (separator and not (number.isascii() and number.isdecimal())):
+        raise click.UsageError(f"expected TOPIC or TOPIC:PARTITION, found {text!r}")
+    return group_id, (name, int(number) if separator else None)
+
+
+async def _live(
+    url: str, access: Access, group: str, place: Place, runs_max: int, _: AdminClient
+) -> Listing:
+    shown = await live_runs(url, group, *place, runs_max=runs_max, timeout_ms=access.timeout_ms)
+    empty = (
+        f"Group {group!r} has no such share partition in the memory of {url}, because no member "
+        "fetches from it; without --metrics its durable state is shown."
+    )
+    return _listing(group, shown, empty)
+
+
+async def _durable(
+    access: Access, group: str, place: Place, runs_max: int, admin: AdminClient
+) -> Listing:
+    # Imported here because it loads parts of the broker, which the other verbs do not need.
+    from sharegroup.cli.groups.runs.durable_runs import durable_runs
+
+    wanted = await _wanted(admin, group, place)
+    reading = Cluster(config_from(ReadingConfig, access.client_options(ReadingConfig)))
+    try:
+        shown = (
+            await durable_runs(admin, reading, group, wanted, runs_max=runs_max) if wanted else []
+        )
+    finally:
+        reading.close()
+    return _listing(group, shown, f"Group {group!r} has no share partitions yet.")
+
+
+async def _wanted(admin: AdminClient, group: str, place: Place) -> list[TopicPartition]:
+    """Return the share partitions of the group at this place; raise if the place has none."""
+    offsets = (await admin.list_share_group_offsets({group: None}))[group]
+    if isinstance(offsets, KafkaError):
+        raise await explained(admin, group, offsets)
+    if not offsets:  # Brokers answer so for a group that does not exist, too.
+        described = (await admin.describe_share_groups([group]))[group]
+        if isinstance(described, KafkaError):
+            raise await explained(admin, group, described)
+    refuse_errors(offsets)
+    topic, number = place
+    wanted = [
+        partition
+        for partition in offsets
+        if topic in (None, partition.topic) and number in (None, partition.partition)
+    ]
+    if topic is not None and not wanted:
+        where = topic if number is None else f"{topic}:{number}"
+        topics = ", ".join(sorted({partition.topic for partition in offsets})) or "none"
+        raise UnknownTopicOrPartition(
+            f"group {group!r} has no share partition {where}; its topics are: {topics}"
+        )
+    return wanted
+
+
+def _listing(group: str, shown: Sequence[ShownSharePartition], empty: str) -> Listing:
+    def drawn(coloured: bool) -> str:
+        if not sys.stdout.isatty():
+            return run_table(shown)
+        columns, lines = shutil.get_terminal_size()
+        picture = drawing(shown, width=columns, coloured=coloured)
+        room = lines - picture.count("\n") - LINES_BESIDE
+        runs = run_table(shown, lines_max=max(room, LINES_MIN), coloured=coloured)
+        return f"{picture}\n\n{runs}"
+
+    rows = [share_partition.row(group) for share_partition in shown]
+    return Listing(rows, (), empty, drawn=drawn)

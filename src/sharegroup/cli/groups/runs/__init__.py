@@ -1,0 +1,1 @@
+"""The runs of a share partition, live and stored, as lines."""

@@ -1,0 +1,176 @@
+"""Draws share partitions: a line of marks for each one on a terminal, and a table of the runs.
+
+    orders 0  100 [===x==##o.......] 5,120  #30 o12 x1 =800 .4,177
+
+Before the line are topic, partition and start offset; behind it are the high watermark and the
+number of records in each state. A mark stands for equally many offsets, and shows the state of most
+of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby, islice
+
+import click
+
+from sharegroup.cli.common.output import printable, table
+from sharegroup.cli.groups.runs.runs import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    ShownRun,
+    ShownSharePartition,
+)
+
+NEVER_DELIVERED, RETURNED, UNKNOWN = "never delivered", "returned", "not shown"
+MARKS: Mapping[str, str] = {
+    ACQUIRED: "#",
+    RETURNED: "o",
+    ARCHIVING: "!",
+    ARCHIVED: "x",
+    ACKNOWLEDGED: "=",
+    NEVER_DELIVERED: ".",
+    UNKNOWN: "?",
+}
+"""The mark of each state. If two states are equally frequent, the first one here is shown."""
+COLOURS = {
+    ACQUIRED: "yellow",
+    RETURNED: "cyan",
+    ARCHIVING: "magenta",
+    ARCHIVED: "red",
+    ACKNOWLEDGED: "green",
+}
+LEGEND = {
+    ACQUIRED: "acquired",
+    RETURNED: "available again",
+    ARCHIVING: "waits for its dead letter",
+    ARCHIVED: "archived",
+    ACKNOWLEDGED: "acknowledged",
+    NEVER_DELIVERED: "never delivered",
+    UNKNOWN: "not shown, see --max-runs",
+}
+LINE_MIN, LINE_MAX = 10, 100
+"""The least and the greatest number of marks in a line."""
+COLUMNS = (
+    *("topic", "partition", "first_offset", "last_offset", "records", "state"),
+    *("delivery_count", "member_id", "lock_s"),
+)
+
+
+def drawing(share_partitions: Sequence[ShownSharePartition], *, width: int, coloured: bool) -> str:
+    """Return a line for each share partition that fits a terminal of ``width``, and the legend."""
+    heads = [_head(shown) for shown in share_partitions]
+    tails = [_tail(shown) for shown in share_partitions]
+    head_width = max(map(len, heads))
+    room = width - head_width - max(map(len, tails)) - len(" [] ")
+    marks_count = max(LINE_MIN, min(LINE_MAX, room))
+    lines = []
+    for shown, head, tail in zip(share_partitions, heads, tails, strict=True):
+        marks = "".join(
+            _marks(state, len(list(same)), coloured)
+            for state, same in groupby(cells(shown, marks_count))
+        )
+        lines.append(f"{head.ljust(head_width)} [{marks}] {tail}".rstrip())
+    legend = "  ".join(f"{_marks(state, 1, coloured)} {text}" for state, text in LEGEND.items())
+    return "\n".join([*lines, "", legend])
+
+
+def cells(shown: ShownSharePartition, count: int) -> list[str]:
+    """Return the state of most offsets in each of ``count`` equal parts of the share partition."""
+    if shown.start_offset is None or shown.end_offset is None:
+        return [NEVER_DELIVERED] * count
+    first = shown.start_offset
+    end = max(shown.high_watermark, shown.end_offset)
+    if end <= first:
+        return []
+    count = min(count, end - first)
+    weights: list[dict[str, int]] = [{} for _ in range(count)]
+    for run_first, run_end, state in _stretches(shown, end):
+        number = (run_first - first) * count // (end - first)
+        while run_first < run_end:
+            # The first offset of the next cell; rounded up, as `number` is rounded down.
+            cell_end = first - (-(number + 1) * (end - first) // count)
+            here = min(run_end, cell_end) - run_first
+            weights[number][state] = weights[number].get(state, 0) + here
+            run_first, number = run_first + here, number + 1
+    order = list(MARKS)
+    return [max(cell, key=lambda state: (cell[state], -order.index(state))) for cell in weights]
+
+
+def _stretches(shown: ShownSharePartition, end: int) -> list[tuple[int, int, str]]:
+    """Return the runs, half-open and without gap up to ``end``, with the states of `MARKS`."""
+    assert shown.start_offset is not None, "the caller draws no line without a start offset"
+    assert shown.end_offset is not None, "there is an end offset if there is a start offset"
+    stretches = [(run.first_offset, run.last_offset + 1, _state(run)) for run in shown.runs]
+    shown_end = stretches[-1][1] if stretches else shown.start_offset
+    if shown_end < shown.end_offset:
+        stretches.append((shown_end, shown.end_offset, UNKNOWN))
+    delivered_end = max(shown_end, shown.end_offset)
+    if delivered_end < end:
+        stretches.append((delivered_end, end, NEVER_DELIVERED))
+    return [
+        (max(a, shown.start_offset), min(b, end), state) for a, b, state in stretches if a < end
+    ]
+
+
+def _state(run: ShownRun) -> str:
+    if run.state != AVAILABLE:
+        return run.state
+    return RETURNED if run.delivery_count else NEVER_DELIVERED
+
+
+def _marks(state: str, count: int, coloured: bool) -> str:
+    colour, marks = COLOURS.get(state), MARKS[state] * count
+    return click.style(marks, fg=colour) if coloured and colour else marks
+
+
+def _head(shown: ShownSharePartition) -> str:
+    start = "-" if shown.start_offset is None else f"{shown.start_offset:,}"
+    return f"{printable(shown.topic)} {shown.partition}  {start}"
+
+
+def _tail(shown: ShownSharePartition) -> str:
+    if shown.start_offset is None:
+        return f"{shown.high_watermark:,}  no offset yet"
+    counts: Counter[str] = Counter()
+    for first, end, state in _stretches(shown, max(shown.high_watermark, shown.end_offset or 0)):
+        counts[state] += max(0, end - first)
+    texts = [f"{mark}{counts[state]:,}" for state, mark in MARKS.items() if counts[state]]
+    return f"{shown.high_watermark:,}  {' '.join(texts)}"
+
+
+def run_table(
+    share_partitions: Sequence[ShownSharePartition],
+    *,
+    lines_max: int | None = None,
+    coloured: bool = False,
+) -> str:
+    """Return a table with a line for each run, and a sentence about the runs that are left out.
+
+    ``lines_max`` is the maximum number of runs in it; None: all of them.
+    """
+    runs = [(shown, run) for shown in share_partitions for run in shown.runs]
+    if not runs:
+        return "There are no runs."
+    rows = [
+        [
+            *(printable(shown.topic), str(shown.partition)),
+            *(str(run.first_offset), str(run.last_offset), str(run.count), run.state),
+            *(str(run.delivery_count), printable(run.member_id or "-"), _seconds(run)),
+        ]
+        for shown, run in islice(runs, lines_max)
+    ]
+    texts = [table(rows, COLUMNS, coloured=coloured)]
+    if not_in_table := len(runs) - len(rows):
+        texts.append(f"... {not_in_table:,} more runs; a pipe, a file and --json get them")
+    if left_out := sum(shown.left_out for shown in share_partitions):
+        texts.append(f"... {left_out:,} more runs; --max-runs shows more of them")
+    return "\n".join(texts)
+
+
+def _seconds(run: ShownRun) -> str:
+    return "-" if run.lock_ms_left is None else f"{run.lock_ms_left / 1000:.1f}"

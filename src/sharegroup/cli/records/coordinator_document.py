@@ -1,0 +1,17 @@
+"""Records of internal topics as JSON documents with their positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharegroup.cli.records.formats.writing import Row, as_json
+from sharegroup.internal_topics.coordinator_json import coordinator_json
+from sharegroup.wire.internal_topics.coordinator_records import RecordClasses
+
+
+def coordinator_document(classes: RecordClasses, row: Row) -> dict[str, Any]:
+    """Return a record of an internal topic with its position, and key and value decoded."""
+    document = as_json(row)
+    for name in ("key", "value", "key_base64", "value_base64", "headers"):
+        document.pop(name, None)
+    return document | coordinator_json(classes, row.key, row.value)

@@ -1,0 +1,1 @@
+"""Formats of records on standard input and output."""

@@ -1,0 +1,199 @@
+"""``sharegroup tail``: prints records of a topic without taking them from any group."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
+
+import click
+
+from sharegroup.cli.common.cluster_access import Access, cluster_options, telling_errors
+from sharegroup.cli.common.name_arguments import naming_one
+from sharegroup.cli.common.running import Stop, run, until_stopped
+from sharegroup.cli.common.unreadable_batches import UnreadableBatches
+from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.records.coordinator_document import coordinator_document
+from sharegroup.cli.records.formats.template import RecordFormatError
+from sharegroup.cli.records.formats.writing import Row, RowWriter, json_line
+from sharegroup.cli.records.log_positions import moment_ms, parse_offsets
+from sharegroup.cli.records.record_formats import record_format_options
+from sharegroup.cli.records.standard_streams import write_all
+from sharegroup.cli.records.topic_tail import TailRange, TopicTail
+from sharegroup.client.net.cluster import Cluster, Topic
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
+from sharegroup.errors import UnknownTopicOrPartition
+from sharegroup.ids import OFFSET_MAX
+from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
+
+RECORDS_DEFAULT = 10
+RECORDS_MAX = 100_000
+"""Maximum of ``--records``: all of them are in memory, because they are sorted."""
+
+STATE = "state"
+
+
+@click.command("tail")
+@naming_one("topic")
+@click.option(
+    "-n",
+    "--records",
+    "newest",
+    type=click.IntRange(0, RECORDS_MAX),
+    metavar="N",
+    help=f"Print the newest N records of all partitions.  [default: {RECORDS_DEFAULT}]",
+)
+@click.option("-f", "--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
+@click.option(
+    "--offsets",
+    metavar="FIRST:END",
+    help="Print the offsets from FIRST up to, but not including, END; each can be omitted.",
+)
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Print records with this timestamp or later; '2h' means 2 hours ago.",
+)
+@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True)
+@click.option("--max-messages", type=click.IntRange(1), help="Stop after this number of records.")
+@click.option(
+    "--decode",
+    type=click.Choice([STATE]),
+    help="Decode the records of the broker's own topics (`__consumer_offsets`, ...), as JSON.",
+)
+@record_format_options
+@cluster_options
+def command(
+    *,
+    topic: str,
+    newest: int | None,
+    follow: bool,
+    offsets: str | None,
+    since: str | None,
+    partitions: tuple[int, ...],
+    max_messages: int | None,
+    decode: str | None,
+    write: RowWriter,
+    access: Access,
+) -> int:
+    """Print records of a topic without taking them: no group is joined, and nothing is changed.
+
+    \b
+        sharegroup tail orders                       the newest 10 records
+        sharegroup tail orders -f -n 0               only new records, until Ctrl-C
+        sharegroup tail orders --since 2h --json     the records of the last 2 hours
+        sharegroup tail orders --partition 0 --offsets 500:
+        sharegroup tail __share_group_state --decode state
+
+    The newest records are sorted by their timestamps.  --offsets and --since print one partition
+    after the other.
+
+    Verbs of --format: those of `sharegroup consume`, for example '%d{rfc3339} %p:%o %k %v\\n';
+    %c, %l and %L are 0, because no record is delivered.  Keys and headers are escaped if standard
+    output is a terminal; values are not: use --json.
+
+    Exit code 1: a batch cannot be decoded; it is omitted and reported on standard error.
+    """
+    if newest is not None and (offsets is not None or since is not None):
+        raise click.UsageError("--records excludes --offsets and --since")
+    first, end = parse_offsets(offsets)
+    if follow and end != OFFSET_MAX:
+        raise click.UsageError("--follow excludes an END of --offsets")
+    if offsets is None and since is None:
+        newest = RECORDS_DEFAULT if newest is None else newest
+    wanted = TailRange(newest, first, end, moment_ms(since, "--since"), frozenset(partitions))
+    if decode == STATE:
+        write = _state_writer(topic)
+    printing = _Printing(access, topic, wanted, write, max_messages)
+    with telling_errors(access):
+        try:
+            return run(lambda stop: printing.run(stop, follow=follow))
+        except RecordFormatError as error:
+            raise click.ClickException(str(error)) from error
+        except BrokenPipeError:
+            return 0  # The reader has seen enough, as in ``sharegroup tail orders | head -3``.
+
+
+def _state_writer(topic: str) -> RowWriter:
+    if topic not in INTERNAL_TOPICS:
+        raise click.UsageError(
+            f"--decode {STATE} is for {' and '.join(INTERNAL_TOPICS)}, not for topic {topic!r}"
+        )
+    classes = INTERNAL_TOPICS[topic]
+    return lambda row: json_line(coordinator_document(classes, row))
+
+
+class _Printing:
+    """One run of the verb: reads, writes, and counts."""
+
+    def __init__(
+        self,
+        access: Access,
+        topic: str,
+        wanted: TailRange,
+        write: RowWriter,
+        max_messages: int | None,
+    ) -> None:
+        self._access = access
+        self._topic = topic
+        self._wanted = wanted
+        self._write = write
+        self._left = max_messages
+        self._number = 0
+        self._unreadable = UnreadableBatches()
+
+    async def run(self, stop: Stop, *, follow: bool) -> int:
+        """Print until the records end, or ``stop`` is set; return the exit code."""
+        config = config_from(ReadingConfig, self._access.client_options(ReadingConfig))
+        with closing(Cluster(config)) as cluster:
+            async with telling_waits(
+                self._access.bootstrap_servers, lambda: lacks_broker(cluster.metrics.read())
+            ):
+                await until_stopped(self._print_all(cluster, stop, follow=follow), stop)
+        # Ctrl-C is the way to end what follows without end.
+        return self._unreadable.exit_code or (0 if follow else stop.code)
+
+    async def _print_all(self, cluster: Cluster, stop: Stop, *, follow: bool) -> None:
+        await self._check_topic(cluster)
+        tail = TopicTail(cluster, self._topic, self._wanted, self._unreadable)
+        async for rows in tail.rows():
+            if not await self._print(rows) or stop.is_set():
+                return
+        if follow:
+            async for rows in tail.following(stop):
+                if not await self._print(rows):
+                    return
+
+    async def _check_topic(self, cluster: Cluster) -> None:
+        """Refuse a missing topic at once, and a partition that the topic does not have."""
+        described = await cluster.retrying(
+            lambda: cluster.refresh([self._topic]), subject=f"topic {self._topic!r}"
+        )
+        found = described.get(self._topic)
+        if isinstance(found, Topic):
+            for partition in sorted(self._wanted.partitions):
+                if partition >= len(found.leaders):
+                    raise UnknownTopicOrPartition(
+                        f"topic {self._topic!r} has partitions 0 to {len(found.leaders) - 1}, not "
+                        f"{partition}"
+                    )
+        elif isinstance(found, UnknownTopicOrPartition) or (found and not found.retriable):
+            raise found
+
+    async def _print(self, rows: Sequence[Row]) -> bool:
+        """Write rows; return whether more are wanted."""
+        content: list[bytes] = []
+        for row in islice(rows, self._left):
+            self._number += 1
+            try:
+                content.append(self._write(row._replace(number=self._number)))
+            except RecordFormatError as error:
+                await write_all(sys.stdout.fileno(), b"".join(content))
+                raise RecordFormatError(
+                    f"topic {row.topic!r} partition {row.partition} offset {row.offset}: {error}"
+                ) from error
+        await write_all(sys.stdout.fileno(), b"".join(content))
+        if self._left is not None:
+            self._left -= len(content)
+        return self._left is None or self._left > 0

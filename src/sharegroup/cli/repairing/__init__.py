@@ -1,1 +1,0 @@
-"""Diagnosis and repair of a data directory whose broker does not run."""

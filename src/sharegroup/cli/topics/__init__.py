@@ -1,0 +1,1 @@
+"""The verbs for topics and their settings."""

@@ -1,0 +1,222 @@
+"""``sharegroup configs``: show and change settings of topics, groups and brokers."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sharegroup.cli.access.quota_configs import ConfigVerbs, alter_quotas, describe_quotas
+from sharegroup.cli.common.cluster_access import (
+    Access,
+    Form,
+    Verb,
+    ask,
+    cluster_options,
+    json_option,
+    listing_options,
+    pairs,
+    refuse_errors,
+    show,
+)
+from sharegroup.cli.common.name_arguments import complete_groups, complete_topics
+from sharegroup.cli.common.output import Listing, Row, done
+from sharegroup.cli.common.properties import read_properties
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
+from sharegroup.protocol_enums import ConfigOperation, ResourceType
+
+ALL_BROKERS = "default"
+HIDDEN = "(hidden)"
+ENTITY_TYPES = {
+    "topics": ResourceType.TOPIC,
+    "groups": ResourceType.GROUP,
+    "brokers": ResourceType.BROKER,
+    "client-metrics": ResourceType.CLIENT_METRICS,
+    "broker-loggers": ResourceType.BROKER_LOGGER,
+}
+OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
+"""The commas that separate settings, as in ``a=1,b=[2,3]``; not those inside brackets."""
+
+
+def resource_options(verb: Verb) -> Verb:
+    """Add the options that name a resource to a verb, which is called with ``resource``."""
+
+    @functools.wraps(verb)
+    def with_resource(
+        *,
+        topic: str | None,
+        group: str | None,
+        broker: str | None,
+        broker_defaults: bool,
+        entity_type: str | None,
+        entity_name: str | None,
+        entity_default: bool,
+        **rest: Any,
+    ) -> Any:
+        candidates = [
+            (ResourceType.TOPIC, topic),
+            (ResourceType.GROUP, group),
+            (ResourceType.BROKER, broker),
+            (ResourceType.BROKER, ALL_BROKERS if broker_defaults else None),
+        ]
+        if entity_type:
+            name = ALL_BROKERS if entity_default else entity_name
+            candidates.append((ENTITY_TYPES[entity_type], name))
+        elif entity_name or entity_default:
+            raise click.UsageError("--entity-name and --entity-default need --entity-type")
+        return verb(resource=_resource(candidates), **rest)
+
+    for option in (
+        click.option("--entity-default", is_flag=True, help="Like --broker default."),
+        click.option("--entity-name", metavar="NAME", help="Name, as in Kafka's tools."),
+        click.option(
+            "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Type of --entity-name."
+        ),
+        click.option("--broker-defaults", is_flag=True, help="Defaults of all brokers."),
+        click.option(
+            "--broker", metavar="ID", help=f"Broker; {ALL_BROKERS!r}: defaults of all brokers."
+        ),
+        click.option(
+            "--group", metavar="GROUP", shell_complete=complete_groups, help="Share group."
+        ),
+        click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="Topic."),
+    ):
+        with_resource = option(with_resource)
+    return with_resource
+
+
+@click.group("configs", cls=ConfigVerbs)
+def command() -> None:
+    """Show and change settings of topics, groups and brokers.
+
+    Users, clients and ips have quotas instead of settings; `sharegroup quotas` shows them, too.
+
+    The syntax of Kafka's tools works as well:
+
+    \b
+        sharegroup configs --alter --entity-type groups --entity-name billing
+            --add-config share.record.lock.duration.ms=60000
+    """
+
+
+command.add_command(describe_quotas)
+command.add_command(alter_quotas)
+
+
+@command.command("describe")
+@resource_options
+@click.option(
+    "--all", "everything", is_flag=True, help="Include settings with their default value."
+)
+@cluster_options
+@listing_options
+def describe(*, resource: ConfigResource, everything: bool, access: Access, form: Form) -> None:
+    """Show settings and the source of each value."""
+
+    async def entries(admin: AdminClient) -> Listing:
+        results = await admin.describe_configs([resource])
+        refuse_errors(results)
+        entries_by_name = results[resource]
+        assert isinstance(entries_by_name, dict)
+        rows = [
+            _row(entry)
+            for _, entry in sorted(entries_by_name.items())
+            if everything or not entry.is_default
+        ]
+        columns = ("name", "value", "source")
+        return Listing(rows, columns, "No settings have been changed; --all shows the defaults.")
+
+    show(access, form, entries)
+
+
+@command.command("alter")
+@resource_options
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="New value of a setting."
+)
+@click.option(
+    "--add-config",
+    "lists",
+    metavar="KEY=VALUE,...",
+    multiple=True,
+    help="New values of settings; a value with commas is enclosed in [ ].",
+)
+@click.option(
+    "--add-config-file",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties file with new values.",
+)
+@click.option(
+    "--delete",
+    "--delete-config",
+    "deleted",
+    metavar="KEY,...",
+    multiple=True,
+    help="Reset settings to their default.",
+)
+@cluster_options
+@json_option
+def alter(  # One option each.
+    *,
+    resource: ConfigResource,
+    settings: tuple[str, ...],
+    lists: tuple[str, ...],
+    file: Path | None,
+    deleted: tuple[str, ...],
+    access: Access,
+    as_json: bool,
+) -> None:
+    """Change settings; if one change is invalid, none is made."""
+    values = {
+        **(dict(read_properties(file)) if file else {}),
+        **_values(lists),
+        **pairs(settings, "--set"),
+    }
+    deleted_keys = [key.strip() for text in deleted for key in text.split(",") if key.strip()]
+    if not values and not deleted_keys:
+        raise click.UsageError("nothing to change: give --set KEY=VALUE or --delete KEY")
+    changes = [AlterConfig(key, value) for key, value in values.items()]
+    changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted_keys]
+    refuse_errors(ask(access, lambda admin: admin.incremental_alter_configs({resource: changes})))
+    resource_name = f"{resource.type.name.lower().replace('_', ' ')} {resource.name or ALL_BROKERS}"
+    done(f"changed {resource_name}", as_json=as_json, set=values, deleted=deleted_keys)
+
+
+def _values(lists: Iterable[str]) -> dict[str, str]:
+    """Parse lists of settings like ``a=1,b=[2,3]``."""
+    texts = [part for text in lists for part in OUTSIDE_BRACKETS.split(text)]
+    settings = pairs(texts, "--add-config")
+    return {
+        key: value[1:-1] if value.startswith("[") and value.endswith("]") else value
+        for key, value in settings.items()
+    }
+
+
+def _resource(candidates: Iterable[tuple[ResourceType, str | None]]) -> ConfigResource:
+    resources = [(kind, name) for kind, name in candidates if name is not None]
+    if len(resources) != 1:
+        raise click.UsageError("give one of --topic, --group, --broker and --entity-type")
+    ((kind, name),) = resources
+    if kind is not ResourceType.BROKER:
+        return ConfigResource(kind, name)
+    if name != ALL_BROKERS and not name.isdigit():
+        raise click.BadParameter(
+            f"{name!r}: expected a node id or {ALL_BROKERS!r}", param_hint="--broker"
+        )
+    return ConfigResource(kind, "" if name == ALL_BROKERS else name)
+
+
+def _row(entry: ConfigEntry) -> Row:
+    return {
+        "name": entry.name,
+        "value": HIDDEN if entry.is_sensitive else entry.value,
+        "source": entry.source.name.lower(),
+        "read_only": entry.is_read_only,
+        "sensitive": entry.is_sensitive,
+    }

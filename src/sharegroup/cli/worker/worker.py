@@ -1,0 +1,208 @@
+"""``sharegroup worker``: runs an application, and controls running workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from sharegroup.cli.common.cluster_access import profile_option, telling_errors
+from sharegroup.cli.worker import worker_infrastructure, worker_processes
+from sharegroup.cli.worker.worker_app import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    access_of,
+    load,
+    override,
+    source_folder,
+)
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.durations import seconds
+from sharegroup.worker.lifecycle.program import Surroundings, run, say
+from sharegroup.worker.lifecycle.reload import WATCHER, reload
+from sharegroup.worker.telemetry import logs
+
+RUN = "run"
+
+
+class RunByDefault(click.Group):
+    """A group of verbs with the default verb ``run``: the first word may be an application."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert ``run`` unless the first word is a verb or a help option."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+class Concurrency(click.ParamType):  # type: ignore[type-arg]  # Generic since click 8.4.
+    """The parameter type of ``--concurrency``: a number from 1, or ``auto``."""
+
+    name = "N|auto"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | Literal["auto"]:
+        """Return the value as the option of the application takes it."""
+        if value == "auto":
+            return "auto"
+        if not str(value).isdigit() or int(value) < 1:
+            self.fail(f"expected a number of 1 or more, or auto; got {value!r}", param, ctx)
+        return int(value)
+
+
+class Length(click.ParamType):  # type: ignore[type-arg]  # Generic since click 8.4.
+    """A parameter type for durations; the value is in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the duration in seconds; a number without a unit is seconds."""
+        try:
+            return seconds(float(value) if _is_number(value) else value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group("worker", cls=RunByDefault)
+def command() -> None:
+    """Run the handlers of an application, and control running workers.
+
+    \b
+        sharegroup worker orders.app:app          runs it
+        sharegroup worker plan orders.app:app     what it needs of the cluster
+        sharegroup worker quiet orders-service    its processes on this machine
+    """
+
+
+@command.command(RUN)
+@click.argument("app_name", metavar="APP")
+@click.option(
+    "-c",
+    "--concurrency",
+    type=Concurrency(),
+    help="Concurrency of every handler.  [default: as declared]",
+)
+@click.option(
+    "-g", "--groups", metavar="GROUP,...", help="Run only the handlers of these share groups."
+)
+@click.option(
+    "--grace", type=Length(), help="Time to finish records when stopping.  [default: as declared]"
+)
+@click.option("--no-prepare", is_flag=True, help="Do not create missing topics and settings.")
+@BOOTSTRAP
+@profile_option
+@COMMAND_CONFIG
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Port of /live, /ready and /status; 0: a free port.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Port of /metrics for Prometheus; may be the same port.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of these ports.")
+@click.option(
+    "--pid-file", type=click.Path(dir_okay=False, path_type=Path), help="Additional pid file."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option("--reload", "reloads", is_flag=True, help="Restart when a Python file changes.")
+@click.option(
+    "--reload-dir",
+    "folders",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    help="Folder to watch.  [default: the folder of the application's package]",
+)
+def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: Any) -> int:
+    """Run an application until SIGTERM or Ctrl-C; a second signal ends the grace time.
+
+    APP is MODULE:NAME, imported from the current folder, or MODULE if it contains one App.
+    Prints one line when the worker is ready, and one when it has stopped:
+
+    \b
+        ready app=orders-service pid=4711 groups=billing
+        stopped app=orders-service handled=480 finished=12 interrupted=0 released=3 of=orders-0:3
+
+    SIGUSR1 makes the worker quiet, SIGUSR2 resumes it.  The exit code is 0 if it stopped as
+    requested.
+    """
+    if reloads and WATCHER not in os.environ:
+        return _reloading(app_name, folders)
+    return _run(app_name, watcher=int(os.environ.get(WATCHER, "0")) or None, **options)
+
+
+command.add_command(worker_infrastructure.plan_)
+command.add_command(worker_infrastructure.apply_)
+command.add_command(worker_infrastructure.check)
+command.add_command(worker_processes.quiet)
+command.add_command(worker_processes.resume)
+command.add_command(worker_processes.stop)
+command.add_command(worker_processes.status)
+
+
+def _run(
+    app_name: str,
+    *,
+    watcher: int | None,
+    concurrency: int | Literal["auto"] | None,
+    groups: str | None,
+    grace: float | None,
+    no_prepare: bool,
+    bootstrap_servers: str | None,
+    command_config: Path | None,
+    profile: str | None,
+    log_level: str,
+    log_format: Literal["text", "json"],
+    **around: Any,
+) -> int:
+    logs.configure(log_level, log_format)
+    app = load(app_name)
+    override(app, bootstrap_servers, command_config, profile)
+    try:
+        app.narrow(groups.split(",") if groups else (), concurrency=concurrency)
+    except InvalidConfig as error:
+        raise click.UsageError(str(error)) from error
+    if grace is not None:
+        app.grace_seconds = grace
+    if no_prepare:
+        app.prepare = False
+    try:
+        with telling_errors(access_of(app)):
+            return run(app, Surroundings(module=app_name, watcher=watcher, **around))
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _reloading(app_name: str, folders: tuple[Path, ...]) -> int:
+    """Run the command line in another process, and restart it when a watched file changes."""
+    watched = folders or (source_folder(app_name),)
+    command_line = [sys.executable, "-m", "sharegroup", *sys.argv[1:]]
+    try:
+        return asyncio.run(reload(command_line, watched, say))
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

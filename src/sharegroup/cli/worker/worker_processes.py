@@ -1,0 +1,180 @@
+"""``sharegroup worker quiet | resume | stop | status``: controls the workers on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sharegroup.cli.common.cluster_access import Verb, json_option
+from sharegroup.cli.common.output import Listing, print_listing
+from sharegroup.cli.worker.worker_app import load
+from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
+from sharegroup.worker.lifecycle.signals import QUIET, RESUME
+
+LOOK_SECONDS = 0.05
+ASK_SECONDS_MAX = 1.0
+GONE = "stopped"
+
+
+def which_workers(verb: Verb) -> Verb:
+    """Add the argument APP and the option ``--pid-file``, which name workers, to a verb."""
+    for option in (
+        json_option,
+        click.option(
+            "--pid-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Pid file of one worker, instead of all workers of an application.",
+        ),
+        click.argument("name", metavar="[APP]", required=False),
+    ):
+        verb = option(verb)
+    return verb
+
+
+def waiting_option(seconds: float) -> Callable[[Verb], Verb]:
+    """Create the option ``--timeout``, which limits how long a verb waits."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0),
+        default=seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Timeout in seconds.",
+    )
+
+
+@click.command("quiet")
+@which_workers
+@waiting_option(10)
+def quiet(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
+    """Tell workers to acquire no more records and to finish their records.
+
+    APP is the name of the application (or MODULE:NAME).  The command applies to all its processes
+    of this user on this machine.
+    """
+    _signal(name, pid_file, QUIET, ("quiet",), timeout_s, as_json=as_json)
+
+
+@click.command("resume")
+@which_workers
+@waiting_option(10)
+def resume(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
+    """Tell quiet workers to acquire records again."""
+    _signal(name, pid_file, RESUME, ("running",), timeout_s, as_json=as_json)
+
+
+@click.command("stop")
+@which_workers
+@waiting_option(60)
+def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
+    """Tell workers to stop; records that are not finished within the grace time are released."""
+    _signal(name, pid_file, signal.SIGTERM, (GONE,), timeout_s, as_json=as_json)
+
+
+@click.command("status")
+@which_workers
+def status(*, name: str | None, pid_file: Path | None, as_json: bool) -> None:
+    """Show the state of workers; records in flight are only known with --health-port."""
+    rows = [_row(worker) for worker in _found(name, pid_file)]
+    columns = ("app", "pid", "phase", "since", "groups", "running", "waiting", "held", "health")
+    print_listing(Listing(rows, columns, "There are no workers."), as_json=as_json)
+
+
+def _found(name: str | None, pid_file: Path | None) -> list[WorkerProcess]:
+    if (name is None) == (pid_file is None):
+        raise click.UsageError("give the name of an application, or --pid-file")
+    if pid_file is not None:
+        worker = worker_of(pid_file)
+        return [] if worker is None else [worker]
+    assert name is not None
+    if ":" in name:
+        name = load(name).name
+    return workers(name)
+
+
+def _signal(
+    name: str | None,
+    pid_file: Path | None,
+    number: signal.Signals,
+    phases: Sequence[str],
+    timeout_s: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Send a signal to the workers, and wait until they report one of the phases."""
+    signalled = [worker for worker in _found(name, pid_file) if worker.send(number)]
+    if not signalled:
+        raise click.ClickException(
+            f"no worker of {name or pid_file} of this user is running on this machine"
+        )
+    limit = time.monotonic() + timeout_s
+    reached = {worker.pid: _wait(worker, phases, limit) for worker in signalled}
+    rows = [
+        {"app": worker.facts.get("app"), "pid": worker.pid, "phase": reached[worker.pid]}
+        for worker in signalled
+    ]
+    print_listing(Listing(rows, ("app", "pid", "phase"), ""), as_json=as_json)
+    late = [str(pid) for pid, phase in reached.items() if phase not in phases]
+    if late:
+        raise click.ClickException(
+            f"{phases[0]} was not reached in {timeout_s:g} s by pid {', '.join(late)}"
+        )
+
+
+def _wait(worker: WorkerProcess, phases: Sequence[str], limit: float) -> str:
+    """Wait until a worker reaches one of the phases or stops; return its phase at the limit."""
+    while True:
+        now = worker_of(worker.path)
+        phase = GONE if now is None or now.pid != worker.pid else str(now.facts.get("phase"))
+        if phase in phases or phase == GONE or time.monotonic() >= limit:
+            return phase
+        time.sleep(LOOK_SECONDS)
+
+
+def _row(worker: WorkerProcess) -> dict[str, Any]:
+    facts = worker.facts
+    groups = _asked(facts.get("health")).get("groups", [])
+    since_ms = facts.get("since_ms")
+
+    def total(count: str) -> int | None:
+        return sum(group[count] for group in groups) if groups else None
+
+    return {
+        "app": facts.get("app"),
+        "pid": worker.pid,
+        "phase": facts.get("phase"),
+        "since": None if since_ms is None else _moment(since_ms),
+        "groups": facts.get("groups"),
+        "running": total("running"),
+        "waiting": total("waiting"),
+        "held": total("held"),
+        "health": facts.get("health"),
+        "metrics": facts.get("metrics"),
+    }
+
+
+def _asked(health: str | None) -> dict[str, Any]:
+    """Return the status document of a worker, or {} without a health port or an answer."""
+    if health is not None:
+        with (
+            contextlib.suppress(OSError, ValueError),  # It hangs or ends; the pid file is enough.
+            urllib.request.urlopen(f"{health}/status", timeout=ASK_SECONDS_MAX) as answer,  # noqa: S310  Its own port.
+        ):
+            document = json.load(answer)
+            if isinstance(document, dict):
+                return document
+    return {}
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

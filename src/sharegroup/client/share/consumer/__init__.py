@@ -1,0 +1,1 @@
+"""The share consumer: polling, held records, locks, acknowledgements."""

@@ -1,0 +1,285 @@
+"""Decodes the bytes of a ShareFetch response to the records that were acquired.
+
+The broker sends whole log batches, and with them the offset ranges that this member acquired.
+The two need not match:
+
+    batches   | 10 ........ 14 | 15 ...... 19 |   (24 was compacted away)  | 25 .. (cut off)
+    acquired         12 .......... 16         |  20 .................. 27
+                                                  20..24 gap       25..27 released
+
+- Acquired offsets without a record, below the end of the last whole batch, are gaps.  They are
+  acknowledged as gaps, so the start offset can advance.
+- Acquired offsets beyond it may have records in the batch that was cut off at the byte limit.
+  They are released, because a gap would lose their records.
+- The acquired offsets of a batch with a wrong checksum or undecodable records are one range, which
+  is reported once and is the application's to settle (docs/adr/0032).
+- A batch header that is damaged hides where its batch ends.  The rest is released and reported.
+- A batch that decompresses to more than ``decompressed_bytes_max`` is decoded in pieces, each when
+  the application has taken the one before.
+- Control batches are gaps.
+- A record that cannot be deserialized is released and raised, rejected, or handed out as bytes;
+  ``on_deserialization_error`` decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
+from sharegroup.client.settings.option_values import OnDeserializationError
+from sharegroup.client.share.consumer.deserialization import Deserialization
+from sharegroup.client.share.consumer.held_records import HeldRecords
+from sharegroup.client.share.consumer.locks import AcquisitionLock, BatchOrigin
+from sharegroup.client.share.consumer.record import DeserializationError, Record, UnreadableDelivery
+from sharegroup.client.share.session.acquired_gaps import find_missing
+from sharegroup.client.share.session.offset_set import OffsetSet
+from sharegroup.errors import CorruptMessage, KafkaError
+from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.wire.batches.batches import NO_TIMESTAMP, UNREADABLE, scan
+from sharegroup.wire.batches.compression import TooLarge
+from sharegroup.wire.batches.record_pieces import UnreadableRange, streamed
+from sharegroup.wire.batches.records import DecodedRecord, read_batch
+
+log = logging.getLogger(__name__)
+
+_offset = attrgetter("offset")
+
+
+class DecodedRecords(NamedTuple):
+    """Acquired records to hand out under one lock, and the error to raise after them, or None."""
+
+    lock: AcquisitionLock
+    records: Sequence[Record]
+    failure: Exception | None
+
+
+class _Unreadable(NamedTuple):
+    """Offsets that cannot be decoded, with the bytes of their batch."""
+
+    first: int
+    end: int
+    error: KafkaError
+    batch: bytes
+
+
+class _Decoded(NamedTuple):
+    """Decoded batches of a response; a batch that is read as a stream comes in several of these."""
+
+    records: list[Record]
+    unreadable: list[_Unreadable]
+    origins: list[BatchOrigin]
+    end: int
+    """The offset after the last whole batch, or after the piece; -1 if there is none."""
+    is_last: bool
+    damage: CorruptMessage | None = None
+    """The error of the batch header at `end`; None if all headers could be read."""
+
+
+def decode_records(
+    held: HeldRecords,
+    records: bytes | memoryview,
+    locks: Sequence[AcquisitionLock],
+    config: ShareConsumerConfig,
+) -> Iterator[DecodedRecords]:
+    """Yield the acquired records to hand out, and errors between them; settle gaps in ``held``."""
+    offsets: list[int] = []
+    unread: list[tuple[int, int]] = []
+    first_unsettled = 0
+    for decoded in _take_apart(held, records, locks, config):
+        start = len(offsets)
+        offsets += [record.offset for record in decoded.records]
+        unread += [(batch.first, batch.end) for batch in decoded.unreadable]
+        damage = decoded.damage
+        for index, lock in enumerate(locks):
+            lock.origins = decoded.origins
+            low = bisect_left(offsets, lock.first)
+            high = bisect_left(offsets, lock.end, low)
+            if index >= first_unsettled and (decoded.is_last or lock.end <= decoded.end):
+                if high - low != lock.end - lock.first:
+                    settle_missing(held, lock, offsets[low:high], decoded.end, unread)
+                first_unsettled = index + 1
+            found = decoded.records[max(low - start, 0) : max(high - start, 0)]
+            yield from _with_errors(held, lock, found, decoded.unreadable, config)
+            if damage is not None and lock.end > decoded.end:
+                yield DecodedRecords(lock, (), damage)
+                damage = None
+
+
+def _with_errors(
+    held: HeldRecords,
+    lock: AcquisitionLock,
+    found: list[Record],
+    unreadable: Iterable[_Unreadable],
+    config: ShareConsumerConfig,
+) -> Iterator[DecodedRecords]:
+    """Yield records under a lock, and the unreadable ranges between them as errors."""
+    taken, reported_to = 0, lock.first
+    for batch in unreadable:
+        first, end = max(batch.first, reported_to), min(batch.end, lock.end)
+        until = bisect_left(found, first, taken, key=_offset)
+        if until < len(found):
+            # Only a broker that sends batches with common offsets makes this smaller.
+            end = min(end, found[until].offset)
+        if first < end:
+            reported_to = end
+            yield from _delivered(held, lock, _under(lock, found[taken:until]), config)
+            taken = until
+            error = UnreadableDelivery(batch.error, lock, first, end, batch.batch)
+            yield DecodedRecords(lock, (), error)
+    yield from _delivered(held, lock, _under(lock, found[taken:] if taken else found), config)
+
+
+def _take_apart(
+    held: HeldRecords,
+    records: bytes | memoryview,
+    locks: Sequence[AcquisitionLock],
+    config: ShareConsumerConfig,
+) -> Iterator[_Decoded]:
+    decoded: list[Record] = []
+    unreadable: list[_Unreadable] = []
+    damage: CorruptMessage | None = None
+    origins: list[BatchOrigin] = []
+    end, bytes_max = -1, config.decompressed_bytes_max
+    pieces: Iterable[list[Record] | UnreadableRange] = ()  # Those of a large batch.
+    locks_ahead = iter(locks)
+    lock = next(locks_ahead)
+    try:
+        for position, header in scan(records):
+            while (
+                lock.end <= header.base_offset
+                and (following := next(locks_ahead, None)) is not None
+            ):
+                lock = following
+            if not header.is_control:
+                origins.append(
+                    BatchOrigin(header.end_offset, header.leader_epoch, header.has_log_append_time)
+                )
+                make = _made_under(lock)
+                try:
+                    decoded += read_batch(
+                        records,
+                        position,
+                        header,
+                        make,
+                        decompressed_bytes_max=bytes_max,
+                        check_crc=True,
+                    )
+                except TooLarge:
+                    batch = memoryview(records)[position : position + header.size]
+                    pieces = streamed(batch, header, make, record_bytes_max=bytes_max)
+                except UNREADABLE as error:
+                    where = header.base_offset, header.end_offset
+                    content = bytes(records[position : position + header.size])
+                    unreadable.append(_Unreadable(*where, error, content))
+                for piece in pieces:
+                    yield _Decoded(decoded, unreadable, origins, end, is_last=False)
+                    decoded, unreadable, end = _of_piece(piece, batch)
+                pieces = ()
+            end = header.end_offset
+    except CorruptMessage as error:
+        # Without a readable header the end is unknown, so the rest is released, as after a
+        # batch that was cut off.
+        damage = _damage(held, max(end, locks[0].first), locks[-1].end, error)
+    yield _Decoded(decoded, unreadable, origins, end, is_last=True, damage=damage)
+
+
+def _damage(held: HeldRecords, first: int, end: int, error: CorruptMessage) -> CorruptMessage:
+    return CorruptMessage(
+        f"topic {held.topic!r} partition {held.partition} offsets {first} to {end - 1}: the batch "
+        f"header cannot be read: {error}; the offsets are released; see the log of the broker that "
+        "leads the partition"
+    )
+
+
+def _of_piece(
+    piece: list[Record] | UnreadableRange, batch: memoryview
+) -> tuple[list[Record], list[_Unreadable], int]:
+    """Return the records of a piece, what cannot be read of it, and the offset behind it."""
+    if isinstance(piece, UnreadableRange):
+        return [], [_Unreadable(*piece, bytes(batch))], piece.end
+    return piece, [], piece[-1].offset + 1
+
+
+def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], list[Record]]:
+    """Return a function that makes the records of a batch, all of them under this lock.
+
+    This is the hot loop of reading.  `Record.__init__` is not called, because the call takes as
+    long as its work.  Empty lists of headers are dropped, because the garbage collector then has
+    fewer objects to look at.
+    """
+    new = Record.__new__
+
+    def make(raw: Iterable[DecodedRecord]) -> list[Record]:
+        records: list[Record] = []
+        append = records.append
+        for raw_record in raw:
+            record = new(Record)
+            record._lock = lock
+            record.offset = raw_record.offset
+            timestamp = raw_record.timestamp
+            record.timestamp_ms = NO_TIMESTAMP if timestamp is None else timestamp
+            record.key = raw_record.key
+            record.value = raw_record.value
+            record.headers = raw_record.headers or ()
+            append(record)
+        return records
+
+    return make
+
+
+def _under(lock: AcquisitionLock, records: list[Record]) -> list[Record]:
+    """Set the lock of these records, and return them.
+
+    If several locks share a batch, all its records were made under the first lock.
+    """
+    if records and not records[0]._lock is records[-1]._lock is lock:
+        for record in records:
+            record._lock = lock
+    return records
+
+
+def settle_missing(
+    held: HeldRecords,
+    lock: AcquisitionLock,
+    offsets: Sequence[int],
+    batches_end: int,
+    unread: Sequence[tuple[int, int]] = (),
+) -> None:
+    """Settle the acquired offsets without a record: as gaps, or released if one may exist.
+
+    ``batches_end`` is the offset after the last whole batch.  ``unread`` are the ranges of
+    unreadable batches, which the application settles.
+    """
+    present = OffsetSet.of_offsets(offsets) | OffsetSet.of(unread)
+    missing = find_missing(OffsetSet(((lock.first, lock.end),)), present, batches_end)
+    for first, end in missing.gaps:
+        held.settle_unseen(lock, first, end, AcknowledgeType.GAP)
+    for first, end in missing.unknown:
+        held.settle_unseen(lock, first, end, AcknowledgeType.RELEASE)
+
+
+def _delivered(
+    held: HeldRecords, lock: AcquisitionLock, found: list[Record], config: ShareConsumerConfig
+) -> Iterator[DecodedRecords]:
+    if config.key_deserializer is None and config.value_deserializer is None:
+        if found:
+            yield DecodedRecords(lock, found, None)
+        return
+    records = []
+    deserialization = Deserialization(config)
+    for record in found:
+        try:
+            records.append(deserialization.read(record))
+        except DeserializationError as error:
+            if config.on_deserialization_error is OnDeserializationError.REJECT:
+                held.settle_unseen(lock, record.offset, record.offset + 1, AcknowledgeType.REJECT)
+                log.warning("event=record.rejected group=%s error=%s", config.group_id, error)
+                continue
+            yield DecodedRecords(lock, records, error)
+            records = []
+    if records:
+        yield DecodedRecords(lock, records, None)

@@ -1,0 +1,90 @@
+"""Changes at run time how many records a share consumer takes, for the worker.
+
+A worker knows how many handlers are free and when it is about to stop; settings cannot say that.
+
+    resize      the window follows the speed of the handlers
+    keep        an unreadable range is settled after its dead letter is durable
+    quiet       no more records are taken; the member stays without an assignment, with its locks
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from sharegroup.client.settings.consumer_config import AcquireModeName
+from sharegroup.client.share.consumer.record import UnreadableDelivery
+from sharegroup.client.share.consumer.share_consumer import ShareConsumer
+from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import AcquireMode
+
+
+class FlowControl:
+    """Resizes the window of a running share consumer, and pauses it; for explicit mode only."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, consumer: ShareConsumer) -> None:
+        self._member = consumer._member
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """The error because of which this member can never poll again, or None."""
+        return self._member.group.heartbeats.failure
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether this member has joined the group."""
+        return self._member.group.membership.epoch > 0
+
+    @property
+    def renews(self) -> bool:
+        """Whether locks are renewed; turned off when the broker or the group does not allow it."""
+        return self._member.renews
+
+    def resize(
+        self, in_flight_max: int, *, acquire_mode: AcquireModeName, max_wait_ms: int
+    ) -> None:
+        """Set the window, the acquire mode and how long a fetch may wait for records."""
+        window = self._member.window
+        window.in_flight_max = in_flight_max
+        window.acquire_mode = AcquireMode(acquire_mode)
+        window.max_wait_ms = max_wait_ms
+
+    def keep(self, error: UnreadableDelivery) -> None:
+        """Keep unreadable offsets over further polls, until they are settled or their lock ends.
+
+        The next fetch acquires the rest of their batch as one range, also above the limit of
+        records, because a range of each few offsets is of no use.
+        """
+        lock = error._lock
+        lock.held.keep_reported(lock, error.first, error.end)
+        self._member.window.completes_batch = True
+
+    def flush(self) -> None:
+        """Send outstanding acknowledgements without waiting, like ``commit(wait=False)``."""
+        self._member.pending_results()
+
+    async def acknowledged(self, within_seconds: float) -> None:
+        """Send outstanding acknowledgements, and wait for their results at most this long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                for pending in self._member.pending_results():
+                    await pending.done.wait()
+
+    def quiet(self, *, release_below: int) -> None:
+        """Take no more records, and release those that were fetched ahead.
+
+        Records with a delivery count of ``release_below`` or more are kept, because a further
+        delivery may be their last; `poll` still hands them out.
+        """
+        member = self._member
+        member.group.membership.quiet = True
+        member.release_below = release_below
+        member.group.heartbeats.wake()
+        member.release_waiting()
+
+    def resume(self) -> None:
+        """Take records again, after `quiet`."""
+        self._member.group.membership.quiet = False
+        self._member.group.heartbeats.wake()

@@ -1,0 +1,194 @@
+"""A consumed record, with the methods that acknowledge this delivery of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharegroup.client.fetch.record_content import Field, RecordContent
+from sharegroup.client.records import Header, TopicPartition
+from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.errors import UnreadableBatch
+from sharegroup.protocol_enums import AcknowledgeType
+
+TYPES = frozenset(int(kind) for kind in AcknowledgeType) - {int(AcknowledgeType.GAP)}
+"""The acknowledgement types that an application may use."""
+
+
+def check_type(acknowledge_type: int) -> None:
+    """Raise ValueError for a type that applications cannot use, before anything is changed."""
+    if acknowledge_type not in TYPES:
+        known = ", ".join(AcknowledgeType(kind).name for kind in sorted(TYPES))
+        raise ValueError(f"expected an acknowledgement type ({known}), found {acknowledge_type!r}")
+
+
+class Record(RecordContent):
+    """A consumed record, with the methods that acknowledge this delivery of it."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(
+        self,
+        lock: AcquisitionLock,
+        offset: int,
+        timestamp_ms: int,
+        key: Any,
+        value: Any,
+        headers: Sequence[Header],
+    ) -> None:
+        # Positional arguments and no checks: this runs for every record that is consumed.
+        self._lock = lock
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    @property
+    def topic(self) -> str:
+        """The name of the record's topic."""
+        return self._lock.held.topic
+
+    @property
+    def partition(self) -> int:
+        """The number of the record's partition."""
+        return self._lock.held.partition
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition as one value; `ShareConsumer.commit` returns results by this key."""
+        return self._lock.held.topic_partition
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The epoch of the leader that wrote the record; None if the log does not have it."""
+        origin = self._lock.origin_of(self.offset)
+        return None if origin is None or origin.leader_epoch < 0 else origin.leader_epoch
+
+    @property
+    def has_append_time(self) -> bool:
+        """Whether the timestamp is the broker's time of the append, not the producer's time."""
+        origin = self._lock.origin_of(self.offset)
+        return origin is not None and origin.has_append_time
+
+    @property
+    def delivery_count(self) -> int:
+        """The number of deliveries of the record so far, including this one."""
+        return self._lock.delivery_count
+
+    @property
+    def deadline(self) -> float:
+        """The end of the record's acquisition lock, in seconds of ``time.monotonic()``.
+
+        It is a lower bound: it counts from the moment when the fetch was sent, and the broker
+        starts the lock later.  A renewal moves it when the broker has confirmed the renewal.
+        """
+        return self._lock.deadline_of(self.offset)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the acquisition lock is known to be lost, even before its deadline."""
+        lock = self._lock
+        return lock.held.lost is not None or lock.held.is_superseded(lock, self.offset)
+
+    def accept(self) -> None:
+        """Acknowledge the record as processed."""
+        lock = self._lock
+        # A number, because the lookup of the enum's member costs time for every record.
+        lock.held.settle(lock, self.offset, 1)
+
+    def release(self) -> None:
+        """Make the record available for another delivery."""
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RELEASE)
+
+    def reject(self) -> None:
+        """Archive the record without further deliveries, because it cannot be processed."""
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.REJECT)
+
+    def renew(self) -> None:
+        """Renew the record's acquisition lock; the record still has to be settled.
+
+        The request is sent at once.  Its outcome goes to the acknowledgement callback, and
+        `deadline` moves when the broker has confirmed the renewal.
+        """
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RENEW)
+
+    def settle(self, acknowledge_type: AcknowledgeType) -> None:
+        """Acknowledge the record with the given type; ValueError if it is none of the four."""
+        check_type(acknowledge_type)
+        self._lock.held.settle(self._lock, self.offset, acknowledge_type)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, delivery_count={self.delivery_count}, key={self.key!r}, "
+            f"value={self.value!r})"
+        )
+
+
+class UnreadableDelivery(UnreadableBatch):
+    """Acquired offsets that cannot be read, whose batch `ShareConsumer` cannot divide.
+
+    `ShareConsumer.poll` raises it once for each acquired range.  The methods that take records take
+    it, too: ``consumer.reject(error)``.  The next `poll` releases the range if nothing was decided.
+    """
+
+    def __init__(
+        self, reason: object, lock: AcquisitionLock, first: int, end: int, batch: bytes
+    ) -> None:
+        super().__init__(
+            reason,
+            topic=lock.held.topic,
+            partition=lock.held.partition,
+            first=first,
+            end=end,
+            batch=batch,
+            action=f"delivery {lock.delivery_count}; pass this error to accept, release or reject "
+            "of the consumer, or the next poll releases the range",
+        )
+        self._lock = lock
+
+    @property
+    def delivery_count(self) -> int:
+        """The number of deliveries of the range so far, including this one."""
+        return self._lock.delivery_count
+
+    @property
+    def deadline(self) -> float:
+        """The end of the acquisition lock, in seconds of ``time.monotonic()``."""
+        return self._lock.deadline
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the acquisition lock is known to be lost, even before its deadline."""
+        return self._lock.held.lost is not None
+
+    def settle(self, acknowledge_type: int) -> None:
+        """Set, or change, the acknowledgement type of the whole range."""
+        self._lock.held.settle_range(self._lock, self.first, self.end, acknowledge_type)
+
+
+class UnreadableRecord(Record):
+    """A record whose key or value could not be deserialized; both are bytes.
+
+    `ShareConsumer.poll` returns it with ``on_deserialization_error="raw"``; ``error`` says what
+    failed.  It is settled like any other record.
+    """
+
+    __slots__ = ("error",)
+
+    error: DeserializationError
+
+
+class DeserializationError(Exception):
+    """A key or value could not be deserialized; ``record`` holds the raw bytes.
+
+    The record is released, so it is delivered again up to the delivery count limit.  In
+    explicit mode the application may choose another type: ``error.record.reject()``.
+    """
+
+    def __init__(self, message: str, record: Record, field: Field) -> None:
+        super().__init__(message)
+        self.record = record
+        self.field: Field = field
+        """The part of the record that could not be deserialized."""

@@ -1,0 +1,1 @@
+"""The membership of a share group."""

@@ -1,0 +1,1 @@
+"""Share groups by ranges of offsets, for engines that read records elsewhere."""

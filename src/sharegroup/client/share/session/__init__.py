@@ -1,0 +1,1 @@
+"""Share sessions and what is acquired and acknowledged in them."""

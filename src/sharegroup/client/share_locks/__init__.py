@@ -1,1 +1,0 @@
-"""Rules for acquisition locks that both kinds of members use: renewals, refusals and gaps."""

@@ -1,1 +1,0 @@
-"""Share sessions with brokers: ShareFetch and ShareAcknowledge requests and their results."""

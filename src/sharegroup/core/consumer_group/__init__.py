@@ -1,1 +1,0 @@
-"""Consumer groups of the classic protocol: members, rebalances and committed offsets."""

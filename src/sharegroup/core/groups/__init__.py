@@ -1,0 +1,1 @@
+"""Groups: their members, epochs, assignments and offsets, as decisions without I/O."""

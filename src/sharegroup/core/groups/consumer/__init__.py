@@ -1,0 +1,1 @@
+"""Groups with the "consumer" protocol of KIP-848."""

@@ -1,0 +1,223 @@
+"""Heartbeats of a consumer group of KIP-848: their checks, the member that they describe, replies.
+
+Nothing here changes state: the group is only read, and all results are values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sharegroup.core.groups.consumer.advance import ModernGroupLimits
+from sharegroup.core.groups.consumer.group import ModernGroup
+from sharegroup.core.groups.consumer.growth import check_label
+from sharegroup.core.groups.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ModernMember,
+)
+from sharegroup.core.groups.share.assignor import Assignment
+from sharegroup.core.security.principal import Principal
+from sharegroup.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    InvalidRequest,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+from sharegroup.ids import GroupId, MemberId, TopicName
+
+UNCHANGED_MS = -1
+"""The rebalance timeout of a request that does not change it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """A heartbeat of a member; None in a field means no change since the last one.
+
+    ``owned`` are the partitions that the member has. ``names_itself`` means that the client has to
+    choose the member id (from version 1 on).
+    """
+
+    group_id: GroupId
+    member_id: MemberId
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = UNCHANGED_MS
+    subscribed_topic_names: tuple[TopicName, ...] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Assignment | None = None
+    client_id: str = ""
+    client_host: str = ""
+    names_itself: bool = True
+    user: Principal | None = None
+    """The user whose part of all groups limits it (`shared_totals`)."""
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the member leaves its group."""
+        return self.member_epoch < JOIN_EPOCH
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the request has all fields, as after an error; its reply has the assignment."""
+        return (
+            self.rebalance_timeout_ms != UNCHANGED_MS
+            and (self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None)
+            and self.owned is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
+
+    member_id: MemberId
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+
+
+def check_request(request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+    """Raise InvalidRequest or UnsupportedAssignor if the request is invalid for any group."""
+    prefix = f"group {request.group_id!r}, member {request.member_id!r}"
+    problem = _problem(request)
+    if problem:
+        raise InvalidRequest(f"{prefix}: {problem}")
+    for name, text in (
+        ("member id", request.member_id),
+        ("instance id", request.instance_id),
+        ("rack id", request.rack_id),
+    ):
+        check_label(prefix, name, text)
+    if request.server_assignor is not None and request.server_assignor not in limits.assignors:
+        raise UnsupportedAssignor(
+            f"{prefix}: there is no assignor {request.server_assignor[:100]!r}; expected one of "
+            f"{', '.join(limits.assignors)}"
+        )
+
+
+def _problem(request: HeartbeatRequest) -> str:
+    """Return what is wrong with the request; an empty text if nothing is."""
+    epoch = request.member_epoch
+    needs_id = request.names_itself or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH
+    for name, text in (
+        ("member id", request.member_id if needs_id else None),
+        ("group id", request.group_id),
+        ("instance id", request.instance_id),
+        ("rack id", request.rack_id),
+    ):
+        if text is not None and not text.strip():
+            return f"the {name} is empty"
+    if epoch < STATIC_LEAVE_EPOCH:
+        return f"the member epoch must be -2 or more, not {epoch}"
+    if epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
+        return "only a static member can leave with member epoch -2; the instance id is missing"
+    if epoch != JOIN_EPOCH:
+        return ""
+    if request.rebalance_timeout_ms == UNCHANGED_MS:
+        return "a member that joins must send its rebalance timeout"
+    if request.owned is None or request.owned:
+        return "a member that joins has no partitions and must send an empty list of them"
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "a member that joins must send topic names or a regular expression"
+    return ""
+
+
+def check_room(group: ModernGroup, member_id: MemberId, instance_id: str | None, most: int) -> None:
+    """Raise GroupMaxSizeReached if a new member finds ``most`` members in the group."""
+    if group.static(instance_id) is not None or member_id in group.members:
+        return
+    if len(group.members) >= most:
+        raise GroupMaxSizeReached(
+            f"group {group.group_id!r}, member {member_id!r}: the group has {most} members already"
+        )
+
+
+def check_epoch(member: ModernMember, request: HeartbeatRequest) -> None:
+    """Raise FencedMemberEpoch if the member is in another epoch.
+
+    The previous epoch is valid if the member has only partitions that are still assigned to it:
+    the reply with the new epoch may have been lost.
+    """
+    epoch = request.member_epoch
+    if epoch in (JOIN_EPOCH, member.member_epoch):
+        return
+    if (
+        epoch < member.member_epoch
+        and epoch == member.previous_member_epoch
+        and request.owned is not None
+        and request.owned <= member.assigned.keys()
+    ):
+        return
+    raise FencedMemberEpoch(
+        f"group {request.group_id!r}, member {member.member_id!r}: member epoch {epoch} is fenced: "
+        f"expected {member.member_epoch}; the member must give up its partitions and join again"
+    )
+
+
+def existing_member(group: ModernGroup, member_id: MemberId) -> ModernMember:
+    """Return a member; raise UnknownMemberId if the group has no such member."""
+    member = group.members.get(member_id)
+    if member is None:
+        raise UnknownMemberId(
+            f"group {group.group_id!r} has no member {member_id!r}; it must join with epoch 0"
+        )
+    return member
+
+
+def identified_member(
+    group: ModernGroup, member_id: MemberId, instance_id: str | None
+) -> ModernMember:
+    """Return a member by its ids; raise FencedInstanceId if another one has the instance id."""
+    if instance_id is None:
+        return existing_member(group, member_id)
+    member = group.static(instance_id)
+    if member is None:
+        raise UnknownMemberId(
+            f"group {group.group_id!r} has no static member with instance id {instance_id!r}"
+        )
+    if member.member_id != member_id:
+        raise FencedInstanceId(
+            f"group {group.group_id!r}: instance {instance_id!r} is member {member.member_id!r} "
+            f"now, not {member_id!r}"
+        )
+    return member
+
+
+def check_released(group: ModernGroup, member: ModernMember, new_id: MemberId) -> None:
+    """Raise UnreleasedInstanceId if a static member has not left, so its place is not free."""
+    if member.member_epoch != STATIC_LEAVE_EPOCH:
+        raise UnreleasedInstanceId(
+            f"group {group.group_id!r}, member {new_id!r}: instance {member.instance_id!r} is "
+            f"member {member.member_id!r}, which has not left the group"
+        )
+
+
+def described_member(member: ModernMember, request: HeartbeatRequest) -> ModernMember:
+    """Return the member with the properties of its request; null fields keep their values."""
+    names = request.subscribed_topic_names
+    pattern = request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if timeout_ms == UNCHANGED_MS else timeout_ms
+        ),
+        server_assignor=(
+            member.server_assignor if request.server_assignor is None else request.server_assignor
+        ),
+        subscribed_topic_names=(
+            member.subscribed_topic_names if names is None else tuple(sorted(set(names)))
+        ),
+        subscribed_topic_regex=member.subscribed_topic_regex if pattern is None else pattern,
+        classic=None,
+    )

@@ -1,0 +1,637 @@
+"""The group coordinator's decisions for consumer groups of KIP-848.
+
+A command returns records and a reply and changes no group. Only `ModernGroups.replay` changes
+groups, from a record just appended or from the log at start. Timers are the exception: heartbeats
+set them directly, because a record for each heartbeat would cost too much, and after a restart
+every timer begins anew.
+
+Committed offsets are kept by `core.consumer_group`, for groups of both protocols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.member import UNKNOWN_MEMBER, JoinRequest, SyncRequest
+from sharegroup.core.groups.consumer.advance import (
+    Change,
+    Cluster,
+    ModernGroupLimits,
+    advance,
+    advance_steps,
+    assignor_name,
+)
+from sharegroup.core.groups.consumer.classic_members import (
+    ClassicSubscription,
+    check_generation,
+    check_protocols,
+    check_synced_protocol,
+    joined_member,
+    must_rejoin,
+    must_rejoin_to_sync,
+)
+from sharegroup.core.groups.consumer.commits import check_commit, check_fetch
+from sharegroup.core.groups.consumer.group import (
+    ModernGroup,
+    group_tombstones,
+    metadata_hash,
+    names_bytes,
+    subscribed_names,
+    with_replaced,
+)
+from sharegroup.core.groups.consumer.growth import check_growth
+from sharegroup.core.groups.consumer.heartbeat import (
+    HeartbeatReply,
+    HeartbeatRequest,
+    check_epoch,
+    check_released,
+    check_request,
+    check_room,
+    described_member,
+    identified_member,
+)
+from sharegroup.core.groups.consumer.member import (
+    JOIN_EPOCH,
+    NO_PARTITIONS,
+    STATIC_LEAVE_EPOCH,
+    DescribedModernGroup,
+    DescribedModernMember,
+    ListedModernGroup,
+    ModernMember,
+)
+from sharegroup.core.groups.consumer.migration import partitions_of
+from sharegroup.core.groups.consumer.planned_heartbeat import GroupVersion, HeartbeatPlan, is_long
+from sharegroup.core.groups.consumer.records import (
+    MemberState,
+    ModernGroupMetadata,
+    ModernGroupRecord,
+    ModernGroupRecordType,
+    ModernGroupTargetAssignmentMetadata,
+    Records,
+    Tombstone,
+    member_tombstones,
+)
+from sharegroup.core.groups.consumer.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
+from sharegroup.core.groups.share.assignor import NOTHING, Assignment
+from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
+from sharegroup.core.security.principal import Principal
+from sharegroup.core.shared_totals import SharedTotal, text_bytes
+from sharegroup.errors import (
+    GroupIdNotFound,
+    InvalidRequest,
+    NonEmptyGroup,
+    RebalanceInProgress,
+)
+from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
+from sharegroup.steps import Steps
+
+
+class Timer(StrEnum):
+    """What a member has to do in time, so that it stays in its group."""
+
+    SESSION = "session"
+    """Send a heartbeat."""
+    REVOCATION = "revocation"
+    """Give up the partitions that are pending revocation (its rebalance timeout)."""
+    JOIN = "join"
+    """Join again, as the reply to a classic heartbeat has asked for."""
+    SYNC = "sync"
+    """Fetch the assignment, after it has joined with the classic protocol."""
+
+
+class TimerKey(NamedTuple):
+    """The key of a timer."""
+
+    group_id: GroupId
+    member_id: MemberId
+    timer: Timer
+
+
+class JoinedClassicMember(NamedTuple):
+    """The reply to a JoinGroup request of a classic member."""
+
+    member_id: MemberId
+    generation: int
+    protocol: str
+
+
+class ModernGroups:
+    """All consumer groups of KIP-848 of this broker."""
+
+    __slots__ = ("_groups", "_timers", "memory")
+
+    def __init__(self, memory: SharedTotal[GroupId] | None = None) -> None:
+        self._groups: dict[GroupId, ModernGroup] = {}
+        self._timers = Deadlines[TimerKey]()
+        self.memory = memory or memory_of_groups()
+        """Estimated memory of all groups."""
+
+    def claim(self, group_id: GroupId, user: Principal | None) -> None:
+        """Give a group that belongs to nobody to the user who uses it."""
+        if user is not None and (group := self._groups.get(group_id)) is not None:
+            self.memory.claim(group_id, user, counted_bytes(group.size_bytes))
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __contains__(self, group_id: GroupId) -> bool:
+        return group_id in self._groups
+
+    def ids(self) -> tuple[GroupId, ...]:
+        """Return the ids of all groups."""
+        return tuple(self._groups)
+
+    def find(self, group_id: GroupId) -> ModernGroup | None:
+        """Return the group with this id, which must not be changed; None if there is none."""
+        return self._groups.get(group_id)
+
+    # Heartbeats
+
+    def check_heartbeat(self, request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+        """Raise if the heartbeat is invalid for any group."""
+        check_request(request, limits)
+        check_names(
+            f"group {request.group_id!r}, member {request.member_id!r}",
+            request.subscribed_topic_names,
+            SizeLimits(topic_names_max=limits.sizes.topic_names_max),
+        )
+        if request.group_id not in self._groups:
+            if request.member_epoch != JOIN_EPOCH:
+                raise self._not_found(request.group_id)
+            check_new_group(request.group_id)
+
+    def patterns(self, request: HeartbeatRequest, version: int) -> tuple[str, ...]:
+        """Return the regular expressions whose topics `heartbeat` needs.
+
+        ``version`` is that of the cluster's topics.
+        """
+        group = self._groups.get(request.group_id)
+        new = request.subscribed_topic_regex or ""
+        if group is None or request.leaves:
+            return (new,) if new and not request.leaves else ()
+        if group.topics_version != version:
+            return tuple(dict.fromkeys((*group.patterns, new) if new else group.patterns))
+        return (new,) if new and new not in group.regexes else ()
+
+    def heartbeat(
+        self,
+        request: HeartbeatRequest,
+        cluster: Cluster,
+        *,
+        limits: ModernGroupLimits,
+        now_ms: int,
+        wall_ms: int,
+        upgraded: Records = (),
+        plan: HeartbeatPlan | None = None,
+    ) -> tuple[Records, HeartbeatReply]:
+        """Let a member join or stay; its session begins anew at ``now_ms``.
+
+        ``wall_ms`` goes into the records. ``now_ms`` is of the monotonic clock, which ends
+        sessions. ``upgraded`` are the records that a classic group becomes, if it is upgraded;
+        they are part of the result. ``plan`` was made by `plan`; it is used if nothing has changed
+        since.
+        """
+        group, records, change = self._changed(request, cluster, limits, upgraded)
+        known = change.known
+        stored = self._groups.get(request.group_id)
+        if plan is not None and not upgraded and plan.fits(stored, change, cluster, limits):
+            more, after = plan.result
+        else:
+            more, after = advance(group, change, cluster, limits, wall_ms)
+        records += more
+        self._set(request.group_id, after, Timer.SESSION, now_ms + limits.session_timeout_ms)
+        self._follow_reconciliation(request.group_id, known, after, now_ms)
+        told = (
+            request.member_epoch == JOIN_EPOCH
+            or request.is_full
+            or known is None
+            or (
+                known.assigned is not after.assigned
+                and known.assigned.keys() != after.assigned.keys()
+            )
+        )
+        reply = HeartbeatReply(
+            after.member_id,
+            after.member_epoch,
+            limits.heartbeat_interval_ms,
+            frozenset(after.assigned) if told else None,
+        )
+        return tuple(records), reply
+
+    def is_long(self, request: HeartbeatRequest, cluster: Cluster) -> bool:
+        """Return whether the heartbeat should be worked out ahead by `plan`."""
+        return is_long(self._groups.get(request.group_id), request, cluster)
+
+    def plan(
+        self, request: HeartbeatRequest, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
+    ) -> Steps[HeartbeatPlan | None]:
+        """Work out a heartbeat in steps, without changing anything.
+
+        Returns None if the group was changed meanwhile. Raises as `heartbeat` does.
+        """
+        version = GroupVersion.of(self._groups.get(request.group_id))
+        group, _, change = self._changed(request, cluster, limits, ())
+        steps = advance_steps(group, change, cluster, limits, wall_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return HeartbeatPlan(version, change, cluster, limits, end.value)
+            yield
+            if not version.is_current(self._groups.get(request.group_id)):
+                return None
+
+    def _changed(
+        self,
+        request: HeartbeatRequest,
+        cluster: Cluster,
+        limits: ModernGroupLimits,
+        upgraded: Records,
+    ) -> tuple[ModernGroup, list[ModernGroupRecord], Change]:
+        """Check a heartbeat; return its group, the records so far and the change of its member."""
+        group, records = self._begun(request.group_id, upgraded)
+        check_room(group, request.member_id, request.instance_id, limits.members_max)
+        group, known, more = self._sender(group, request)
+        records += more
+        member = described_member(known or ModernMember(request.member_id), request)
+        self._check_size(group, member, cluster, limits, request.user)
+        return group, records, Change(known, member, request.owned)
+
+    def _begun(
+        self, group_id: GroupId, upgraded: Records
+    ) -> tuple[ModernGroup, list[ModernGroupRecord]]:
+        """Return the group to decide for, and the records of an upgrade if there is one."""
+        group = self._groups.get(group_id) or ModernGroup(group_id)
+        if upgraded:
+            group = ModernGroup(group_id)
+            for record in upgraded:
+                group.replay(record)
+        return group, list(upgraded)
+
+    def _sender(
+        self, group: ModernGroup, request: HeartbeatRequest
+    ) -> tuple[ModernGroup, ModernMember | None, Records]:
+        """Return the group and the sender of a heartbeat; None if it is a new member.
+
+        A static member that returns under a new id replaces its former self, which takes records.
+        """
+        joins = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is None or not joins:
+            if joins:
+                known = group.members.get(request.member_id)
+            else:
+                known = identified_member(group, request.member_id, request.instance_id)
+            if known is not None:
+                check_epoch(known, request)
+            return group, known, ()
+        former = group.static(request.instance_id)
+        if former is None:
+            return group, group.members.get(request.member_id), ()
+        if former.classic is None:
+            check_released(group, former, request.member_id)
+        return with_replaced(group, former, request.member_id)
+
+    def _check_size(
+        self,
+        group: ModernGroup,
+        member: ModernMember,
+        cluster: Cluster,
+        limits: ModernGroupLimits,
+        user: Principal | None,
+    ) -> None:
+        known = group.members.get(member.member_id)
+        if known is not None and known.has_metadata_of(member):
+            return
+        pattern, matched = member.subscribed_topic_regex, frozenset[TopicName]()
+        if pattern not in group.regexes:
+            matched = cluster.matches.get(pattern, matched)
+        if pattern not in group.patterns and len(group.patterns) >= PATTERNS_MAX:
+            raise InvalidRequest(
+                f"group {group.group_id!r}, member {member.member_id!r}: the members of a group "
+                f"may subscribe to {PATTERNS_MAX} different regular expressions"
+            )
+        names = subscribed_names(member, group.regexes) | matched | group.names_without(None)
+        found = (cluster.topics[name] for name in names if name in cluster.topics)
+        partitions = sum(topic.partition_count for topic in found)
+        check_growth(
+            group,
+            member,
+            partitions=partitions,
+            pattern_bytes=names_bytes(matched) + text_bytes(pattern),
+            is_known=group.group_id in self._groups,
+            memory=self.memory,
+            user=user,
+            limits=limits.sizes,
+        )
+
+    def seen(self, group_id: GroupId, cluster: Cluster) -> None:
+        """Note that a decision, which is written now, has compared the group with the topics."""
+        group = self._groups.get(group_id)
+        if group is not None and all(pattern in cluster.matches for pattern in group.patterns):
+            group.topics_version = cluster.version
+
+    def _follow_reconciliation(
+        self, group_id: GroupId, known: ModernMember | None, after: ModernMember, now_ms: int
+    ) -> None:
+        """Give a member that has to revoke partitions its rebalance timeout."""
+        if after.classic is not None or (
+            known is not None
+            and (known.state, known.member_epoch) == (after.state, after.member_epoch)
+            and known.pending_revocation is after.pending_revocation
+        ):
+            return
+        if after.state is MemberState.UNREVOKED_PARTITIONS:
+            due_ms = now_ms + max(after.rebalance_timeout_ms, 0)
+            self._set(group_id, after, Timer.REVOCATION, due_ms)
+        else:
+            self._timers.cancel(TimerKey(group_id, after.member_id, Timer.REVOCATION))
+
+    # Leaving
+
+    def leave(self, request: HeartbeatRequest) -> Records | None:
+        """Return the records of a static member that leaves for a while; None for all others.
+
+        Members that leave for good are removed by `removed`.
+        """
+        group = self.existing(request.group_id)
+        member = identified_member(group, request.member_id, request.instance_id)
+        if request.member_epoch != STATIC_LEAVE_EPOCH:
+            return None
+        absent = replace(
+            member,
+            member_epoch=STATIC_LEAVE_EPOCH,
+            previous_member_epoch=member.member_epoch,
+            # Its successor gets the partitions as assigned from the beginning.
+            assigned=dict.fromkeys(member.assigned, 0),
+            pending_revocation=NO_PARTITIONS,
+        )
+        return (absent.current_assignment(group.group_id),)
+
+    def removed(
+        self, group_id: GroupId, member_ids: Collection[MemberId], cluster: Cluster
+    ) -> Records:
+        """Return the records that remove members: the group epoch is raised once."""
+        group = self._groups[group_id]
+        if not member_ids:
+            return ()
+        records: list[ModernGroupRecord] = []
+        for member_id in member_ids:
+            records += member_tombstones(group_id, member_id)
+        staying = [group.members[other] for other in group.members if other not in member_ids]
+        used = {member.subscribed_topic_regex for member in staying}
+        kept = {pattern: regex for pattern, regex in group.regexes.items() if pattern in used}
+        records += (
+            Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, group_id, pattern=pattern)
+            for pattern in group.regexes
+            if pattern not in used
+        )
+        names: set[TopicName] = set()
+        for member in staying:
+            names |= subscribed_names(member, kept)
+        epoch = group.epoch + 1
+        records.append(ModernGroupMetadata(group_id, epoch, metadata_hash(names, cluster.topics)))
+        if not staying:
+            # An empty group has nothing to assign.  The timestamp is 0, so the assignment interval
+            # does not delay the first assignment of the next member.
+            records.append(ModernGroupTargetAssignmentMetadata(group_id, epoch, 0))
+        return tuple(records)
+
+    # Members of the classic protocol
+
+    def join_classic(
+        self,
+        request: JoinRequest,
+        subscription: ClassicSubscription,
+        cluster: Cluster,
+        *,
+        limits: ModernGroupLimits,
+        now_ms: int,
+        wall_ms: int,
+    ) -> tuple[Records, JoinedClassicMember | None]:
+        """Let a member join with the classic protocol; None if it has to join again with an id."""
+        group = self._groups[request.group_id]
+        is_new = request.member_id == UNKNOWN_MEMBER
+        member_id = request.new_member_id if is_new else request.member_id
+        check_room(group, member_id, request.instance_id, limits.members_max)
+        check_protocols(group, request)
+        if is_new and request.instance_id is None and request.must_return:
+            return (), None
+        records: Records = ()
+        if request.instance_id is None:
+            known = group.members.get(member_id)
+        elif not is_new:
+            known = identified_member(group, member_id, request.instance_id)
+        else:
+            known = group.static(request.instance_id)
+            if known is not None:
+                group, known, records = with_replaced(group, known, member_id)
+        member = joined_member(known or ModernMember(member_id), request, subscription)
+        self._check_size(group, member, cluster, limits, request.user)
+        owned = partitions_of(subscription.owned, cluster.topics)
+        more, after = advance(group, Change(known, member, owned), cluster, limits, wall_ms)
+        self._timers.cancel(TimerKey(group.group_id, member_id, Timer.JOIN))
+        self._set(group.group_id, after, Timer.SESSION, now_ms + request.session_timeout_ms)
+        self._set(group.group_id, after, Timer.SYNC, now_ms + request.rebalance_timeout_ms)
+        protocol = next(iter(request.protocols))
+        return (*records, *more), JoinedClassicMember(member_id, after.member_epoch, protocol)
+
+    def sync_classic(self, request: SyncRequest, now_ms: int) -> tuple[Assignment, bytes]:
+        """Return the partitions of a classic member, and its subscription."""
+        group = self.existing(request.group_id)
+        member = identified_member(group, request.member_id, request.instance_id)
+        classic = check_generation(group, member, generation=request.generation)
+        check_synced_protocol(group, classic, request)
+        if must_rejoin_to_sync(group, member):
+            self._ask_to_join(group, member, now_ms)
+        self._timers.cancel(TimerKey(group.group_id, member.member_id, Timer.SYNC))
+        self._set(group.group_id, member, Timer.SESSION, now_ms + classic.session_timeout_ms)
+        return frozenset(member.assigned), classic.protocols[0][1]
+
+    def heartbeat_classic(
+        self,
+        group_id: GroupId,
+        member_id: MemberId,
+        *,
+        instance_id: str | None,
+        generation: int,
+        now_ms: int,
+    ) -> None:
+        """Renew the session of a classic member; raise RebalanceInProgress if it must join."""
+        group = self.existing(group_id)
+        member = identified_member(group, member_id, instance_id)
+        classic = check_generation(group, member, generation=generation)
+        self._set(group_id, member, Timer.SESSION, now_ms + classic.session_timeout_ms)
+        if must_rejoin(group, member):
+            self._ask_to_join(group, member, now_ms)
+
+    def _ask_to_join(self, group: ModernGroup, member: ModernMember, now_ms: int) -> None:
+        key = TimerKey(group.group_id, member.member_id, Timer.JOIN)
+        if not self._timers.has(key):
+            self._timers.set(key, due_ms=now_ms + max(member.rebalance_timeout_ms, 0))
+        raise RebalanceInProgress(
+            f"group {group.group_id!r}, member {member.member_id!r}: the assignment has changed; "
+            "join again"
+        )
+
+    def leaving_classic(
+        self, group_id: GroupId, member_id: MemberId, instance_id: str | None
+    ) -> MemberId:
+        """Return the id of a member that leaves by LeaveGroup; raise if it is not a member."""
+        group = self.existing(group_id)
+        if instance_id is not None and not member_id:
+            # An administrator removes a static member by its instance id alone.
+            member = group.static(instance_id)
+            if member is not None:
+                return member.member_id
+        return identified_member(group, member_id, instance_id).member_id
+
+    # Timers
+
+    def next_due_ms(self) -> int | None:
+        """Return the time at which to call `expired`; None if no timer is set."""
+        return self._timers.next_ms()
+
+    def expired(self, now_ms: int) -> dict[GroupId, dict[MemberId, Timer]]:
+        """Return the members whose time is over, by group, with the timer that has ended.
+
+        Their timers stay until the members are removed, so a failed write is repeated.
+        """
+        found: dict[GroupId, dict[MemberId, Timer]] = {}
+        for key in self._timers.passed(now_ms):
+            group = self._groups.get(key.group_id)
+            member = None if group is None else group.members.get(key.member_id)
+            has_revoked = (
+                key.timer is Timer.REVOCATION
+                and member is not None
+                and member.state is not MemberState.UNREVOKED_PARTITIONS
+            )
+            if member is None or has_revoked:
+                self._timers.cancel(key)  # The write that belongs to the timer has failed.
+            else:
+                found.setdefault(key.group_id, {})[key.member_id] = key.timer
+        return found
+
+    def start(
+        self, group_ids: Iterable[GroupId], now_ms: int, session_timeouts_ms: Mapping[GroupId, int]
+    ) -> None:
+        """Give the members of groups that were loaded or upgraded all their time."""
+        for group_id in group_ids:
+            for member in self._groups[group_id].members.values():
+                session_ms = session_timeouts_ms[group_id]
+                if member.classic is not None:
+                    session_ms = member.classic.session_timeout_ms
+                self._set(group_id, member, Timer.SESSION, now_ms + session_ms)
+                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                    due_ms = now_ms + max(member.rebalance_timeout_ms, 0)
+                    self._set(group_id, member, Timer.REVOCATION, due_ms)
+
+    def _set(self, group_id: GroupId, member: ModernMember, timer: Timer, due_ms: int) -> None:
+        self._timers.set(TimerKey(group_id, member.member_id, timer), due_ms=due_ms)
+
+    def _cancel_timers(self, group_id: GroupId, member_id: MemberId) -> None:
+        for timer in Timer:
+            self._timers.cancel(TimerKey(group_id, member_id, timer))
+
+    # Offsets
+
+    def check_commit(
+        self,
+        committer: Committer,
+        partitions: Iterable[TopicIdPartition],
+        *,
+        api_version: int,
+        is_transactional: bool = False,
+    ) -> None:
+        """Raise if a member may not commit offsets of these partitions."""
+        group = self.existing(committer.group_id)
+        check_commit(
+            group,
+            committer,
+            partitions,
+            api_version=api_version,
+            is_transactional=is_transactional,
+        )
+
+    def check_fetch(self, group_id: GroupId, member_id: MemberId | None, epoch: int) -> None:
+        """Raise if a member may not fetch the committed offsets, because its epoch is old."""
+        check_fetch(self.existing(group_id), member_id, epoch)
+
+    # Administration
+
+    def existing(self, group_id: GroupId) -> ModernGroup:
+        """Return the group, which must not be changed; raise GroupIdNotFound if there is none."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise self._not_found(group_id)
+        return group
+
+    def list_groups(self) -> tuple[ListedModernGroup, ...]:
+        """Return all groups, in the order of their ids."""
+        return tuple(
+            ListedModernGroup(group_id, group.state)
+            for group_id, group in sorted(self._groups.items())
+        )
+
+    def describe(self, group_id: GroupId, limits: ModernGroupLimits) -> DescribedModernGroup:
+        """Return the group and its members, in the order of their ids."""
+        group = self.existing(group_id)
+        return DescribedModernGroup(
+            group_id,
+            group.state,
+            group.epoch,
+            group.assignment_epoch,
+            assignor_name(group, limits),
+            tuple(
+                DescribedModernMember(
+                    group.members[member_id], group.target.get(member_id, NOTHING)
+                )
+                for member_id in sorted(group.members)
+            ),
+        )
+
+    def deleted(self, group_id: GroupId) -> Records:
+        """Return the records that delete an empty group."""
+        group = self.existing(group_id)
+        if group.members:
+            raise NonEmptyGroup(
+                f"group {group_id!r} must be empty; it has {len(group.members)} members"
+            )
+        return group_tombstones(group)
+
+    def tombstones(self, group_id: GroupId) -> Records:
+        """Return the records that delete a group with its members."""
+        return group_tombstones(self._groups[group_id])
+
+    # The records
+
+    def replay(self, record: ModernGroupRecord) -> None:
+        """Apply a record."""
+        group_id = record.group_id
+        group = self._groups.get(group_id)
+        if isinstance(record, Tombstone):
+            if group is None:
+                return
+            if record.record_type is ModernGroupRecordType.METADATA:
+                del self._groups[group_id]
+                self.memory.change(group_id, -counted_bytes(group.size_bytes))
+                for member_id in group.members:
+                    self._cancel_timers(group_id, member_id)
+                return
+            if (
+                record.record_type is ModernGroupRecordType.MEMBER_METADATA
+                and record.member_id is not None
+            ):
+                self._cancel_timers(group_id, record.member_id)
+        size_bytes = 0 if group is None else counted_bytes(group.size_bytes)
+        if group is None:
+            group = self._groups[group_id] = ModernGroup(group_id)
+        group.replay(record)
+        self.memory.change(group_id, counted_bytes(group.size_bytes) - size_bytes)
+
+    def _not_found(self, group_id: GroupId) -> GroupIdNotFound:
+        return GroupIdNotFound(f"there is no consumer group {group_id!r} of the consumer protocol")

@@ -1,1 +1,0 @@
-"""Consumer groups of KIP-848: members, heartbeats, assignors, reconciliation and records."""

@@ -1,1 +1,0 @@
-"""A share group: members, heartbeats, assignment, sizes and records."""

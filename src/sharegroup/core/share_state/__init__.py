@@ -1,1 +1,0 @@
-"""The durable state of share partitions, as ``__share_group_state`` keeps it."""

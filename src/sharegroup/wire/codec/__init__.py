@@ -1,0 +1,1 @@
+"""Messages and frames: decoders and encoders made from the schema."""

@@ -1,0 +1,135 @@
+"""Makes the response to a request that failed as a whole, from the fields of the two messages.
+
+A response without an error code of its own tells the error for each item that the request names:
+
+    DeleteTopicsRequest(topics=[name, topic_id])  ->  DeleteTopicsResponse(responses=[name,
+                                                          topic_id, error_code, error_message])
+
+The items of a response are those of the request's array with the same name, else of its first one.
+An item has what names it in the request, and the defaults of the schema in its other fields.  A
+handler whose refusals differ has a function ``refuse``, or ``refused`` for a few other values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from kio.static.primitive import i32Timedelta
+
+from sharegroup.errors import KafkaError
+from sharegroup.steps import Steps, of_each
+from sharegroup.wire.codec.error_codes import wire_error_code
+from sharegroup.wire.codec.schema import MessageField, message_fields
+
+NO_THROTTLE = i32Timedelta.parse(timedelta(0))
+NAMING_TYPES = ("string", "uuid")
+NAMING_NUMBERS = (
+    "index",
+    "partition",
+    "partition_index",
+    "partition_id",
+    "resource_type",
+    "producer_id",
+)
+"""The fields of these types, and these numbers, name an item of a request."""
+
+
+class _Plan(NamedTuple):
+    """How one struct of a response is made from the element of the request it belongs to."""
+
+    copied: tuple[str, ...]
+    """Fields with the value of the request."""
+    itself: str | None
+    """The field whose value is the element itself, which is no struct."""
+    items: tuple[tuple[str, str, type[Any]], ...]
+    """The arrays of the response, with the array of the request and the class of an element."""
+
+
+def refusal(
+    request: Any,
+    response_class: type[Any],
+    error: KafkaError,
+    instead: Mapping[str, Any],
+    *,
+    with_items: bool = False,
+) -> Steps[Any]:
+    """Return the response in steps; ``instead`` has values that replace the schema's defaults.
+
+    ``with_items`` asks for an item for each element of the request, also if the response has an
+    error code of its own.
+    """
+    given = {
+        **instead,
+        "throttle_time": NO_THROTTLE,
+        "error_code": wire_error_code(error.code),
+        "error_message": str(error),
+    }
+    values = _values(response_class, given)
+    for name, source, entity in _plan(type(request), response_class, with_items=with_items).items:
+        values[name] = yield from _failed(getattr(request, source) or (), entity, given)
+    return response_class(**values)
+
+
+def _failed(elements: Sequence[Any], entity: type[Any], given: Mapping[str, Any]) -> Steps[Any]:
+    """Return an item with the error for each element of a request."""
+    if not elements:
+        return ()
+    plan, values = _plan(type(elements[0]), entity), _values(entity, given)
+    if not plan.items:
+        return (yield from of_each(partial(_item, entity, plan, values), elements))
+    items = []
+    for element in elements:
+        for name, source, inner in plan.items:
+            values[name] = yield from _failed(getattr(element, source) or (), inner, given)
+        items.append(_item(entity, plan, values, element))
+        yield
+    return tuple(items)
+
+
+def _item(entity: type[Any], plan: _Plan, values: Mapping[str, Any], element: Any) -> Any:
+    named = {name: getattr(element, name) for name in plan.copied}
+    if plan.itself is not None:
+        named[plan.itself] = element
+    return entity(**{**values, **named})
+
+
+def _values(cls: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: given.get(field.name, field.default) for field in message_fields(cls)}
+
+
+def _plan(source: type[Any], target: type[Any], *, with_items: bool = False) -> _Plan:
+    """Compare the fields of a struct of a request with those of one of its response."""
+    targets = message_fields(target)
+    if not hasattr(source, "__dataclass_fields__"):
+        return _Plan((), next(field.name for field in targets if _names(field)), ())
+    sources = {field.name: field for field in message_fields(source)}
+    copied = tuple(field.name for field in targets if field.name in sources and _names(field))
+    arrays = [field.name for field in sources.values() if field.is_array]
+    items: tuple[tuple[str, str, type[Any]], ...] = ()
+    if arrays and (with_items or not _has_own_error(target)):
+        items = tuple(
+            (field.name, field.name if field.name in sources else arrays[0], field.entity)
+            for field in targets
+            if field.is_array and field.entity is not None and _tells_errors(field.entity)
+        )
+    return _Plan(copied, None, items)
+
+
+def _names(field: MessageField) -> bool:
+    if field.is_array or field.name == "error_message":
+        return False
+    return field.kafka_type in NAMING_TYPES or field.name in NAMING_NUMBERS
+
+
+def _has_own_error(cls: type[Any]) -> bool:
+    return any(field.name == "error_code" for field in message_fields(cls))
+
+
+def _tells_errors(cls: type[Any]) -> bool:
+    """Whether an element, or an element of an array in it, has an error code."""
+    return _has_own_error(cls) or any(
+        field.entity is not None and _tells_errors(field.entity) for field in message_fields(cls)
+    )

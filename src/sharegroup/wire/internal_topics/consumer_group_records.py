@@ -1,0 +1,107 @@
+"""The records of consumer groups in ``__consumer_offsets``, types 1 and 2.
+
+Declared in kio's style like `share_group_records`, with the names, order, types and tags of Kafka's
+``OffsetCommitKey.json``, ``GroupMetadataKey.json`` and their values, in the versions that Kafka
+writes: offsets in version 4, or in version 1 if the client set their retention; groups in version
+3.
+
+No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import UUID
+
+from kio.static.constants import EntityType
+
+from sharegroup.wire.codec.schema import StoredRecord
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class OffsetCommitKey(StoredRecord):
+    """The key of a committed offset (type 1); a null value deletes the offset."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 1
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group: str = field(metadata={"kafka_type": "string"})
+    topic: str = field(metadata={"kafka_type": "string"})
+    partition: int = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class OffsetCommitValue(StoredRecord):
+    """A committed offset, with the topic id that distinguishes topics of the same name."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 4
+    __flexible__: ClassVar[bool] = True
+    offset: int = field(metadata={"kafka_type": "int64"})
+    leader_epoch: int = field(metadata={"kafka_type": "int32"}, default=-1)
+    metadata: str = field(metadata={"kafka_type": "string"})
+    commit_timestamp: int = field(metadata={"kafka_type": "int64"})
+    topic_id: UUID = field(metadata={"kafka_type": "uuid", "tag": 0}, default=UUID(int=0))
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ExpiringOffsetCommitValue(StoredRecord):
+    """A committed offset whose retention the client set (OffsetCommit up to version 4)."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 1
+    __flexible__: ClassVar[bool] = False
+    offset: int = field(metadata={"kafka_type": "int64"})
+    metadata: str = field(metadata={"kafka_type": "string"})
+    commit_timestamp: int = field(metadata={"kafka_type": "int64"})
+    expire_timestamp: int = field(metadata={"kafka_type": "int64"}, default=-1)
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class GroupMetadataKey(StoredRecord):
+    """The key of a group (type 2); a null value deletes the group."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 2
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class MemberMetadata(StoredRecord):
+    """A member of the group."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 3
+    __flexible__: ClassVar[bool] = False
+    member_id: str = field(metadata={"kafka_type": "string"})
+    group_instance_id: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    client_id: str = field(metadata={"kafka_type": "string"})
+    client_host: str = field(metadata={"kafka_type": "string"})
+    rebalance_timeout: int = field(metadata={"kafka_type": "int32"}, default=-1)
+    session_timeout: int = field(metadata={"kafka_type": "int32"})
+    subscription: bytes = field(metadata={"kafka_type": "bytes"})
+    assignment: bytes = field(metadata={"kafka_type": "bytes"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class GroupMetadataValue(StoredRecord):
+    """A group's last generation."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 3
+    __flexible__: ClassVar[bool] = False
+    protocol_type: str = field(metadata={"kafka_type": "string"})
+    generation: int = field(metadata={"kafka_type": "int32"})
+    protocol: str | None = field(metadata={"kafka_type": "string"})
+    leader: str | None = field(metadata={"kafka_type": "string"})
+    current_state_timestamp: int = field(metadata={"kafka_type": "int64"}, default=-1)
+    members: tuple[MemberMetadata, ...]
+
+
+CONSUMER_GROUP_RECORDS: dict[int, tuple[type[Any], ...]] = {
+    1: (OffsetCommitKey, OffsetCommitValue, ExpiringOffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+}
+"""The classes of key and values by record type; see `coordinator_records.RecordClasses`."""

@@ -1,0 +1,100 @@
+"""The records of ``__share_group_state``, in which the share coordinator stores share state.
+
+kio has the schemas of requests, not of these, so they are declared here in its style and work with
+the same decoder and encoder, and with kio's writer. Names, order, types and tags are those of
+Kafka's ``ShareSnapshotKey.json`` and the three schemas that belong to it, because Kafka's formatter
+must be able to read our files. `coordinator_records` adds type and version.
+
+No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import UUID
+
+from kio.static.constants import EntityType
+
+from sharegroup.wire.codec.schema import StoredRecord
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class StoredStateBatch(StoredRecord):
+    """A run of offsets in one state; both offsets are inclusive."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    first_offset: int = field(metadata={"kafka_type": "int64"})
+    last_offset: int = field(metadata={"kafka_type": "int64"})
+    delivery_state: int = field(metadata={"kafka_type": "int8"})
+    """0 available, 2 acknowledged, 3 archiving, 4 archived.
+
+    Archiving records wait for their copy in a dead-letter queue.
+    """
+    delivery_count: int = field(metadata={"kafka_type": "int16"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareSnapshotKey(StoredRecord):
+    """The key of a snapshot (type 0); a null value deletes the share partition's state."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 0
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
+    partition: int = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareSnapshotValue(StoredRecord):
+    """The whole state of a share partition."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    snapshot_epoch: int = field(metadata={"kafka_type": "int32"})
+    state_epoch: int = field(metadata={"kafka_type": "int32"})
+    leader_epoch: int = field(metadata={"kafka_type": "int32"})
+    start_offset: int = field(metadata={"kafka_type": "int64"})
+    delivery_complete_count: int = field(metadata={"kafka_type": "int32", "tag": 0}, default=-1)
+    """Number of terminal offsets from the start offset on; -1 if unknown (KIP-1226)."""
+    create_timestamp: int = field(metadata={"kafka_type": "int64"})
+    write_timestamp: int = field(metadata={"kafka_type": "int64"})
+    state_batches: tuple[StoredStateBatch, ...]
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareUpdateKey(StoredRecord):
+    """The key of an update (type 1); it has the fields of a snapshot's key."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 1
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
+    partition: int = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ShareUpdateValue(StoredRecord):
+    """The changes since the snapshot of the same epoch and the updates after it."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    snapshot_epoch: int = field(metadata={"kafka_type": "int32"})
+    leader_epoch: int = field(metadata={"kafka_type": "int32"})
+    start_offset: int = field(metadata={"kafka_type": "int64"})
+    """-1 keeps the start offset."""
+    delivery_complete_count: int = field(metadata={"kafka_type": "int32", "tag": 0}, default=-1)
+    state_batches: tuple[StoredStateBatch, ...]
+
+
+SHARE_STATE_RECORDS: dict[int, tuple[type[Any], ...]] = {
+    0: (ShareSnapshotKey, ShareSnapshotValue),
+    1: (ShareUpdateKey, ShareUpdateValue),
+}
+"""The classes of key and value by record type; see `coordinator_records.RecordClasses`."""

@@ -1,0 +1,90 @@
+"""The records of transactional ids in ``__transaction_state``.
+
+Declared in kio's style like `share_group_records`, with the names, order, types and tags of Kafka's
+``TransactionLogKey.json`` and ``TransactionLogValue.json``.  Kafka writes version 1 of the value
+from ``transaction.version`` 1 on, and version 0 before.
+
+No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from kio.static.constants import EntityType
+
+from sharegroup.wire.codec.schema import StoredRecord
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class TransactionLogKey(StoredRecord):
+    """The key of a transactional id (type 0); a null value deletes the id."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 0
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    transactional_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class OldPartitionsSchema(StoredRecord):
+    """Partitions of a topic in a transaction, in a value of version 0."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    topic: str = field(metadata={"kafka_type": "string"})
+    partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class OldTransactionLogValue(StoredRecord):
+    """The producer of a transactional id and its transaction, in version 0."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    producer_id: int = field(metadata={"kafka_type": "int64"})
+    producer_epoch: int = field(metadata={"kafka_type": "int16"})
+    transaction_timeout_ms: int = field(metadata={"kafka_type": "int32"})
+    transaction_status: int = field(metadata={"kafka_type": "int8"})
+    transaction_partitions: tuple[OldPartitionsSchema, ...] | None
+    transaction_last_update_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+    transaction_start_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class PartitionsSchema(StoredRecord):
+    """Partitions of a topic in a transaction."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 1
+    __flexible__: ClassVar[bool] = True
+    topic: str = field(metadata={"kafka_type": "string"})
+    partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class TransactionLogValue(StoredRecord):
+    """The producer of a transactional id and its transaction."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 1
+    __flexible__: ClassVar[bool] = True
+    producer_id: int = field(metadata={"kafka_type": "int64"})
+    previous_producer_id: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=-1)
+    next_producer_id: int = field(metadata={"kafka_type": "int64", "tag": 1}, default=-1)
+    producer_epoch: int = field(metadata={"kafka_type": "int16"})
+    next_producer_epoch: int = field(metadata={"kafka_type": "int16", "tag": 3}, default=-1)
+    transaction_timeout_ms: int = field(metadata={"kafka_type": "int32"})
+    transaction_status: int = field(metadata={"kafka_type": "int8"})
+    transaction_partitions: tuple[PartitionsSchema, ...] | None
+    transaction_last_update_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+    transaction_start_timestamp_ms: int = field(metadata={"kafka_type": "int64"})
+    client_transaction_version: int = field(metadata={"kafka_type": "int16", "tag": 2}, default=0)
+
+
+TRANSACTION_RECORDS: dict[int, tuple[type[Any], ...]] = {
+    0: (TransactionLogKey, TransactionLogValue, OldTransactionLogValue),
+}
+"""The classes of key and values by record type; see `coordinator_records.RecordClasses`."""
