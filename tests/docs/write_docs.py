@@ -31,8 +31,6 @@ from sharegroup.broker.configuration.config import (
 )
 from sharegroup.broker.configuration.config_values import entries, kind_of, value_text
 from sharegroup.broker.configuration.kafka_keys import kafka_keys
-from sharegroup.broker.configuration.limit import Limit
-from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
 from sharegroup.broker.metrics.access_families import ACCESS
 from sharegroup.broker.metrics.families import (
     CLIENTS,
@@ -56,6 +54,8 @@ from sharegroup.client.settings.kafka_properties import NAMES
 from sharegroup.wire.codec.apis import APIS
 from sharegroup.worker.telemetry.families import FAMILIES as WORKER
 from tests.bench.document import replace_part
+from tests.docs.limits.limit import Limit
+from tests.docs.limits.table import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
 from tests.docs.write_comparison import comparison
 from tests.docs.write_options import client_options_page, spark_options_page
 from tests.docs.write_reference import reference

@@ -18,9 +18,9 @@ from sharegroup.broker.configuration.config import (
     TransactionConfig,
 )
 from sharegroup.broker.configuration.config_values import entries
-from sharegroup.broker.configuration.limit import Limit
-from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, NO_LIMITS
 from sharegroup.broker.metrics.families import FAMILIES
+from tests.docs.limits.limit import Limit
+from tests.docs.limits.table import LIMITS, MEMORY_BYTES_MAX, NO_LIMITS
 from tests.docs.write_docs import limit_default
 
 KEYS = {

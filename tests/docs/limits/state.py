@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sharegroup.broker.configuration.limit import Limit
 from sharegroup.core.client_telemetry import client_instances
 from sharegroup.core.log import producer_room
 from sharegroup.core.quotas import entities, meters
 from sharegroup.core.sessions import sizes as session_sizes
+from tests.docs.limits.limit import Limit
 
 SESSIONS: tuple[Limit, ...] = (
     Limit(

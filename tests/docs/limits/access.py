@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.broker.configuration.limit import Limit
+from tests.docs.limits.limit import Limit
 
 ACCESS: tuple[Limit, ...] = (
     Limit(

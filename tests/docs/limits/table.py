@@ -2,9 +2,9 @@
 
 ``docs/limits.md`` is made from this table.  To add a limit:
 
-1. Declare its configuration key in one of the ``*_config.py`` modules beside this one, with its
-   default and range.  A limit without a key is a module constant with a docstring.
-2. Add a row to the tuple of its subject: below, or in `state_limits` for the state of sessions,
+1. Declare its configuration key in one of the ``*_config.py`` modules of ``broker/configuration``,
+   with its default and range.  A limit without a key is a module constant with a docstring.
+2. Add a row to the tuple of its subject: below, or in `state` for the state of sessions,
    groups and topics.  ``setting`` is the key, or ``module:CONSTANT`` with the module's path below
    ``sharegroup`` (``broker.server.dispatch:ELEMENTS_MAX``).  The default is read from the key or
    the constant; do not repeat it here.
@@ -20,9 +20,9 @@ budgets add up to more than 530 MB.
 
 from __future__ import annotations
 
-from sharegroup.broker.configuration.access_limits import ACCESS, TLS
-from sharegroup.broker.configuration.limit import Limit
-from sharegroup.broker.configuration.state_limits import (
+from tests.docs.limits.access import ACCESS, TLS
+from tests.docs.limits.limit import Limit
+from tests.docs.limits.state import (
     CLIENT_METRICS,
     GROUPS,
     QUOTAS,
