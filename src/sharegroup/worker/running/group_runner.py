@@ -100,6 +100,8 @@ class GroupRunner:
         self._watch = Watch(self._routing, self._parts)
         self._background: list[asyncio.Task[None]] = []
         """The tasks of the group other than its slots."""
+        self._before_look: list[tuple[Intake, Sequence[DeliveredRecord]]] = []
+        """Records delivered before that were taken while the groups looked for suspects."""
         self._newest: dict[tuple[str, int], int] = {}
         """The highest offset taken of each partition while records were held."""
         self._is_taking = True
@@ -156,6 +158,9 @@ class GroupRunner:
         self._parts.may_hold = False
         self._postpone_held()
         self._parts.alone.withdraw(self._parts.room)
+        before_look, self._before_look = self._before_look, []
+        for intake, deliveries in before_look:
+            self._add(intake, deliveries)
         self._release_waiting()
 
     def resume(self) -> None:
@@ -308,11 +313,24 @@ class GroupRunner:
             if room <= 0:
                 await intake.wait_for_room()
             elif deliveries := await intake.take(room):
-                if deliveries[0].delivery_count > 1:
-                    await alone.wait_until_looked()
-                self._add(intake, deliveries)
+                if deliveries[0].delivery_count > 1 and not alone.have_looked.is_set():
+                    await self._add_after_look(intake, deliveries)
+                else:
+                    self._add(intake, deliveries)
             elif self._parts.held:
                 self._make_way(intake.source.topic)
+
+    async def _add_after_look(self, intake: Intake, deliveries: Sequence[DeliveredRecord]) -> None:
+        """Add records when all groups have looked for suspects, or earlier when this one stops.
+
+        A stop must see them: it puts aside those that may not be delivered once more.
+        """
+        waiting = (intake, deliveries)
+        self._before_look.append(waiting)
+        await self._parts.alone.wait_until_looked()
+        if waiting in self._before_look:
+            self._before_look.remove(waiting)
+            self._add(intake, deliveries)
 
     async def _look_for_suspect(self, intake: Intake) -> None:
         """Take a record of the own topic before records that were delivered before begin."""
