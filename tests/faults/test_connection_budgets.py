@@ -92,6 +92,7 @@ def serving(**settings: str) -> Iterator[Scene]:
             data = honest_batch(1, bytes(BATCH_BYTES))
             for _ in range(BATCHES):
                 assert produced(connection.ask(produce_request("full", data))) == 0
+            connection.ask(fetch_request("empty", bytes_max=1))  # A first fetch waits for imports.
         yield scene
 
 

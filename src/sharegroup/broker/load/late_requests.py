@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from sharegroup.wire.codec.encoder import Chunk
@@ -30,27 +30,35 @@ Take = Callable[[], Reply | asyncio.Future[Reply] | Decoding]
 """Takes a waiting request: decodes and decides it, or begins to decode it."""
 
 
+Pause = Callable[[], Awaitable[None]]
+"""Waits until the client may be served, which is later if its earlier request was over a quota."""
+
+
+async def no_pause() -> None:
+    """Do not wait: the first request of the queue has begun already."""
+
+
 class LateRequests:
     """The connections with a request that is being decoded, and the requests behind it."""
 
     __slots__ = ("_tasks", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: dict[int, deque[tuple[Take, asyncio.Future[Reply]]]] = {}
+        self.waiting: dict[int, deque[tuple[Take, Pause, asyncio.Future[Reply]]]] = {}
         """The requests behind the one that is being decoded, by connection."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def wait(self, connection_id: int, take: Take) -> asyncio.Future[Reply]:
+    def wait(self, connection_id: int, take: Take, pause: Pause) -> asyncio.Future[Reply]:
         """Take a request after those before it; its connection must be in ``waiting``."""
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.waiting[connection_id].append((take, reply))
+        self.waiting[connection_id].append((take, pause, reply))
         return reply
 
     def begin(self, connection_id: int, decoding: Decoding) -> asyncio.Future[Reply]:
         """Decide a request when it is decoded, and then the requests that came after it."""
         assert connection_id not in self.waiting
         self.waiting[connection_id] = deque()
-        reply = self.wait(connection_id, lambda: decoding)
+        reply = self.wait(connection_id, lambda: decoding, no_pause)
         task = asyncio.get_running_loop().create_task(self._run(connection_id))
         self._tasks[connection_id] = task
         return reply
@@ -60,14 +68,15 @@ class LateRequests:
         task = self._tasks.pop(connection_id, None)
         if task is not None:
             task.cancel()
-            for _, reply in self.waiting.pop(connection_id):
+            for _, _, reply in self.waiting.pop(connection_id):
                 reply.cancel()
 
     async def _run(self, connection_id: int) -> None:
         waiting = self.waiting[connection_id]
         while waiting:
-            take, reply = waiting.popleft()
+            take, pause, reply = waiting.popleft()
             try:
+                await pause()
                 answer = take()
                 while isinstance(answer, Decoding):  # First it is prepared, then decoded.
                     answer = answer.start(await answer.request)
