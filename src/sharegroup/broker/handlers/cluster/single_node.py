@@ -218,7 +218,7 @@ def elect_leaders(
         )
     results = []
     for topic in request.topic_partitions or ():
-        one = partial(_not_elected, *_partitions(parts, topic.topic))
+        one = partial(_not_elected, topic.topic, _partitions(parts, topic.topic)[0])
         partitions = yield from of_each(one, topic.partitions)
         results.append(
             elected.ReplicaElectionResult(topic=topic.topic, partition_result=partitions)
@@ -231,10 +231,10 @@ def elect_leaders(
     )
 
 
-def _not_elected(count: int, unknown: KafkaError, partition: i32) -> elected.PartitionResult:
-    error = unknown
-    if 0 <= partition < count:
-        error = ElectionNotNeeded("this broker leads every partition")
+def _not_elected(name: str, count: int, partition: i32) -> elected.PartitionResult:
+    error: KafkaError = ElectionNotNeeded("this broker leads every partition")
+    if not 0 <= partition < count:
+        error = UnknownTopicOrPartition(f"there is no partition {partition} of topic {name!r}")
     return elected.PartitionResult(
         partition_id=partition, error_code=error_code(error), error_message=str(error)
     )
