@@ -28,6 +28,7 @@ from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 from sharegroup.broker import app
 from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.server.dispatch import dispatch, prepare_steps
 from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.broker.share.state_pruning import StatePruning
@@ -88,6 +89,16 @@ class PreparedAtOnce(dict[tuple[int, int], Any]):
         if key not in self and api.oldest <= key[1] <= api.newest:
             run_to_end(prepare_steps(self, handler_of, *key))
         return super().get(key, default)
+
+
+def prepare_all(running: app.Running, handler_of: HandlerOf = handler_of) -> None:
+    """Prepare every type of request, so that earlier imports of the process make no difference.
+
+    The first request of a type would wait for imports in slices.
+    """
+    for api in APIS.values():
+        for version in range(api.oldest, api.newest + 1):
+            run_to_end(prepare_steps(running.parts.prepared, handler_of, api.key, version))
 
 
 class Broker:

@@ -28,6 +28,7 @@ from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.codec.apis import DECLARED_HERE, response_class, response_header_version
 from sharegroup.wire.codec.decoder import decode
+from tests.faults.in_process import prepare_all
 from tests.fuzz.frames import valid_frame
 from tests.fuzz.honest import TOPICS, new_topic
 from tests.fuzz.messages import Known
@@ -241,6 +242,7 @@ class Engine:
         log.install()
         config = Config.parse(SETTINGS | {"log.dirs": str(folder)})
         running = await app.start(config, clock=clock, handler_of=handler_of)
+        prepare_all(running, handler_of)
         engine = cls(running, clock, folder, log)
         asyncio.get_running_loop().set_exception_handler(engine._loop_failed)
         await engine._set_up()

@@ -13,6 +13,7 @@ from sharegroup.ids import SharePartitionKey
 from sharegroup.storage.disk.files import Files
 from sharegroup.storage.sync.syncer import Syncer
 from sharegroup.testing.power_loss import PowerLossDisk
+from tests.faults.in_process import prepare_all
 from tests.sim.client import PORT
 from tests.sim.clock import SimClock
 from tests.sim.disk import DiskSpeed, ProcessDisk, StorageThread
@@ -92,6 +93,7 @@ class Machine:
             self._end(silently=False)
             self.disk.release_locks()
             return False
+        prepare_all(self.running)
         # Slices of time end by the virtual clock, so a seed decides them, too.
         self.running.parts.waiting.seconds = self._loop.time
         self.running.server.budgets.turns.clock = self._loop.time
