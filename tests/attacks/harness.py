@@ -33,9 +33,9 @@ PROBE_SECONDS_MAX = 1.0
 PROBE_P99_SECONDS_MAX = 0.1
 RESTART_SECONDS_MAX = 3.0
 START_SECONDS = 0.6
+"""The first start of a broker on a quiet machine."""
 BESIDE_OTHERS = 3.0
 """How much slower a broker may be at least, in `make test`, where two other tests run beside."""
-"""The first start of a broker on a quiet machine."""
 GAVE_UP_SECONDS = 60.0
 SLACK_MIB = 100
 AFTERMATH_SECONDS = 0.5

@@ -29,6 +29,9 @@ CRASHES = 5
 """Of one such record: three in its topic, and two after it was put aside as a suspect."""
 RESTARTS = 100 if os.environ.get("CHAOS") else 8
 """`make chaos` restarts more often."""
+LONG = pytest.mark.skipif(
+    "CHAOS" not in os.environ, reason="a minute or more of restarts; `make chaos` runs it"
+)
 
 APP = """
 import functools, signal, sys
@@ -153,10 +156,10 @@ def honest(values: list[bytes]) -> set[str]:
 @pytest.mark.parametrize(
     ("handler", "options"),
     [
-        pytest.param(ENDS, {}, id="loop"),
+        pytest.param(ENDS, {}, id="loop", marks=LONG),
         pytest.param(ENDS_IN_A_THREAD, {"concurrency": 4}, id="thread"),
-        pytest.param(ENDS_IN_A_BATCH, {}, id="batch"),
-        pytest.param(ENDS, {"concurrency": 1}, id="one-at-a-time"),
+        pytest.param(ENDS_IN_A_BATCH, {}, id="batch", marks=LONG),
+        pytest.param(ENDS, {"concurrency": 1}, id="one-at-a-time", marks=LONG),
     ],
 )
 def test_record_that_ends_its_worker_becomes_the_only_letter(
@@ -175,7 +178,7 @@ def test_record_that_ends_its_worker_becomes_the_only_letter(
     assert noted["begin poison-20"] == CRASHES == lives.deaths
 
 
-@pytest.mark.skipif("CHAOS" not in os.environ, reason="dozens of restarts; `make chaos` runs it")
+@LONG
 def test_several_such_records_become_the_only_letters(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
