@@ -20,9 +20,9 @@ def test_a_module_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_class_name_may_stand_once_in_each_room(tmp_path: Path) -> None:
-    for place in ("a/one.py", "a/two.py", "b/three.py"):
+    for place in ("hall/door.py", "hall/gate.py", "attic/door.py"):
         path = tmp_path / place
         path.parent.mkdir(exist_ok=True)
         path.write_text("class Door: ...\n")
     sources = [read_source(path) for path in sorted(tmp_path.rglob("*.py"))]
-    assert repeated_classes(tmp_path, sources) == {"a": ["Door"]}
+    assert repeated_classes(tmp_path, sources) == {"hall": ["Door"]}

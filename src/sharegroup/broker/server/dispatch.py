@@ -40,7 +40,7 @@ from sharegroup.broker.handler_contract import (
 )
 from sharegroup.broker.load.answer_budget import UNLIMITED, AnswerRoom
 from sharegroup.broker.load.holds import CLIENT_ID_CHARACTERS_MAX, RequestOrigin, note_hold
-from sharegroup.broker.load.late_requests import Decoding
+from sharegroup.broker.load.late_requests import Decoding, Take
 from sharegroup.broker.load.request_counters import HOLD_SECONDS, ApiCounters
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
@@ -167,8 +167,10 @@ def _take(
         raise CloseConnection(f"api key {api_key} is not served")
     prepared = parts.prepared.get((api_key, version))
     if prepared is None:
-        take = partial(_take, parts, handler_of, frame, connection_id, peer, answers)
-        return _unprepared(parts, handler_of, header, peer, connection_id, take, request_number)
+        again = partial(
+            _take, parts, handler_of, frame, connection_id, peer, answers, request_number
+        )
+        return _unprepared(parts, handler_of, header, peer, connection_id, again)
     handler, cls = prepared
     name, number = client_id or "", request_number
     context = RequestContext(
@@ -199,10 +201,9 @@ def _unprepared(
     header: RequestHeader,
     peer: Peer,
     connection_id: int,
-    take: Callable[[int], Reply | asyncio.Future[Reply] | Decoding],
-    request_number: int,
+    again: Take,
 ) -> Reply | Decoding:
-    """Prepare a type of request in slices, then take the request again; refuse a wrong version."""
+    """Prepare a type of request in slices, then take it ``again``; refuse a wrong version."""
     api, version = APIS[header.api_key], header.api_version
     if not api.oldest <= version <= api.newest:
         if api.key != API_VERSIONS:
@@ -216,7 +217,7 @@ def _unprepared(
     # The client has no part in these imports, so they are not charged to its quota.
     origin = RequestOrigin(parts.requests, header, peer.host)
     later = parts.slices.later(steps, connection_id, origin)
-    return Decoding(later, lambda _: take(request_number))
+    return Decoding(later, lambda _: again())
 
 
 def _decode_late(arrived: _LargeRequest, cls: type[Any], frame: memoryview) -> Decoding:

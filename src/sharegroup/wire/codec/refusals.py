@@ -13,18 +13,14 @@ handler whose refusals differ has a function ``refuse``, or ``refused`` for a fe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
-
-from kio.static.primitive import i32Timedelta
 
 from sharegroup.errors import KafkaError
 from sharegroup.steps import Steps, of_each
 from sharegroup.wire.codec.error_codes import wire_error_code
 from sharegroup.wire.codec.schema import MessageField, message_fields
 
-NO_THROTTLE = i32Timedelta.parse(timedelta(0))
 NAMING_TYPES = ("string", "uuid")
 NAMING_NUMBERS = (
     "index",
@@ -63,7 +59,6 @@ def refusal(
     """
     given = {
         **instead,
-        "throttle_time": NO_THROTTLE,
         "error_code": wire_error_code(error.code),
         "error_message": str(error),
     }
@@ -100,8 +95,19 @@ def _values(cls: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: given.get(field.name, field.default) for field in message_fields(cls)}
 
 
+_plans: dict[tuple[type[Any], type[Any], bool], _Plan] = {}
+
+
 def _plan(source: type[Any], target: type[Any], *, with_items: bool = False) -> _Plan:
-    """Compare the fields of a struct of a request with those of one of its response."""
+    """Return the plan for a struct of a request and one of its response; it is made once."""
+    key = source, target, with_items
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _plans[key] = _new_plan(source, target, with_items=with_items)
+    return plan
+
+
+def _new_plan(source: type[Any], target: type[Any], *, with_items: bool) -> _Plan:
     targets = message_fields(target)
     if not hasattr(source, "__dataclass_fields__"):
         return _Plan((), next(field.name for field in targets if _names(field)), ())

@@ -123,8 +123,7 @@ class Alone:
 
     async def wait_until_looked(self) -> None:
         """Wait until each group has looked for suspects, for a limited time."""
-        if not self.have_looked.is_set():
-            await self._first_of(self.have_looked, self._clock.now() + LOOKED_SECONDS_MAX)
+        await self._first_of(self.have_looked, self._clock.now() + LOOKED_SECONDS_MAX)
 
     def ask(self, run: AloneRun) -> bool:
         """Let a record run alone soon; False if another one already waits or runs."""

@@ -117,15 +117,6 @@ class GroupParts:
         self.released_at_close: list[TakenRecord] = []
         """Records to release that are left unsettled, because closing the source releases them."""
 
-    @property
-    def release_below(self) -> int:
-        """Only records with a lower delivery count may be released by the worker itself.
-
-        A release costs a delivery, and so does leaving the group.  A record that would not be run
-        again after it is put aside instead.
-        """
-        return self.limits.alone_from
-
     def gate(self, topics: str) -> TopicGate:
         """Return the gate for writes to a dead-letter topic, or to the retry topics together."""
         gate = self._gates.get(topics)

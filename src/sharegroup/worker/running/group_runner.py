@@ -313,7 +313,9 @@ class GroupRunner:
             if room <= 0:
                 await intake.wait_for_room()
             elif deliveries := await intake.take(room):
-                if deliveries[0].delivery_count > 1 and not alone.have_looked.is_set():
+                if not alone.have_looked.is_set() and any(
+                    delivery.delivery_count > 1 for delivery in deliveries
+                ):
                     await self._add_after_look(intake, deliveries)
                 else:
                     self._add(intake, deliveries)

@@ -44,7 +44,8 @@ class Intake:
     def close(self) -> None:
         """Stop taking records, and release those that were fetched ahead."""
         self._open.clear()
-        self.source.quiet(delivered_below=self._parts.release_below)
+        # A release costs a delivery, so a record that must run alone is put aside instead.
+        self.source.quiet(delivered_below=self._parts.limits.alone_from)
 
     def reopen(self) -> None:
         """Take records again."""

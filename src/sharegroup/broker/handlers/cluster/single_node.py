@@ -8,6 +8,7 @@ or it is refused with the error that Kafka has for it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -114,7 +115,8 @@ def alter_reassignments(
     """Accept an assignment to this broker, which is complete at once, and refuse any other one."""
     responses = []
     for topic in request.topics:
-        one = partial(_reassigned, parts, TopicName(topic.name))
+        count = _partition_count(parts, topic.name)
+        one = partial(_reassigned, parts.node.node_id, topic.name, count)
         partitions = yield from of_each(one, topic.partitions)
         responses.append(
             reassigned.ReassignableTopicResponse(name=topic.name, partitions=partitions)
@@ -130,12 +132,11 @@ def alter_reassignments(
 
 
 def _reassigned(
-    parts: Parts, name: TopicName, wanted: reassign.ReassignablePartition
+    node_id: int, name: str, count: int, wanted: reassign.ReassignablePartition
 ) -> reassigned.ReassignablePartitionResponse:
-    index, node_id = wanted.partition_index, parts.node.node_id
-    topic = parts.topics.catalog.find(name)
+    index = wanted.partition_index
     error: KafkaError | None = None
-    if topic is None or not 0 <= index < topic.partition_count:
+    if not 0 <= index < count:
         error = UnknownTopicOrPartition(f"there is no partition {index} of topic {name!r}")
     elif wanted.replicas is None:
         error = NoReassignmentInProgress(f"no reassignment of {name}-{index} is in progress")
@@ -156,32 +157,35 @@ def alter_log_directories(
 ) -> Steps[AlterReplicaLogDirsResponse]:
     """Accept the directory in which every replica is already, and no other one."""
     own_directory = os.path.abspath(parts.config.server.log_dirs.strip())
-    results = []
-    for directory in request.dirs:
+
+    def decide(path: str, name: str) -> OfPartition:
         elsewhere = None
-        if directory.path != own_directory:
-            text = f"{directory.path!r} is not the log directory {own_directory!r}"
-            elsewhere = LogDirNotFound(text)
-        for topic in directory.topics:
-            one = partial(_in_directory, *_partitions(parts, topic.name), elsewhere)
-            partitions = yield from of_each(one, topic.partitions)
-            results.append(
-                AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=partitions)
-            )
-            yield
-        yield
-    return AlterReplicaLogDirsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+        if path != own_directory:
+            elsewhere = LogDirNotFound(f"{path!r} is not the log directory {own_directory!r}")
+        return partial(_in_directory, name, _partition_count(parts, name), elsewhere)
+
+    return _of_directories(request, decide)
 
 
 def _refuse_log_directories(
     request: AlterReplicaLogDirsRequest, error: KafkaError
 ) -> Steps[AlterReplicaLogDirsResponse]:
     """Refuse each partition: the response has no directories, which the request has on top."""
+    return _of_directories(request, lambda _, name: partial(_in_directory, name, 0, error))
+
+
+OfPartition = Callable[[i32], AlterReplicaLogDirPartitionResult]
+"""Returns the result of a partition of one topic."""
+
+
+def _of_directories(
+    request: AlterReplicaLogDirsRequest, decide: Callable[[str, str], OfPartition]
+) -> Steps[AlterReplicaLogDirsResponse]:
+    """Return the response; ``decide`` gets a directory and the name of a topic."""
     results = []
     for directory in request.dirs:
         for topic in directory.topics:
-            one = partial(_in_directory, 0, error, error)
-            partitions = yield from of_each(one, topic.partitions)
+            partitions = yield from of_each(decide(directory.path, topic.name), topic.partitions)
             results.append(
                 AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=partitions)
             )
@@ -190,17 +194,18 @@ def _refuse_log_directories(
     return AlterReplicaLogDirsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def _partitions(parts: Parts, name: str) -> tuple[int, KafkaError]:
-    """Return the number of partitions of a topic, and the error for one that it does not have."""
+def _partition_count(parts: Parts, name: str) -> int:
+    """Return the number of partitions of a topic; 0 if there is no such topic."""
     topic = parts.topics.catalog.find(TopicName(name))
-    count = 0 if topic is None else topic.partition_count
-    return count, UnknownTopicOrPartition(f"topic {name!r} has {count} partitions")
+    return 0 if topic is None else topic.partition_count
 
 
 def _in_directory(
-    count: int, unknown: KafkaError, elsewhere: KafkaError | None, partition: i32
+    name: str, count: int, elsewhere: KafkaError | None, partition: i32
 ) -> AlterReplicaLogDirPartitionResult:
-    error = elsewhere or (None if 0 <= partition < count else unknown)
+    error = elsewhere
+    if error is None and not 0 <= partition < count:
+        error = UnknownTopicOrPartition(f"topic {name!r} has {count} partitions")
     return AlterReplicaLogDirPartitionResult(
         partition_index=partition,
         error_code=ErrorCode.none if error is None else error_code(error),
@@ -218,7 +223,7 @@ def elect_leaders(
         )
     results = []
     for topic in request.topic_partitions or ():
-        one = partial(_not_elected, topic.topic, _partitions(parts, topic.topic)[0])
+        one = partial(_not_elected, topic.topic, _partition_count(parts, topic.topic))
         partitions = yield from of_each(one, topic.partitions)
         results.append(
             elected.ReplicaElectionResult(topic=topic.topic, partition_result=partitions)
