@@ -26,6 +26,7 @@ EVENTS: Mapping[str, str] = {
     "record.rejected": "A handler raised Reject, or the record was archived without a dead letter.",
     "record.released": "The record was released to the group.",
     "record.held": "The record waits in this process, locked, for its next attempt.",
+    "record.put_aside": "The record must not run here now; it was postponed to run anew or alone.",
     "record.postponed": "The record was written to a retry topic.",
     "record.due": "A record of a retry topic was written to the group's own topic.",
     "record.dead_lettered": "The record was written to the dead-letter topic.",

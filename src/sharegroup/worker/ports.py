@@ -77,11 +77,11 @@ class RecordSource(Protocol):
         KafkaError if this member can never take records.  Transient errors are logged.
         """
 
-    def quiet(self, *, delivered_below: int) -> None:
+    def quiet(self, *, delivered_below: int) -> Sequence[DeliveredRecord]:
         """Stop taking records and release those fetched ahead, so that other members get them.
 
-        Only records with a delivery count below ``delivered_below`` are released.  For the others
-        a further delivery may be the last, and `close` releases them without costing a delivery.
+        Only records with a delivery count below ``delivered_below`` are released.  The others are
+        returned as taken, because a release costs them a delivery.
 
         Records already taken stay locked and are renewed.  A pending `take` returns.
         """

@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import NoReturn
 
 from sharegroup.worker import App, DeadLetter, Event, Record, Reject, Retry
-from tests.faults.worker_chaos.journal import Journal, feel_the_pulse
+from sharegroup.worker.parts import ShareGroupLimits
+from tests.faults.worker_chaos.journal import ALONE, Journal, feel_the_pulse
 from tests.faults.worker_chaos.records import ATTEMPTS, CRUNCH, DEAD, GROUP, JOBS, Kind, Sent
 
 BOOTSTRAP, JOURNALS = "CHAOS_BOOTSTRAP", "CHAOS_JOURNALS"
 MAX_HANDLING = "2s"
+ALONE_FROM = ShareGroupLimits(deliveries=10).alone_from
+"""The worker asks for ten deliveries."""
 TIERS = ("1s", "3s")
 """Shorter than in production, so that a retry of some seconds walks over several."""
 TOLD = (
     "record.postponed", "record.dead_lettered", "record.released", "record.timed_out",
-    "record.lock_lost", "record.due",
+    "record.lock_lost", "record.due", "record.put_aside",
 )  # fmt: skip
 RETRY = Retry(
     max_attempts=ATTEMPTS,
@@ -96,6 +99,8 @@ def begin() -> None:
 def journaled(work: Work, record: Record) -> Iterator[None]:
     """Write down that the handler begins, and how it ends."""
     about = facts(record)
+    if record.story.suspicions or record.delivery_attempt >= ALONE_FROM:
+        journal.write(ALONE, work.number, **about)
     journal.write("begin", work.number, **about)
     try:
         yield

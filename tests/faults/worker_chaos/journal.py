@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 SUFFIX = ".journal"
 STOOD_STILL = "stood still"
+ALONE = "alone"
+"""A record begins that runs alone in its process."""
 PULSE_SECONDS = 0.01
 
 

@@ -8,7 +8,8 @@ times at which processes died, and the topics as another client reads them.
     twice       a record with more than one end: its copies were doubled between two writes
     overlaps    two runs of one copy at a time: never, unless the broker lost its locks
     delays      a retry begins when it is due, or a little after it; what a process was late
-                because the machine gave it no processor, by its own pulse, is not counted
+                because the machine gave it no processor, by its own pulse, is not counted, nor
+                what waited in a process for a record that ran alone there
 """
 
 from __future__ import annotations
@@ -20,8 +21,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.faults.worker_chaos.journal import STOOD_STILL, Line
-from tests.faults.worker_chaos.records import ATTEMPTS, ENDS_DEAD, Kind, Sent
+from sharegroup.worker.running.alone import (
+    ACKNOWLEDGED_SECONDS,
+    BEGIN_SECONDS,
+    SETTLED_SECONDS,
+    WAIT_SECONDS,
+)
+from tests.faults.worker_chaos.journal import ALONE, STOOD_STILL, Line
+from tests.faults.worker_chaos.records import ATTEMPTS, CRUNCH, ENDS_DEAD, Kind, Sent
 from tests.faults.worker_chaos.stage import BROKER, OWN, Death
 from tests.faults.worker_chaos.topics import Copy, Topics
 
@@ -38,6 +45,8 @@ LATE_MS, LATE_SHARE = 100, 0.10
 LATE_SHARE_MAX = 0.02
 """Of all retries that were measured: so many may be later than that.  The machine is others' too,
 and what comes back after a death is handled with all that it has."""
+BEFORE_ALONE_SECONDS = WAIT_SECONDS + ACKNOWLEDGED_SECONDS + BEGIN_SECONDS
+AFTER_ALONE_SECONDS = SETTLED_SECONDS + ACKNOWLEDGED_SECONDS
 ENDS_A_RUN = frozenset({"return", "raise"})
 NAMED_MAX = 5
 
@@ -60,6 +69,8 @@ class Delays:
     late: int = 0
     """Later than what is promised."""
     late_ms: list[int] = field(default_factory=list)
+    behind_alone: int = 0
+    """Later than that, because another record ran alone in the process when they were due."""
 
     def quantile(self, share: float) -> int:
         ordered = sorted(self.late_ms)
@@ -97,7 +108,8 @@ class Verdict:
         late = self.delays
         yield (
             f"retries measured     {late.measured}, late by ms: p50 {late.quantile(0.5)}, "
-            f"p99 {late.quantile(0.99)}, max {late.quantile(1)}; later than promised {late.late}"
+            f"p99 {late.quantile(0.99)}, max {late.quantile(1)}; later than promised {late.late}; "
+            f"behind a record that ran alone {late.behind_alone}"
         )
 
 
@@ -141,6 +153,8 @@ class _Court:
             for line in lines
             if line.what == STOOD_STILL
         ]
+        self.alone = list(_runs_alone(lines))
+        self.put_aside = {line.place for line in lines if line.what == "record.put_aside"}
         self.letters: dict[int, list[Copy]] = defaultdict(list)
         for letter in topics.letters:
             self.letters[letter.number].append(letter)
@@ -212,7 +226,8 @@ class _Court:
         pass a tier several times; but each copy of it comes out to the group's own topic."""
         same: dict[tuple[int, int, str], list[Copy]] = defaultdict(list)
         for copy in self.topics.own:
-            same[copy.number, copy.failures, copy.topic].append(copy)
+            if copy.place not in self.put_aside:  # Its next copy takes its place.
+                same[copy.number, copy.failures, copy.topic].append(copy)
         for letter in self.topics.letters:  # The second one may have another reason.
             same[letter.number, ANY, letter.topic].append(letter)
         doubled: dict[int, int] = {}
@@ -232,7 +247,15 @@ class _Court:
     def _returned_and_written(self, number: int) -> bool:
         """A run returned, its process died, and the next one failed or was one too many."""
         runs = [line for line in self.by_number[number] if line.what == "return"]
-        return any(self._death_of(line.pid, line.at, line.at + BETWEEN_SECONDS) for line in runs)
+        return any(
+            self._death_of(line.pid, line.at, line.at + BETWEEN_SECONDS)
+            # Its handler has a process of its own; nobody knows of which worker.
+            or (line.place[0] == CRUNCH and self._any_death_after(line.at))
+            for line in runs
+        )
+
+    def _any_death_after(self, at: float) -> bool:
+        return any(at <= death.seen and death.at <= at + BETWEEN_SECONDS for death in self.deaths)
 
     def _death_explains(self, copies: Sequence[Copy]) -> bool:
         """Whether the broker died between the two writes, or a worker that may have written one.
@@ -330,7 +353,11 @@ class _Court:
             late_ms -= self._stood_still_ms(line, late_ms)
             self.found.delays.measured += 1
             self.found.delays.late_ms.append(late_ms)
-            if late_ms > max(LATE_MS, LATE_SHARE * delay_ms):
+            if late_ms <= max(LATE_MS, LATE_SHARE * delay_ms):
+                continue
+            if self._waited_for_one_alone(line, late_ms):
+                self.found.delays.behind_alone += 1
+            else:
                 late.append(
                     f"{line.number}: attempt {line.attempt} {late_ms} ms late after a delay of "
                     f"{delay_ms} ms"
@@ -351,6 +378,12 @@ class _Court:
             death.at <= end and begin <= death.back + (RECOVERY_SECONDS if in_tiers else 0.0)
             for death in self.deaths
             if in_tiers or death.pid == BROKER
+        )
+
+    def _waited_for_one_alone(self, line: Line, late_ms: int) -> bool:
+        return any(
+            pid == line.pid and begin <= line.at and line.at - late_ms / 1000 <= end
+            for pid, begin, end in self.alone
         )
 
     def _stood_still_ms(self, line: Line, late_ms: int) -> int:
@@ -375,3 +408,19 @@ class _Court:
             f"delivery {line.delivery_count} {line.error}"
             for line in self.by_number[number]
         ]
+
+
+def _runs_alone(lines: Sequence[Line]) -> Iterator[tuple[int, float, float]]:
+    """The process of each run alone, and the time in which no other record began there."""
+    begun: dict[tuple[int, tuple[str, int, int]], float] = {}
+    last_sign = {line.pid: line.at for line in lines}
+    for line in lines:
+        where = line.pid, line.place
+        if line.what == ALONE:
+            begun[where] = line.at - BEFORE_ALONE_SECONDS
+        elif line.what == "record.put_aside":
+            yield line.pid, line.at - BEFORE_ALONE_SECONDS, line.at
+        elif line.what in ENDS_A_RUN and where in begun:
+            yield line.pid, begun.pop(where), line.at + AFTER_ALONE_SECONDS
+    for (pid, _), begin in begun.items():
+        yield pid, begin, last_sign[pid]

@@ -46,6 +46,22 @@ def test_a_quiet_member_keeps_its_locks_and_leaves_the_rest_to_others() -> None:
     play(scenario)
 
 
+def test_records_that_a_quiet_member_keeps_are_handed_out_at_once() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member(in_flight_max=4) as member:
+            (mine,) = await member.poll(POLL_SECONDS, 1)
+            control = FlowControl(member)
+            control.quiet(release_below=1)
+            kept = control.take_waiting()
+            assert values([mine, *kept]) == [b"0", b"1", b"2", b"3"]
+            assert control.take_waiting() == []
+            for record in (mine, *kept):
+                record.accept()
+            assert await member.commit() == {WHERE: None}
+
+    play(scenario)
+
+
 def test_flow_counts_waiting_records_and_records_in_flight() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=4) as member:

@@ -14,7 +14,9 @@ import pytest
 
 from sharegroup.dead_letters.story_headers import SUSPICIONS
 from sharegroup.worker import App, DeadLetter, Retry
+from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.testing.app_test import AppTest
+from sharegroup.worker.transport.memory_outbox import MemoryOutbox
 
 LIMIT = 5
 CRASHES_MAX = 5
@@ -242,5 +244,50 @@ def test_header_of_a_topic_of_others_makes_no_suspect() -> None:
             t._world.log.append("orders", b"x", headers=((SUSPICIONS, b"1"),))
             await t.settle()  # Without the wait for the other handler.
             assert runs == [b"long", b"x"]
+
+    asyncio.run(test())
+
+
+def test_others_begin_when_the_outcome_of_a_run_alone_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If one of them ends the process, the run would be undone, and count for its record."""
+    send = MemoryOutbox.send
+
+    async def send_late(self: MemoryOutbox, *args: Any, **options: Any) -> WrittenRecord:
+        for _ in range(100):  # As over a network.
+            await asyncio.sleep(0)
+        return await send(self, *args, **options)
+
+    async def test() -> None:
+        monkeypatch.setattr(MemoryOutbox, "send", send_late)
+        app, is_slow, other_is_sent, outcomes = App("shop"), True, asyncio.Event(), []
+
+        @app.share_group(
+            "billing",
+            topics=["orders", "others"],
+            retry=Retry(max_attempts=1),
+            dead_letter=DeadLetter("dead"),
+        )
+        async def handle(value: bytes) -> None:
+            if value == b"other":
+                outcomes.append(suspect.outcome)
+            elif is_slow:
+                await asyncio.Event().wait()
+            else:
+                await other_is_sent.wait()  # While this one runs alone.
+                raise ValueError
+
+        async with app.test(patience_seconds=0.02) as t:
+            suspect = await t.send("orders", b"slow")
+            for is_slow in (True, True, False):  # noqa: B007  The handler reads it.
+                await t.settle()
+                await t.crash()
+            await t.settle()
+            await t.send("others", b"other")
+            await t.settle()
+            other_is_sent.set()
+            await t.advance("1m")
+            assert outcomes == ["dead_lettered"]
 
     asyncio.run(test())

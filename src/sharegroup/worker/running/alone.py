@@ -4,7 +4,7 @@ Delivery counts do not say which record was at fault: a crash raises the counts 
 the process had taken.  So before the delivery at which a record is suspected, and from then on, its
 handler runs alone.  Then a crash raises its own count only.
 
-    asked --> other handlers end; none begins --> granted --> runs --> others begin again
+    asked --> other handlers end; none begins --> granted --> runs --> settled --> others begin
         |---- another record is asked for, or a stop: put aside (`GroupRunner`)
         '---- the wait is too long: a suspect runs beside the others; other records are put aside
 
@@ -38,6 +38,11 @@ LOOKED_SECONDS_MAX = 5.0
 paused does not look."""
 ACKNOWLEDGED_SECONDS = 0.5
 """Maximum time for which it waits then until what the others did is known to the broker."""
+SETTLED_SECONDS = 2.0
+"""Maximum time for which the others wait until what a run alone did is written.
+
+A crash of one of them would undo it, and would count for a suspect whose run had ended.
+"""
 
 
 class ReadyRecords(Protocol):
@@ -204,10 +209,20 @@ class Alone:
                 self._wait_no_longer(run)
                 return
             await self._change(deadline)
-        # Otherwise a crash would have these records delivered again.
-        await asyncio.gather(*(group.acknowledged(ACKNOWLEDGED_SECONDS) for group in self._groups))
+        await self._acknowledged()
         if self.run_now is not run:
             return
+        await self._grant(run)
+        if run.has_begun:
+            deadline = self._clock.now() + SETTLED_SECONDS
+            while not run.record.is_done and self._clock.now() < deadline:
+                await self._change(deadline)
+            await self._acknowledged()
+        if self.run_now is run:
+            self._end(run)
+
+    async def _grant(self, run: AloneRun) -> None:
+        """Let the record run, until its handler has ended or it waits no longer for that."""
         run.is_granted = True
         run.queue.ready.appendleft(run.record)
         run.queue.wake_one()
@@ -221,8 +236,10 @@ class Alone:
                 if run.record in run.queue.ready:
                     run.queue.ready.remove(run.record)
                 self._wait_no_longer(run)
-        if self.run_now is run:
-            self._end(run)
+
+    async def _acknowledged(self) -> None:
+        """Let the broker know what was done; a crash would have these records delivered again."""
+        await asyncio.gather(*(group.acknowledged(ACKNOWLEDGED_SECONDS) for group in self._groups))
 
     def _wait_no_longer(self, run: AloneRun) -> None:
         """Let a suspect begin beside the others, because it must not go round for ever."""

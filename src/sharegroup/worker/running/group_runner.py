@@ -78,7 +78,8 @@ class GroupRunner:
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
-        in_flight[routes[0].own_topic] = max(in_flight.values())
+        own_topic = routes[0].own_topic
+        in_flight[own_topic] = max(in_flight.values())
         sources = [parts.open_source(group, topic, in_flight[topic]) for topic in in_flight]
         self.group = group
         self._ask_for_limits = parts.group_limits
@@ -96,7 +97,9 @@ class GroupRunner:
         self.runners = [RouteRunner(route, self._parts, middlewares) for route in routes]
         self._parts.alone.join(self)
         self._routing = RecordRouting(self.runners, self._parts)
-        self._intakes = [Intake(source, self._parts) for source in sources]
+        self._intakes = [
+            Intake(source, self._parts, is_own=source.topic == own_topic) for source in sources
+        ]
         self._watch = Watch(self._routing, self._parts)
         self._background: list[asyncio.Task[None]] = []
         """The tasks of the group other than its slots."""
@@ -152,15 +155,15 @@ class GroupRunner:
         self._is_taking = False
         for runner in self.runners:
             runner.stop_beginning()
-        for intake in self._intakes:
-            intake.close()
+        ahead = [(intake, intake.close()) for intake in self._intakes]
         # No handler begins any more, so a record held here would never be retried.
         self._parts.may_hold = False
         self._postpone_held()
         self._parts.alone.withdraw(self._parts.room)
         before_look, self._before_look = self._before_look, []
-        for intake, deliveries in before_look:
-            self._add(intake, deliveries)
+        for intake, deliveries in [*before_look, *ahead]:
+            if deliveries:
+                self._add(intake, deliveries)
         self._release_waiting()
 
     def resume(self) -> None:
@@ -184,6 +187,7 @@ class GroupRunner:
         await self._wait_for_handlers(grace_seconds, hurry)
         handled = sum(runner.runs.done for runner in self.runners)
         interrupted = await self._interrupt()
+        self.quiet()  # A fetch that was under way may have brought more.
         await self._finish_writes()
         at_close = [*parts.released_at_close, *parts.in_custody()]
         at_close += [record for runner in self.runners for record in runner.queue]
@@ -305,7 +309,7 @@ class GroupRunner:
     async def _take(self, intake: Intake) -> None:
         """Take records and give them to their routes until cancelled."""
         alone = self._parts.alone
-        if intake is self._intakes[-1]:
+        if intake.is_own:
             await self._look_for_suspect(intake)
         while True:
             await intake.wait_open()

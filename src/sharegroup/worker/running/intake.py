@@ -26,10 +26,12 @@ TAKE_SECONDS_HOLDING = 0.2
 class Intake:
     """Takes records of one topic from its source, unless it is closed."""
 
-    __slots__ = ("_open", "_parts", "source")
+    __slots__ = ("_open", "_parts", "is_own", "source")
 
-    def __init__(self, source: RecordSource, parts: GroupParts) -> None:
+    def __init__(self, source: RecordSource, parts: GroupParts, *, is_own: bool) -> None:
         self.source = source
+        self.is_own = is_own
+        """Whether the topic is the group's own one."""
         self._parts = parts
         self._open = asyncio.Event()
         self._open.set()
@@ -41,11 +43,16 @@ class Intake:
             return 0
         return parts.cautions[self.source.topic].room(room, parts.held)
 
-    def close(self) -> None:
-        """Stop taking records, and release those that were fetched ahead."""
+    def close(self) -> Sequence[DeliveredRecord]:
+        """Stop taking records, and release those that were fetched ahead, except those returned.
+
+        A release costs a delivery, so a record that must run alone is to be put aside instead.
+        """
         self._open.clear()
-        # A release costs a delivery, so a record that must run alone is put aside instead.
-        self.source.quiet(delivered_below=self._parts.limits.alone_from)
+        # In the own topic each record may be a suspect, whatever its delivery count.
+        limits = self._parts.limits
+        below = 1 if self.is_own else limits.alone_from
+        return self.source.quiet(delivered_below=below)
 
     def reopen(self) -> None:
         """Take records again."""

@@ -113,6 +113,7 @@ class Settlement:
             text = f"delivery_count={record.delivery.delivery_count} suspicions={suspicions} "
             text += f"action='it is delivered anew{', and runs alone' if suspicions else ''}'"
             parts.events.say(logging.INFO, "record.put_aside", record, text)
+            parts.events.tell("record.put_aside", record)
         self.carry_out(record, step)
 
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:

@@ -35,6 +35,7 @@ LEVELS: Mapping[str, int] = {
     "record.succeeded": logging.DEBUG,
     "record.released": logging.DEBUG,
     "record.held": logging.DEBUG,
+    "record.put_aside": logging.DEBUG,
     "record.postponed": logging.DEBUG,
     "record.due": logging.DEBUG,
     "record.failed": logging.WARNING,

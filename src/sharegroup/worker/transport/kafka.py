@@ -172,10 +172,11 @@ class KafkaSource:
             await asyncio.sleep(self._pause_seconds)
             return ()
 
-    def quiet(self, *, delivered_below: int) -> None:
-        """Stop taking records and release those fetched ahead; a pending `take` returns."""
+    def quiet(self, *, delivered_below: int) -> Sequence[Record]:
+        """Stop taking records; of those fetched ahead, release some and return the others."""
         self._control.quiet(release_below=delivered_below)
         self._consumer.wakeup()
+        return self._control.take_waiting()
 
     def resume(self) -> None:
         """Take records again."""

@@ -150,10 +150,11 @@ class MemorySource:
         finally:
             alarm.cancel()
 
-    def quiet(self, *, delivered_below: int) -> None:  # noqa: ARG002  Nothing is fetched ahead.
+    def quiet(self, *, delivered_below: int) -> tuple[()]:  # noqa: ARG002  None are ahead.
         """Stop taking records."""
         self._is_quiet = True
         self._arrived.set()
+        return ()
 
     def resume(self) -> None:
         """Take records again."""

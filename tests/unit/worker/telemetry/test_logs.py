@@ -127,6 +127,7 @@ def test_events_below_the_log_level_have_no_listener() -> None:
         "record.released",
         "record.held",
         "record.postponed",
+        "record.put_aside",
         "record.due",
     }
 

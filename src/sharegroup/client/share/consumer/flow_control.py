@@ -5,15 +5,17 @@ A worker knows how many handlers are free and when it is about to stop; settings
     resize      the window follows the speed of the handlers
     keep        an unreadable range is settled after its dead letter is durable
     quiet       no more records are taken; the member stays without an assignment, with its locks
+    take_waiting    those fetched ahead are handed out at once
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 
 from sharegroup.client.settings.consumer_config import AcquireModeName
-from sharegroup.client.share.consumer.record import UnreadableDelivery
+from sharegroup.client.share.consumer.record import Record, UnreadableDelivery
 from sharegroup.client.share.consumer.share_consumer import ShareConsumer
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcquireMode
@@ -76,13 +78,21 @@ class FlowControl:
         """Take no more records, and release those that were fetched ahead.
 
         Records with a delivery count of ``release_below`` or more are kept, because a further
-        delivery may be their last; `poll` still hands them out.
+        delivery may be their last; `take_waiting` and `poll` still hand them out.
         """
         member = self._member
         member.group.membership.quiet = True
         member.release_below = release_below
         member.group.heartbeats.wake()
         member.release_waiting()
+
+    def take_waiting(self) -> list[Record]:
+        """Hand out the records that were fetched ahead, up to the first unreadable range."""
+        inbox, taken = self._member.inbox, []
+        with suppress(UnreadableDelivery):
+            while records := inbox.take(inbox.waiting, now=time.monotonic()):
+                taken += records
+        return taken
 
     def resume(self) -> None:
         """Take records again, after `quiet`."""
