@@ -248,14 +248,12 @@ class _Court:
         """A run returned, its process died, and the next one failed or was one too many."""
         runs = [line for line in self.by_number[number] if line.what == "return"]
         return any(
-            self._death_of(line.pid, line.at, line.at + BETWEEN_SECONDS)
-            # Its handler has a process of its own; nobody knows of which worker.
-            or (line.place[0] == CRUNCH and self._any_death_after(line.at))
+            # That handler has a process of its own; nobody knows of which worker.
+            self._death_of(
+                None if line.place[0] == CRUNCH else {line.pid}, line.at, line.at + BETWEEN_SECONDS
+            )
             for line in runs
         )
-
-    def _any_death_after(self, at: float) -> bool:
-        return any(at <= death.seen and death.at <= at + BETWEEN_SECONDS for death in self.deaths)
 
     def _death_explains(self, copies: Sequence[Copy]) -> bool:
         """Whether the broker died between the two writes, or a worker that may have written one.
@@ -273,17 +271,14 @@ class _Court:
         end = (max(times) - self.wall_offset_ms) / 1000
         told = [line.pid for line in self.by_number[number] if line.what == "record.dead_lettered"]
         by_anyone = copies[0] in self.topics.own or len(told) < len(copies)
-        return any(
-            begin <= death.seen and death.at <= end
-            for death in self.deaths
-            if death.pid == BROKER or by_anyone or death.pid in told
-        )
+        return self._death_of(None if by_anyone else set(told), begin, end)
 
-    def _death_of(self, pid: int, begin: float, end: float) -> bool:
+    def _death_of(self, pids: set[int] | None, begin: float, end: float) -> bool:
+        """Whether the broker or one of these workers died then; None: any worker."""
         return any(
             begin <= death.seen and death.at <= end
             for death in self.deaths
-            if death.pid in {pid, BROKER}
+            if death.pid == BROKER or pids is None or death.pid in pids
         )
 
     # Runs.

@@ -17,6 +17,7 @@ from sharegroup.worker import App, DeadLetter, Retry
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.testing.app_test import AppTest
 from sharegroup.worker.transport.memory_outbox import MemoryOutbox
+from sharegroup.worker.transport.memory_source import MemoryDelivery, MemorySource
 
 LIMIT = 5
 CRASHES_MAX = 5
@@ -291,3 +292,44 @@ def test_others_begin_when_the_outcome_of_a_run_alone_is_written(
             assert outcomes == ["dead_lettered"]
 
     asyncio.run(test())
+
+
+def test_stop_moves_suspects_that_were_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release would count as a crash alone, and the second one make a dead letter."""
+    quiet = MemorySource.quiet
+
+    def quiet_with_ahead(self: MemorySource, *, delivered_below: int) -> list[MemoryDelivery]:
+        ahead = self._take(10) if delivered_below == 1 else []
+        quiet(self, delivered_below=delivered_below)
+        return ahead
+
+    async def test() -> None:
+        monkeypatch.setattr(MemorySource, "quiet", quiet_with_ahead)
+        app, runs = App("shop"), []
+
+        @app.share_group("billing", topics="orders", dead_letter=DeadLetter("orders.dead"))
+        async def handle(value: bytes) -> None:
+            runs.append(value)
+
+        async with app.test(patience_seconds=0.02) as t:
+            await t.settle()
+            for name in (b"one", b"two"):
+                t._world.log.append("billing.retry", name, headers=((SUSPICIONS, b"1"),))
+            for stops in range(1, 4):
+                await t._stop()
+                assert len(t.in_topic("billing.retry")) == 2 + 2 * stops
+                if stops < 3:  # The next one stops before its first take.
+                    monkeypatch.setattr(MemorySource, "take", _takes_nothing)
+                    await t._start()
+                    await t.settle()
+            monkeypatch.undo()
+            await t._start()
+            await t.advance("1m")
+            assert (sorted(runs), t.dead_letters) == ([b"one", b"two"], [])
+
+    asyncio.run(test())
+
+
+async def _takes_nothing(self: MemorySource, room: int, wait_seconds: float) -> tuple[()]:
+    await asyncio.Event().wait()
+    return ()

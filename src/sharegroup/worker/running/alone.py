@@ -37,9 +37,9 @@ LOOKED_SECONDS_MAX = 5.0
 """Maximum time for which records wait until the groups have looked for suspects; a group that is
 paused does not look."""
 ACKNOWLEDGED_SECONDS = 0.5
-"""Maximum time for which it waits then until what the others did is known to the broker."""
+"""Maximum time, before and after it, in which the broker gets to know what was done."""
 SETTLED_SECONDS = 2.0
-"""Maximum time for which the others wait until what a run alone did is written.
+"""Maximum time for which the others wait after a run alone until its record is settled.
 
 A crash of one of them would undo it, and would count for a suspect whose run had ended.
 """

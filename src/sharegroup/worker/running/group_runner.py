@@ -159,7 +159,6 @@ class GroupRunner:
         # No handler begins any more, so a record held here would never be retried.
         self._parts.may_hold = False
         self._postpone_held()
-        self._parts.alone.withdraw(self._parts.room)
         before_look, self._before_look = self._before_look, []
         for intake, deliveries in [*before_look, *ahead]:
             if deliveries:
@@ -204,6 +203,7 @@ class GroupRunner:
         return GroupReport(handled, handled - done_before, interrupted, self._released)
 
     def _release_waiting(self) -> None:
+        self._parts.alone.withdraw(self._parts.room)
         alone_from = self._parts.limits.alone_from
         for runner in self.runners:
             released = runner.release_waiting(alone_from=alone_from)

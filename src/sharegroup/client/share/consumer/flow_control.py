@@ -2,10 +2,10 @@
 
 A worker knows how many handlers are free and when it is about to stop; settings cannot say that.
 
-    resize      the window follows the speed of the handlers
-    keep        an unreadable range is settled after its dead letter is durable
-    quiet       no more records are taken; the member stays without an assignment, with its locks
-    take_waiting    those fetched ahead are handed out at once
+    resize          the window follows the speed of the handlers
+    keep            an unreadable range is settled after its dead letter is durable
+    quiet           no more records are taken; the member keeps its locks, without an assignment
+    take_waiting    records fetched ahead are handed out at once
 """
 
 from __future__ import annotations
@@ -87,11 +87,16 @@ class FlowControl:
         member.release_waiting()
 
     def take_waiting(self) -> list[Record]:
-        """Hand out the records that were fetched ahead, up to the first unreadable range."""
-        inbox, taken = self._member.inbox, []
-        with suppress(UnreadableDelivery):
-            while records := inbox.take(inbox.waiting, now=time.monotonic()):
-                taken += records
+        """Hand out the records that were fetched ahead.
+
+        Unreadable ranges among them are released by the next `poll` or by `close`.
+        """
+        inbox = self._member.inbox
+        taken: list[Record] = []
+        while len(inbox):
+            with suppress(UnreadableDelivery):
+                # At least 1, because a parcel of gaps alone has to go, too.
+                taken += inbox.take(inbox.waiting or 1, now=time.monotonic())
         return taken
 
     def resume(self) -> None:
