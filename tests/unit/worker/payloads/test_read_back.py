@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, TypedDict
@@ -229,6 +229,8 @@ def lists(payload: Any) -> Any:
         return [lists(inner) for inner in payload]
     if isinstance(payload, dict):
         return {key: lists(inner) for key, inner in payload.items()}
+    if isinstance(payload, Everything):  # Its other fields have types, and so their tuples.
+        return replace(payload, any=lists(payload.any))
     return payload
 
 
