@@ -10,14 +10,22 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
-from sharegroup.wire.batches.batches import CONTROL, parse_header, scan, stamp, validate
-from sharegroup.wire.batches.compression import CODECS, GZIP, NONE
+from sharegroup.wire.batches.batches import (
+    CONTROL,
+    HEADER_BYTES,
+    parse_header,
+    scan,
+    stamp,
+    validate,
+)
+from sharegroup.wire.batches.compression import CODECS, GZIP, NONE, compress
 from sharegroup.wire.batches.records import (
     SimpleRecord,
     batch_records,
     decode_records,
     encode_batch,
 )
+from sharegroup.wire.batches.zigzag import zigzag
 
 RECORDS = [
     SimpleRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),
@@ -175,3 +183,58 @@ def test_any_timestamps_can_be_beside_each_other_in_a_batch(times: list[int], co
     assert [record.timestamp for record in decode_records(batch, check_crc=True)] == times
     ((_, header),) = scan(batch)
     assert (header.first_timestamp, header.max_timestamp) == (times[0], max(times))
+
+
+ODD = bytes.fromhex("80 02 02 8a00 b5b5b5b5b5 02 65 00")
+"""Attributes 0x80, time 1, offset 1, a key of five bytes, the value b"e".
+
+The compiled codec reads this as offset 5 without key and value, and finds nothing wrong.
+"""
+
+
+def body_of(*contents):
+    return b"".join(zigzag(len(content)) + content for content in contents)
+
+
+def with_records(body, *, count, last_offset_delta):
+    """A batch with this body; the checksum is not set."""
+    batch = bytearray(encode_batch([SimpleRecord(None, None, 1_000)])[:HEADER_BYTES] + body)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[23:27] = last_offset_delta.to_bytes(4, "big")
+    batch[57:61] = count.to_bytes(4, "big")
+    return bytes(batch)
+
+
+def record_bytes(offset_delta, key=b"k", value=b"v"):
+    return b"".join((b"\0\0", zigzag(offset_delta), _sized(key), _sized(value), b"\0"))
+
+
+def _sized(content):
+    return zigzag(len(content)) + content
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "last", "offsets"),
+    [
+        (body_of(record_bytes(0), ODD), 2, 1, [0, 1]),
+        (body_of(record_bytes(0), ODD, record_bytes(2)), 3, 2, [0, 1, 2]),
+        (body_of(record_bytes(0), ODD, record_bytes(3)), 3, 9, [0, 1, 3]),  # Compacted.
+        (body_of(ODD, record_bytes(3), record_bytes(7)), 3, 7, [1, 3, 7]),
+    ],
+)
+def test_attributes_above_127_are_one_byte_as_in_java(body, count, last, offsets):
+    batch = with_records(body, count=count, last_offset_delta=last)
+    for codec in (NONE, GZIP):
+        records = decode_records(recompressed(batch, codec))
+        assert [record.offset for record in records] == offsets
+        odd = records[offsets.index(1)]
+        assert (odd.key, odd.value, odd.timestamp) == (b"\xb5" * 5, b"e", 1_001)
+
+
+def recompressed(batch, codec):
+    if codec == NONE:
+        return batch
+    packed = bytearray(batch[:HEADER_BYTES] + compress(codec, batch[HEADER_BYTES:]))
+    packed[8:12] = (len(packed) - 12).to_bytes(4, "big")
+    packed[22] = codec
+    return bytes(packed)

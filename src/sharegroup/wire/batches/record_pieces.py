@@ -193,7 +193,15 @@ def streamed(
             yield piece
             continue
         try:
-            made = part_of_batch(batch, header, piece.body, piece.record_count, make)
+            made = part_of_batch(
+                batch,
+                header,
+                piece.body,
+                piece.record_count,
+                make,
+                first=piece.first,
+                end=piece.end,
+            )
         except CorruptMessage as error:
             yield UnreadableRange(piece.first, piece.end, error)
         else:

@@ -15,6 +15,7 @@ It therefore always gets a view into a larger buffer, with readable bytes behind
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter, lt
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -55,6 +56,7 @@ Encodable = tuple[bytes | None, bytes | None, int, Headers]
 Made = TypeVar("Made")
 
 _attributes = Struct(">h")
+_offset = attrgetter("offset")
 RECORD_COUNT_AT = HEADER_BYTES - 4
 _length = Struct(">i")
 _crc = Struct(">I")
@@ -155,10 +157,40 @@ def read_batch(
         batch = _guarded(buffer, position, header)
     else:
         batch = _decompressed(buffer, position, header, decompressed_bytes_max)
+    first, end = header.base_offset, header.end_offset
+    return _made(batch, header, header.record_count, make, first=first, end=end)
+
+
+def _made(
+    batch: memoryview,
+    header: BatchHeader,
+    count: int,
+    make: Callable[[Iterable[DecodedRecord]], Made],
+    *,
+    first: int,
+    end: int,
+) -> Made:
+    """Return the result of ``make`` for records, which all have offsets in [first, end)."""
     try:
-        return make(DefaultRecordBatch(batch))
+        made = make(DefaultRecordBatch(batch))
     except REFUSED:
-        return _made_again(batch, header, header.record_count, make)
+        return _made_again(batch, header, count, make)
+    if isinstance(made, list) and made and _is_misread(made, count, first, end):
+        return _made_again(batch, header, count, make)
+    return made
+
+
+def _is_misread(made: Sequence[DecodedRecord], count: int, first: int, end: int) -> bool:
+    """Tell whether the compiled codec took one field of a record for another.
+
+    It reads a record's attributes as a number of several bytes, where Java reads one byte.  From
+    128 on all later fields are then shifted, and a key's length is taken for an offset.  This and
+    other odd offsets change the sum, which is found without a loop in Python.
+    """
+    if end - first == count:
+        return sum(map(_offset, made)) != count * first + count * (count - 1) // 2
+    offsets = list(map(_offset, made))  # Of a compacted batch.
+    return not (first <= offsets[0] and offsets[-1] < end and all(map(lt, offsets, offsets[1:])))
 
 
 def _made_again(
@@ -289,7 +321,9 @@ def _guarded(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
 
 def single_record(batch: Buffer, header: BatchHeader, content: Buffer) -> DecodedRecord:
     """Return the record of a batch whose decompressed bytes are ``content``."""
-    (record,) = part_of_batch(batch, header, content, 1, list[DecodedRecord])
+    first, end = header.base_offset, header.end_offset
+    make = list[DecodedRecord]
+    (record,) = part_of_batch(batch, header, content, 1, make, first=first, end=end)
     return record
 
 
@@ -299,15 +333,18 @@ def part_of_batch(
     content: Buffer,
     count: int,
     make: Callable[[Iterable[DecodedRecord]], Made],
+    *,
+    first: int,
+    end: int,
 ) -> Made:
-    """Return the result of ``make`` for ``count`` decompressed records of a batch."""
+    """Return the result of ``make`` for ``count`` decompressed records of a batch.
+
+    Their offsets are in [first, end).
+    """
     head = bytearray(memoryview(batch)[:HEADER_BYTES])
     head[RECORD_COUNT_AT:HEADER_BYTES] = count.to_bytes(HEADER_BYTES - RECORD_COUNT_AT, "big")
     whole = _in_place_of_body(head, header, content)
-    try:
-        return make(DefaultRecordBatch(whole))
-    except REFUSED:
-        return _made_again(whole, header, count, make)
+    return _made(whole, header, count, make, first=first, end=end)
 
 
 def _decompressed(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> memoryview:
