@@ -56,7 +56,7 @@ Encodable = tuple[bytes | None, bytes | None, int, Headers]
 Made = TypeVar("Made")
 
 _attributes = Struct(">h")
-_offset = attrgetter("offset")
+_offset: Callable[[DecodedRecord], int] = attrgetter("offset")
 RECORD_COUNT_AT = HEADER_BYTES - 4
 _length = Struct(">i")
 _crc = Struct(">I")
