@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Report this run to `.ci/run`; the runs of pytest that tests start have no part in it."""
     if path := os.environ.pop(flaky_tests.VARIABLE, None):
         config.pluginmanager.register(flaky_tests.RunReport(Path(path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from the fifteen thousand tests, of which none is garbage.
+
+    Each process collects all of them: its collector would look through them again and again,
+    and later on in every test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
