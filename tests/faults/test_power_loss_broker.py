@@ -34,7 +34,7 @@ from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Acks, Broker, ShareMember, Taken
 from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 
-DISKS = 125 if ALL_DAMAGE else 40
+DISKS = 125 if ALL_DAMAGE else 20
 POWER_LOSSES = 4
 TOPIC = "orders"
 PARTITIONS = 2

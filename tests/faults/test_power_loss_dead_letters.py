@@ -30,7 +30,7 @@ from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Broker, ShareMember
 from tests.integration.broker.dead_letter_scene import Scene
 from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 
-DISKS = 40 if ALL_DAMAGE else 16
+DISKS = 40 if ALL_DAMAGE else 8
 DISKS_FOR_SECOND_LETTERS = 12
 POWER_LOSSES = 5
 ROUNDS_MAX = 400
