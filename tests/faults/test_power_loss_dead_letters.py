@@ -178,7 +178,7 @@ def test_no_letter_is_lost(seed: int) -> None:
 
 def test_power_is_sometimes_lost_between_a_letter_and_its_state() -> None:
     """Otherwise the other tests would show less than they claim."""
-    found = [asyncio.run(live_and_die(seed)) for seed in range(DISKS_FOR_SECOND_LETTERS)]
+    found = (asyncio.run(live_and_die(seed)) for seed in range(DISKS_FOR_SECOND_LETTERS))
     assert any(count > 1 for letters in found for count in letters.values())
 
 
