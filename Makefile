@@ -21,7 +21,7 @@ FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
-	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants house lock dist check-release pythons dependency-range \
+	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons dependency-range \
 	clean
 
 help: ## Show this list.
@@ -46,15 +46,15 @@ unit: setup ## Run the pure tests: no broker, socket, process or waiting (2 minu
 fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (3 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in three processes; long tests run behind other targets (15 minutes).
-	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile --ignore=tests/test_tidy.py
+test: setup ## Run the test suite in four processes; long tests run behind other targets (15 minutes).
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 4 --dist loadfile --ignore=tests/test_tidy.py
 
 check: setup ## Lint, formatting, types, layers, tidiness.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m pytest -q tests/test_tidy.py
+	@$(BIN)/mypy & types=$$!; \
+		{ $(BIN)/lint-imports --no-cache && $(BIN)/python -m pytest -q tests/test_tidy.py; }; rest=$$?; \
+		wait $$types && exit $$rest
 
 format: setup ## Format the code.
 	@$(BIN)/ruff check --fix --quiet .
@@ -127,7 +127,7 @@ docs-test: setup ## Run every example of README and docs in an environment made 
 
 chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one; poison handlers, a hundred restarts (10 minutes).
 	@$(BIN)/python -m tests.faults.worker_chaos
-	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py
+	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py tests/integration/worker/test_poison_in_virtual_time.py
 
 attacks: setup ## Run every attack on a broker process; `make test` runs one of each kind (10 minutes).
 	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks
@@ -149,6 +149,10 @@ bench-worker: setup ## Measure what the worker framework costs, beside the bare 
 
 house: setup ## Print how large the code base is, and how many arrows are between its boxes.
 	@$(BIN)/python -m tests.support.house
+
+properties: setup ## Run the tests that draw their cases with EXAMPLES=1000 of them; `make test` draws 40.
+	@$(COMPILED_ONCE) EXAMPLES=$(or $(EXAMPLES),1000) MODEL_EXAMPLES=$(or $(EXAMPLES),1000) \
+		$(BIN)/python -m pytest -q -n 2 -m hypothesis tests/unit tests/model
 
 mutants: setup ## Change the core in a thousand places and see which change no test notices (an hour).
 	@$(call install,mutants)

@@ -4,7 +4,8 @@ A file runs in one process (``--dist loadfile``).  By default, xdist hands out t
 tests first; here those with few tests take longest, and one of them would keep a process busy
 alone at the end.  So the folders whose tests start processes come first, and quick ones last.
 
-No example of Hypothesis has a time limit: on a busy machine any step can take a second.
+No example of Hypothesis has a time limit: on a busy machine any step can take a second.  Tests that
+do not say how many they need draw 40; ``EXAMPLES=1000``, which is `make properties`, draws more.
 
 The tests that share a Spark session stay in one process: a second session would cost its start
 and a second warming-up of a JVM.  So do those that share a cluster of three brokers.  Both end
@@ -16,7 +17,7 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     from xdist.workermanage import Producer
 
 settings.register_profile(
-    "no limits of time", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "no limits of time",
+    max_examples=int(os.environ.get("EXAMPLES") or 40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("no limits of time")
 
@@ -76,6 +80,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Report this run to `.ci/run`; the runs of pytest that tests start have no part in it."""
     if path := os.environ.pop(flaky_tests.VARIABLE, None):
         config.pluginmanager.register(flaky_tests.RunReport(Path(path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from the fifteen thousand tests, of which none is garbage.
+
+    Each process collects all of them: its collector would look through them again and again,
+    and later on in every test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

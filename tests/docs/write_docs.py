@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field
 from importlib import import_module
 from pathlib import Path
@@ -329,19 +329,19 @@ handler's name, `error` the class of an exception with its module. To be told of
 """
 
 
-def documents() -> dict[str, str]:
-    """Name and text of every document that is made from the code."""
+def documents() -> dict[str, Callable[[], str]]:
+    """Every document that is made from the code: its name, and what gives its text."""
     return {
-        "config.md": "\n".join(config()) + "\n",
-        "protocol.md": "\n".join(protocol()) + "\n",
-        "cli.md": "\n".join(command_line()) + "\n",
-        "metrics.md": "\n".join(metrics()) + "\n",
-        "limits.md": "\n".join(limits()) + "\n",
-        "worker-reference.md": "\n".join(worker_reference()) + "\n",
-        "client-options.md": made("Options of the clients", client_options_page()),
-        "spark-options.md": made("Options of Spark", spark_options_page()),
-        "comparison.md": comparison_page(),
-        "security.md": security_page(),
+        "config.md": lambda: "\n".join(config()) + "\n",
+        "protocol.md": lambda: "\n".join(protocol()) + "\n",
+        "cli.md": lambda: "\n".join(command_line()) + "\n",
+        "metrics.md": lambda: "\n".join(metrics()) + "\n",
+        "limits.md": lambda: "\n".join(limits()) + "\n",
+        "worker-reference.md": lambda: "\n".join(worker_reference()) + "\n",
+        "client-options.md": lambda: made("Options of the clients", client_options_page()),
+        "spark-options.md": lambda: made("Options of Spark", spark_options_page()),
+        "comparison.md": comparison_page,
+        "security.md": security_page,
     }
 
 

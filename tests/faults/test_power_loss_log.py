@@ -30,10 +30,10 @@ from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches.batches import parse_header
 from sharegroup.wire.batches.records import encode_batch
-from tests.support.limits import HANGING_SECONDS
+from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 from tests.unit.storage.logs import probing_at_once
 
-SEEDS = 300
+SEEDS = 300 if ALL_DAMAGE else 100
 ENDS = 4
 KILLED = 0.4
 """How many of the ends are those of the process only."""

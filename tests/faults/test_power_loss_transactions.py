@@ -45,8 +45,8 @@ from tests.faults.in_process import Broker, topic_id
 from tests.sim.check_logs import committed_values
 from tests.support.limits import ALL_DAMAGE, HANGING_SECONDS
 
-DISKS = 65 if ALL_DAMAGE else 25
-OLDER_SEEDS = (*range(33 if ALL_DAMAGE else 10), 68, 149)
+DISKS = 65 if ALL_DAMAGE else 12
+OLDER_SEEDS = (*range(33 if ALL_DAMAGE else 4), 68, 149)
 """The last two committed a transaction that nobody had ended, with the marker of the one before."""
 POWER_LOSSES = 5
 PARTITIONS = 3

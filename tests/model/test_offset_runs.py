@@ -103,7 +103,7 @@ class FewSplicesMachine(OffsetRunsMachine):
 
 
 SETTINGS = settings(
-    max_examples=int(EXAMPLES or 150),
+    max_examples=int(EXAMPLES or 75),
     stateful_step_count=40,
     derandomize=EXAMPLES is None,
     database=None,

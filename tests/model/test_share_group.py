@@ -366,7 +366,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
 
 TestShareGroup = ShareGroupMachine.TestCase
 TestShareGroup.settings = settings(
-    max_examples=int(EXAMPLES or 150),
+    max_examples=int(EXAMPLES or 75),
     stateful_step_count=30,
     derandomize=EXAMPLES is None,
     database=None,

@@ -364,7 +364,7 @@ def test_long_busy_history_agrees_with_the_model(seed: int) -> None:
 
 TestSharePartition = SharePartitionMachine.TestCase
 TestSharePartition.settings = settings(
-    max_examples=int(EXAMPLES or 200),
+    max_examples=int(EXAMPLES or 100),
     stateful_step_count=40,
     derandomize=EXAMPLES is None,
     database=None,

@@ -368,7 +368,7 @@ class ShareSessionMachine(RuleBasedStateMachine):
 
 TestShareSession = ShareSessionMachine.TestCase
 TestShareSession.settings = settings(
-    max_examples=int(EXAMPLES or 100),
+    max_examples=int(EXAMPLES or 50),
     stateful_step_count=40,
     derandomize=EXAMPLES is None,
     database=None,

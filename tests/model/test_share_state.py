@@ -327,7 +327,7 @@ def refusal(model: Model | None, *, leader_epoch: int, state_epoch: int) -> type
 
 TestShareState = ShareStateMachine.TestCase
 TestShareState.settings = settings(
-    max_examples=int(EXAMPLES or 200),
+    max_examples=int(EXAMPLES or 100),
     stateful_step_count=30,
     derandomize=EXAMPLES is None,
     database=None,

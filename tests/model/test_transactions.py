@@ -203,7 +203,7 @@ class TransactionsBesideModel(RuleBasedStateMachine):
 
 TestTransactions = TransactionsBesideModel.TestCase
 TestTransactions.settings = settings(
-    max_examples=int(EXAMPLES or 60), stateful_step_count=40, deadline=None
+    max_examples=int(EXAMPLES or 30), stateful_step_count=40, deadline=None
 )
 
 
@@ -287,5 +287,5 @@ def apply(groups: ConsumerGroups, kind: str, first: object, second: object) -> N
 
 TestOffsets = OffsetsBesideModel.TestCase
 TestOffsets.settings = settings(
-    max_examples=int(EXAMPLES or 60), stateful_step_count=40, deadline=None
+    max_examples=int(EXAMPLES or 30), stateful_step_count=40, deadline=None
 )

@@ -16,8 +16,8 @@ import pytest
 from tests.sim.runs import run
 from tests.sim.swarm import plan_of
 
-SEEDS = 40
-SEEDS_OF_ONE_TEST = 10
+SEEDS = 24
+SEEDS_OF_ONE_TEST = 6
 PLANS = 200
 """Seeds whose plans are looked at and not run."""
 
