@@ -1,13 +1,18 @@
 """What of an answer is handed out, what is settled at once, and what is given back."""
 
+import math
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 from uuid import UUID
 
 import pytest
 
+from sharegroup.client import AcknowledgeType, ShareConsumer
 from sharegroup.client.records import TopicPartition, records_by_partition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.decoded_records import DecodedRecords, decode_records
+from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox, Parcel
 from sharegroup.client.share.consumer.locks import AcquisitionLock
@@ -332,6 +337,51 @@ def test_a_failure_waits_until_the_records_before_it_are_handed_out() -> None:
     with pytest.raises(CorruptMessage, match="batch at offset 11"):
         inbox.take(5, now=0.0)
     assert inbox.take(5, now=0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("parcels", "behind"),
+    [
+        pytest.param([(damaged(10, b"x") + batch(11, b"a"), (10, 12))], [11], id="behind a range"),
+        pytest.param(
+            [(batch(10, b"a") + damaged(11, b"x") + damaged(12, b"x") + batch(13, b"b"), (10, 14))],
+            [10, 13],
+            id="around two ranges",
+        ),
+        pytest.param(
+            [(damaged(10, b"x"), (10, 11)), (b"", (11, 20)), (batch(20, b"a"), (20, 21))],
+            [20],
+            id="behind a parcel of a range and one of gaps",
+        ),
+        pytest.param(
+            [(batch(10, b"a"), (10, 11)), (damaged(11, b"x"), (11, 12))], [10], id="before one"
+        ),
+        pytest.param([(b"", (10, 20))] * 2, [], id="gaps alone"),
+        pytest.param([(damaged(10, b"x"), (10, 11))] * 3, [], id="ranges alone"),
+        pytest.param([], [], id="nothing"),
+    ],
+)
+def test_stop_hands_out_each_record_fetched_ahead_whatever_is_around_it(
+    parcels: list[tuple[bytes, tuple[int, int]]], behind: list[int]
+) -> None:
+    """A range neither hides the records behind it, nor holds up the stop; nor the next one."""
+    inbox, tables = Inbox(ShareConsumerConfig(group_id="g")), []
+    for records, acquired in parcels:
+        tables.append(table())
+        made = locks(tables[-1], acquired)
+        for lock in made:
+            lock.deadline = math.inf
+        inbox.add([Parcel(tables[-1], records, made)])
+    member = SimpleNamespace(inbox=inbox)
+    control = FlowControl(cast("ShareConsumer", SimpleNamespace(_member=member)))
+    for stop in range(2):
+        taken = control.take_waiting()
+        assert [record.offset for record in taken] == ([] if stop else behind)
+        assert (len(inbox), inbox.waiting) == (0, 0)
+        for record in taken:
+            record.accept()
+    acked = [run.ack_type for held in tables for run in settled(held)]
+    assert acked.count(AcknowledgeType.ACCEPT) == len(behind)
 
 
 def test_inbox_drops_the_records_of_a_lost_session() -> None:
