@@ -26,6 +26,7 @@ from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.wire.batches.batches import stamp, stamp_append_time
 from sharegroup.wire.batches.records import encode_batch
+from tests.attacks.batches import batch_of_offsets, misread_batch
 
 LOCK_DEADLINE = 100.0
 
@@ -87,6 +88,40 @@ def test_only_acquired_records_are_delivered() -> None:
     held = table()
     decoded = read(held, batch(10, b"a", b"b", b"c", b"d", b"e"), (11, 13), (14, 15))
     assert offsets(decoded) == [11, 12, 14]
+    assert settled(held) == ()
+
+
+@pytest.mark.parametrize("claimed", [5, 50, 5_000, 900_000])
+@pytest.mark.parametrize("attributes", [0x80, 0xFF])
+def test_record_that_the_codec_misreads_hides_no_record_of_other_batches(
+    claimed: int, attributes: int
+) -> None:
+    """Its key looks like another offset, so the records behind it would be taken for gaps."""
+    odd = bytearray(misread_batch(claimed, attributes=attributes))
+    stamp(odd, 0, base_offset=12, leader_epoch=0)
+    held = table()
+    decoded = read(held, batch(10, b"a", b"b") + bytes(odd) + batch(13, b"c", b"d"), (10, 15))
+    assert offsets(decoded) == [10, 11, 12, 13, 14]
+    values = [record.value for some in decoded for record in some.records]
+    assert values == [b"a", b"b", b"honest", b"c", b"d"]
+    assert settled(held) == ()
+
+
+@pytest.mark.parametrize(
+    "deltas", [(0, 5_000, 2), (0, -5_000, 2), (1, 0, 2), (0, 0, 1), (0, 1, 3), (2**31 - 1, 1, 2)]
+)
+def test_batch_whose_offsets_lie_is_a_range_and_costs_no_other_batch(
+    deltas: tuple[int, int, int],
+) -> None:
+    lying = bytearray(batch_of_offsets(*deltas))
+    stamp(lying, 0, base_offset=12, leader_epoch=0)
+    held = table()
+    decoded = read(held, batch(10, b"a", b"b") + bytes(lying) + batch(15, b"c"), (10, 16))
+    assert offsets(decoded) == [10, 11, 15]
+    (failure,) = [some.failure for some in decoded if some.failure is not None]
+    assert isinstance(failure, UnreadableDelivery)
+    assert (failure.first, failure.end) == (12, 15)
+    assert "their offsets do not ascend" in str(failure)
     assert settled(held) == ()
 
 
