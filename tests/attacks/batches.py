@@ -94,6 +94,34 @@ def _record(offset_delta: int, value: bytes) -> bytes:
     return _varint(len(body)) + body
 
 
+@cache
+def misread_batch(claimed: int, *, attributes: int = 0x80) -> bytes:
+    """A batch of one record with a key of ``claimed`` bytes, which look like another record.
+
+    The compiled codec takes attributes of 128 or more for the first byte of a number, and so the
+    key's size for the offset.  Java does not.
+    """
+    value = b"honest"
+    rest = claimed - 4  # The key begins as "no key, and a value of so many bytes".
+    key = b"\x01" + _padded_varint(rest + 1 + len(value)) + bytes(rest)
+    assert len(key) == claimed
+    body = bytes([attributes]) + _varint(0) + _varint(0) + _varint(len(key)) + key
+    body += _varint(len(value)) + value + b"\0"
+    return batch(_varint(len(body)) + body, count=1)
+
+
+def batch_of_offsets(*deltas: int) -> bytes:
+    """A batch of records whose offsets differ from that of the batch by so much."""
+    return batch(b"".join(_record(delta, b"x") for delta in deltas), count=len(deltas))
+
+
+def _padded_varint(value: int) -> bytes:
+    """Three bytes, whatever the value; it must be below 2²⁰."""
+    assert 0 <= value < 2**20
+    doubled = 2 * value
+    return bytes([doubled & 0x7F | 0x80, doubled >> 7 & 0x7F | 0x80, doubled >> 14])
+
+
 def _varint(value: int) -> bytes:
     value = (value << 1) ^ (value >> 63)
     raw = bytearray()

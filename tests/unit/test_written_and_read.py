@@ -88,7 +88,7 @@ from sharegroup.worker.durations import DELAY_DAYS_MAX, seconds
 from sharegroup.worker.lifecycle import pid_files
 from sharegroup.worker.lifecycle.pid_files import PidFile
 from sharegroup.worker.retrying.tier_log import TierRecord
-from sharegroup.worker.retrying.waiting import first_write, next_write, waiting_of
+from sharegroup.worker.retrying.waiting import Moment, first_write, next_write, waiting_of
 from tests.unit.worker.deliveries import FakeDelivery
 
 DELAY_MS_MAX = DELAY_DAYS_MAX * 24 * 60 * 60 * 1000
@@ -362,13 +362,13 @@ def test_tier_headers(
     tiers, due_ms = Tiers.of((5, 60)), now_ms + delay_ms
     story = story_headers(Story(due_ms=due_ms), RecordOrigin("t", 0, 0, 0))
     write = first_write((*own, *story), due_ms=due_ms, now_ms=now_ms, group="g", tiers=tiers)
-    waiting = waiting_of(TierRecord(0, 0, None, None, write.headers), now_ms)
-    assert (waiting.due_ms, waiting.delay_ms) == (due_ms, delay_ms)
-    assert waiting.written_ms == (now_ms if delay_ms else None)
-    moved_at = max(0, now_ms + later_ms)
-    moved = next_write(waiting, now_ms=moved_at, group="g", tiers=tiers)
-    again = waiting_of(TierRecord(0, 0, None, None, moved.headers), moved_at)
-    assert again.due_ms == due_ms
+    now = Moment(now_ms, 0)
+    waiting = waiting_of(TierRecord(0, now_ms, None, None, write.headers), now)
+    assert (waiting.due_ms, waiting.delay_ms, waiting.age_ms) == (delay_ms, delay_ms, 0)
+    moved_at = Moment(max(0, now_ms + later_ms), max(0, now_ms + later_ms) - now_ms)
+    moved = next_write(waiting, now=moved_at, group="g", tiers=tiers)
+    again = waiting_of(TierRecord(0, moved_at.wall_ms, None, None, moved.headers), moved_at)
+    assert again.due_ms == delay_ms
     assert own_headers(moved.headers) == own
 
 

@@ -7,16 +7,25 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import NoReturn
 
 from sharegroup.worker import App, DeadLetter, Event, Record, Reject, Retry
 from sharegroup.worker.parts import ShareGroupLimits
 from tests.faults.worker_chaos.journal import ALONE, Journal, feel_the_pulse
-from tests.faults.worker_chaos.records import ATTEMPTS, CRUNCH, DEAD, GROUP, JOBS, Kind, Sent
+from tests.faults.worker_chaos.records import (
+    ATTEMPTS,
+    CRUNCH,
+    DEAD,
+    GROUP,
+    HANDLING_SECONDS_MAX,
+    JOBS,
+    Kind,
+    Sent,
+)
 
 BOOTSTRAP, JOURNALS = "CHAOS_BOOTSTRAP", "CHAOS_JOURNALS"
-MAX_HANDLING = "2s"
 ALONE_FROM = ShareGroupLimits(deliveries=10).alone_from
 """The worker asks for ten deliveries."""
 TIERS = ("1s", "3s")
@@ -52,7 +61,7 @@ class Work:
     concurrency=32,
     retry=RETRY,
     dead_letter=DEAD_LETTER,
-    max_handling=MAX_HANDLING,
+    max_handling=HANDLING_SECONDS_MAX,
     retry_tiers=TIERS,
 )
 async def job(work: Work, record: Record) -> None:
@@ -100,7 +109,9 @@ def journaled(work: Work, record: Record) -> Iterator[None]:
     """Write down that the handler begins, and how it ends."""
     about = facts(record)
     if record.story.suspicions or record.delivery_attempt >= ALONE_FROM:
-        journal.write(ALONE, work.number, **about)
+        worker = parent_process()
+        pid = None if worker is None else worker.pid
+        journal.write(ALONE, work.number, of_pid=pid, **about)
     journal.write("begin", work.number, **about)
     try:
         yield

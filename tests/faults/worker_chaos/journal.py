@@ -17,7 +17,7 @@ from typing import NamedTuple
 SUFFIX = ".journal"
 STOOD_STILL = "stood still"
 ALONE = "alone"
-"""A record begins that runs alone in its process."""
+"""A record begins that runs alone in its worker, whose line this is also if a child runs it."""
 PULSE_SECONDS = 0.01
 
 
@@ -65,15 +65,16 @@ class Journal:
         failed_ms: int | None = None,
         error: str = "",
         fetched_at: float = 0.0,
+        of_pid: int | None = None,
     ) -> None:
-        """Write one line."""
+        """Write one line about this process, or about ``of_pid``."""
         if self._pid != os.getpid():  # A child process has a file of its own.
             self._pid = os.getpid()
             path = self._folder / f"{self._pid}{SUFFIX}"
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         line = (
-            self._pid, what, time.monotonic(), time.time_ns() // 1_000_000, number, attempt,
-            delivery_count, place, due_ms, failed_ms, error, fetched_at,
+            of_pid or self._pid, what, time.monotonic(), time.time_ns() // 1_000_000, number,
+            attempt, delivery_count, place, due_ms, failed_ms, error, fetched_at,
         )  # fmt: skip
         text = json.dumps(line).encode() + b"\n"
         written = os.write(self._file, text)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 ATTEMPTS = 4
 """Runs of a handler, at most."""
+HANDLING_SECONDS_MAX = 2.0
+"""Longer ones are interrupted."""
 JOBS, CRUNCH, DEAD, GROUP = "jobs", "crunch", "chaos.dead", "chaos"
 
 

@@ -7,16 +7,17 @@ times at which processes died, and the topics as another client reads them.
     copies      a record of one of the topics that workers read: each has an end or a successor
     twice       a record with more than one end: its copies were doubled between two writes
     overlaps    two runs of one copy at a time: never, unless the broker lost its locks
-    delays      a retry begins when it is due, or a little after it; what a process was late
-                because the machine gave it no processor, by its own pulse, is not counted, nor
-                what waited in a process for a record that ran alone there
+    delays      a retry begins when it is due, or a little after it.  Two things explain more: the
+                machine gave the process no processor, by its own pulse; or a record ran alone in
+                the process, and it began no other.  Both explain the time that they took
 """
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -28,7 +29,14 @@ from sharegroup.worker.running.alone import (
     WAIT_SECONDS,
 )
 from tests.faults.worker_chaos.journal import ALONE, STOOD_STILL, Line
-from tests.faults.worker_chaos.records import ATTEMPTS, CRUNCH, ENDS_DEAD, Kind, Sent
+from tests.faults.worker_chaos.records import (
+    ATTEMPTS,
+    CRUNCH,
+    ENDS_DEAD,
+    HANDLING_SECONDS_MAX,
+    Kind,
+    Sent,
+)
 from tests.faults.worker_chaos.stage import BROKER, OWN, Death
 from tests.faults.worker_chaos.topics import Copy, Topics
 
@@ -47,8 +55,14 @@ LATE_SHARE_MAX = 0.02
 and what comes back after a death is handled with all that it has."""
 BEFORE_ALONE_SECONDS = WAIT_SECONDS + ACKNOWLEDGED_SECONDS + BEGIN_SECONDS
 AFTER_ALONE_SECONDS = SETTLED_SECONDS + ACKNOWLEDGED_SECONDS
+ALONE_SECONDS_MAX = BEFORE_ALONE_SECONDS + HANDLING_SECONDS_MAX + AFTER_ALONE_SECONDS
+"""The longest delay that one run alone explains; several explain more, one after the other."""
+BEHIND_ALONE_SHARE_MAX = 0.5
+"""Of all retries that were measured: so many may be late because of runs alone."""
 ENDS_A_RUN = frozenset({"return", "raise"})
-NAMED_MAX = 5
+
+Span = tuple[float, float]
+Place = tuple[str, int, int]
 
 
 class Run(NamedTuple):
@@ -69,8 +83,8 @@ class Delays:
     late: int = 0
     """Later than what is promised."""
     late_ms: list[int] = field(default_factory=list)
-    behind_alone: int = 0
-    """Later than that, because another record ran alone in the process when they were due."""
+    behind_alone_ms: list[int] = field(default_factory=list)
+    """Of those later than that, because others ran alone in the process when they were due."""
 
     def quantile(self, share: float) -> int:
         ordered = sorted(self.late_ms)
@@ -109,7 +123,8 @@ class Verdict:
         yield (
             f"retries measured     {late.measured}, late by ms: p50 {late.quantile(0.5)}, "
             f"p99 {late.quantile(0.99)}, max {late.quantile(1)}; later than promised {late.late}; "
-            f"behind a record that ran alone {late.behind_alone}"
+            f"behind records that ran alone {len(late.behind_alone_ms)}, by at most "
+            f"{max(late.behind_alone_ms, default=0)}"
         )
 
 
@@ -149,11 +164,11 @@ class _Court:
         # Their next run has to wait for the next process, which takes as long as it takes.
         self.crashing = {record.number for record in records if record.kind is Kind.CRASHING}
         self.still = [
-            (line.pid, line.at - float(line.error), line.at)
+            (line.pid, (line.at - float(line.error), line.at))
             for line in lines
             if line.what == STOOD_STILL
         ]
-        self.alone = list(_runs_alone(lines))
+        self.alone = times_alone(lines)
         self.put_aside = {line.place for line in lines if line.what == "record.put_aside"}
         self.letters: dict[int, list[Copy]] = defaultdict(list)
         for letter in topics.letters:
@@ -345,22 +360,40 @@ class _Court:
                 waited, line.at, in_tiers=line.place[0] == OWN
             ):
                 continue
-            late_ms -= self._stood_still_ms(line, late_ms)
-            self.found.delays.measured += 1
-            self.found.delays.late_ms.append(late_ms)
-            if late_ms <= max(LATE_MS, LATE_SHARE * delay_ms):
-                continue
-            if self._waited_for_one_alone(line, late_ms):
-                self.found.delays.behind_alone += 1
-            else:
-                late.append(
-                    f"{line.number}: attempt {line.attempt} {late_ms} ms late after a delay of "
-                    f"{delay_ms} ms"
-                )
-        self.found.delays.late = len(late)
-        if punctual and len(late) > LATE_SHARE_MAX * self.found.delays.measured:
+            self._judge_delay(line, late_ms, delay_ms, late)
+        delays = self.found.delays
+        delays.late = len(late)
+        if punctual and len(late) > LATE_SHARE_MAX * delays.measured:
             for text in late:
                 self._problem(text)
+        behind = len(delays.behind_alone_ms)
+        if punctual and behind > BEHIND_ALONE_SHARE_MAX * delays.measured:
+            self._problem(
+                f"{behind} of {delays.measured} retries were late because of runs alone; expected "
+                f"a share of {BEHIND_ALONE_SHARE_MAX} at most"
+            )
+
+    def _judge_delay(self, line: Line, late_ms: int, delay_ms: int, late: list[str]) -> None:
+        """Count this delay, and say in ``late`` if nothing explains it."""
+        begin = line.at - late_ms / 1000
+        # Which process is known for a retry that waited in one.
+        still = [span for pid, span in self.still if pid == line.pid or line.place[0] == OWN]
+        promised_ms = max(LATE_MS, LATE_SHARE * delay_ms)
+        unexplained_ms = late_ms - _covered_ms(still, begin, line.at)
+        delays = self.found.delays
+        delays.measured += 1
+        delays.late_ms.append(unexplained_ms)
+        if unexplained_ms <= promised_ms:
+            return
+        alone = self.alone.get(line.pid, [])
+        unexplained_ms = late_ms - _covered_ms([*still, *alone], begin, line.at)
+        if unexplained_ms <= promised_ms:
+            delays.behind_alone_ms.append(late_ms)
+        else:
+            late.append(
+                f"{line.number}: attempt {line.attempt} {unexplained_ms} ms late after a delay of "
+                f"{delay_ms} ms, without {late_ms - unexplained_ms} ms that are explained"
+            )
 
     def _was_disturbed(self, begin: float, end: float, *, in_tiers: bool) -> bool:
         """Whether something was out of order while a record waited.
@@ -373,22 +406,6 @@ class _Court:
             death.at <= end and begin <= death.back + (RECOVERY_SECONDS if in_tiers else 0.0)
             for death in self.deaths
             if in_tiers or death.pid == BROKER
-        )
-
-    def _waited_for_one_alone(self, line: Line, late_ms: int) -> bool:
-        return any(
-            pid == line.pid and begin <= line.at and line.at - late_ms / 1000 <= end
-            for pid, begin, end in self.alone
-        )
-
-    def _stood_still_ms(self, line: Line, late_ms: int) -> int:
-        """How much of its lateness a process was not given a processor: by the machine, which
-        others use too.  Which process is known for a retry that waited in one."""
-        begin = line.at - late_ms / 1000
-        return sum(
-            round(1000 * max(0.0, min(end, line.at) - max(at, begin)))
-            for pid, at, end in self.still
-            if pid == line.pid or line.place[0] == OWN
         )
 
     # Words.
@@ -405,17 +422,48 @@ class _Court:
         ]
 
 
-def _runs_alone(lines: Sequence[Line]) -> Iterator[tuple[int, float, float]]:
-    """The process of each run alone, and the time in which no other record began there."""
-    begun: dict[tuple[int, tuple[str, int, int]], float] = {}
+def _covered_ms(spans: Iterable[Span], begin: float, end: float) -> int:
+    """The part of this time that the spans cover, each moment once."""
+    seconds = 0.0
+    for first, last in sorted(spans):
+        begin = max(begin, first)
+        if begin < min(last, end):
+            seconds += min(last, end) - begin
+            begin = min(last, end)
+    return round(1000 * seconds)
+
+
+def times_alone(lines: Sequence[Line]) -> Mapping[int, list[Span]]:
+    """When each process began no handler because of a run alone.
+
+    That is around the run, and before a record was put aside because its turn did not come.  The
+    begin of another record shows that the process was open still, or again.
+    """
+    begins: dict[int, list[float]] = defaultdict(list)
+    begun: dict[Place, Line] = {}
+    is_alone: set[Place] = set()
     last_sign = {line.pid: line.at for line in lines}
+    spans: list[tuple[Line, float]] = []
     for line in lines:
-        where = line.pid, line.place
         if line.what == ALONE:
-            begun[where] = line.at - BEFORE_ALONE_SECONDS
+            if (killed := begun.get(line.place)) is not None:
+                spans.append((killed, last_sign[killed.pid]))
+            begun[line.place] = line
+            is_alone.add(line.place)
+        elif line.what == "begin" and line.place in is_alone:
+            is_alone.remove(line.place)
+        elif line.what == "begin":
+            begins[line.pid].append(line.at)
         elif line.what == "record.put_aside":
-            yield line.pid, line.at - BEFORE_ALONE_SECONDS, line.at
-        elif line.what in ENDS_A_RUN and where in begun:
-            yield line.pid, begun.pop(where), line.at + AFTER_ALONE_SECONDS
-    for (pid, _), begin in begun.items():
-        yield pid, begin, last_sign[pid]
+            spans.append((line, line.at))
+        elif line.what in ENDS_A_RUN and line.place in begun:
+            spans.append((begun.pop(line.place), line.at + AFTER_ALONE_SECONDS))
+    spans += [(line, last_sign[line.pid]) for line in begun.values()]
+    found: dict[int, list[Span]] = defaultdict(list)
+    for line, end in spans:
+        begin, others = line.at - BEFORE_ALONE_SECONDS, begins[line.pid]
+        end = min(end, begin + ALONE_SECONDS_MAX)
+        before, after = bisect_left(others, line.at), bisect_right(others, line.at)
+        begin = max([begin, *others[before - 1 : before]])
+        found[line.pid].append((begin, min([end, *others[after : after + 1]])))
+    return found

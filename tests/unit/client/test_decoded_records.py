@@ -1,13 +1,18 @@
 """What of an answer is handed out, what is settled at once, and what is given back."""
 
+import math
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 from uuid import UUID
 
 import pytest
 
+from sharegroup.client import AcknowledgeType, ShareConsumer
 from sharegroup.client.records import TopicPartition, records_by_partition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.decoded_records import DecodedRecords, decode_records
+from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox, Parcel
 from sharegroup.client.share.consumer.locks import AcquisitionLock
@@ -21,6 +26,7 @@ from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.wire.batches.batches import stamp, stamp_append_time
 from sharegroup.wire.batches.records import encode_batch
+from tests.attacks.batches import batch_of_offsets, misread_batch
 
 LOCK_DEADLINE = 100.0
 
@@ -82,6 +88,40 @@ def test_only_acquired_records_are_delivered() -> None:
     held = table()
     decoded = read(held, batch(10, b"a", b"b", b"c", b"d", b"e"), (11, 13), (14, 15))
     assert offsets(decoded) == [11, 12, 14]
+    assert settled(held) == ()
+
+
+@pytest.mark.parametrize("claimed", [5, 50, 5_000, 900_000])
+@pytest.mark.parametrize("attributes", [0x80, 0xFF])
+def test_record_that_the_codec_misreads_hides_no_record_of_other_batches(
+    claimed: int, attributes: int
+) -> None:
+    """Its key looks like another offset, so the records behind it would be taken for gaps."""
+    odd = bytearray(misread_batch(claimed, attributes=attributes))
+    stamp(odd, 0, base_offset=12, leader_epoch=0)
+    held = table()
+    decoded = read(held, batch(10, b"a", b"b") + bytes(odd) + batch(13, b"c", b"d"), (10, 15))
+    assert offsets(decoded) == [10, 11, 12, 13, 14]
+    values = [record.value for some in decoded for record in some.records]
+    assert values == [b"a", b"b", b"honest", b"c", b"d"]
+    assert settled(held) == ()
+
+
+@pytest.mark.parametrize(
+    "deltas", [(0, 5_000, 2), (0, -5_000, 2), (1, 0, 2), (0, 0, 1), (0, 1, 3), (2**31 - 1, 1, 2)]
+)
+def test_batch_whose_offsets_lie_is_a_range_and_costs_no_other_batch(
+    deltas: tuple[int, int, int],
+) -> None:
+    lying = bytearray(batch_of_offsets(*deltas))
+    stamp(lying, 0, base_offset=12, leader_epoch=0)
+    held = table()
+    decoded = read(held, batch(10, b"a", b"b") + bytes(lying) + batch(15, b"c"), (10, 16))
+    assert offsets(decoded) == [10, 11, 15]
+    (failure,) = [some.failure for some in decoded if some.failure is not None]
+    assert isinstance(failure, UnreadableDelivery)
+    assert (failure.first, failure.end) == (12, 15)
+    assert "their offsets do not ascend" in str(failure)
     assert settled(held) == ()
 
 
@@ -332,6 +372,51 @@ def test_a_failure_waits_until_the_records_before_it_are_handed_out() -> None:
     with pytest.raises(CorruptMessage, match="batch at offset 11"):
         inbox.take(5, now=0.0)
     assert inbox.take(5, now=0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("parcels", "behind"),
+    [
+        pytest.param([(damaged(10, b"x") + batch(11, b"a"), (10, 12))], [11], id="behind a range"),
+        pytest.param(
+            [(batch(10, b"a") + damaged(11, b"x") + damaged(12, b"x") + batch(13, b"b"), (10, 14))],
+            [10, 13],
+            id="around two ranges",
+        ),
+        pytest.param(
+            [(damaged(10, b"x"), (10, 11)), (b"", (11, 20)), (batch(20, b"a"), (20, 21))],
+            [20],
+            id="behind a parcel of a range and one of gaps",
+        ),
+        pytest.param(
+            [(batch(10, b"a"), (10, 11)), (damaged(11, b"x"), (11, 12))], [10], id="before one"
+        ),
+        pytest.param([(b"", (10, 20))] * 2, [], id="gaps alone"),
+        pytest.param([(damaged(10, b"x"), (10, 11))] * 3, [], id="ranges alone"),
+        pytest.param([], [], id="nothing"),
+    ],
+)
+def test_stop_hands_out_each_record_fetched_ahead_whatever_is_around_it(
+    parcels: list[tuple[bytes, tuple[int, int]]], behind: list[int]
+) -> None:
+    """A range neither hides the records behind it, nor holds up the stop; nor the next one."""
+    inbox, tables = Inbox(ShareConsumerConfig(group_id="g")), []
+    for records, acquired in parcels:
+        tables.append(table())
+        made = locks(tables[-1], acquired)
+        for lock in made:
+            lock.deadline = math.inf
+        inbox.add([Parcel(tables[-1], records, made)])
+    member = SimpleNamespace(inbox=inbox)
+    control = FlowControl(cast("ShareConsumer", SimpleNamespace(_member=member)))
+    for stop in range(2):
+        taken = control.take_waiting()
+        assert [record.offset for record in taken] == ([] if stop else behind)
+        assert (len(inbox), inbox.waiting) == (0, 0)
+        for record in taken:
+            record.accept()
+    acked = [run.ack_type for held in tables for run in settled(held)]
+    assert acked.count(AcknowledgeType.ACCEPT) == len(behind)
 
 
 def test_inbox_drops_the_records_of_a_lost_session() -> None:

@@ -25,6 +25,7 @@ from sharegroup.wire.batches.compression import CODECS, TooLarge
 from sharegroup.wire.batches.header_columns import HEADERS
 from sharegroup.wire.batches.header_names import with_names
 from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
+from tests.attacks.batches import batch_of_offsets
 
 RECORDS = [
     SimpleRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),
@@ -402,6 +403,24 @@ def test_damaged_records_are_read_as_by_the_codec_or_refused(records, codec, pla
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     if len(batch) >= HEADER_BYTES:
         same_or_refused(sealed(batch))
+
+
+@pytest.mark.parametrize(
+    "deltas", [(0, 5_000, 2), (0, -5_000, 2), (1, 0, 2), (0, 0, 1), (0, 1, 3), (2**31 - 1, 1, 2)]
+)
+def test_batch_whose_offsets_do_not_ascend_in_it_is_refused(deltas):
+    """Its records would hide those of other batches, or have the offset of one of them."""
+    around = log_of([(RECORDS, 0, 0, None)]), log_of([(RECORDS, 0, 0, None)])
+    unreadable = []
+    batches = record_columns(
+        around[0] + batch_of_offsets(*deltas) + around[1],
+        decompressed_bytes_max=100_000,
+        unreadable=lambda first, end, error: unreadable.append((first, end)),
+    )
+    assert sum(len(columns.offsets) for columns in batches) == 2 * len(RECORDS)
+    assert unreadable == [(0, 3)]
+    with pytest.raises(CorruptMessage, match="offset"):
+        decode_records(batch_of_offsets(*deltas))
 
 
 @given(body=st.binary(max_size=60), count=st.integers(-1, 9))

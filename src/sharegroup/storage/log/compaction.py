@@ -439,13 +439,21 @@ def _records(
         return batch_records(batch, 0, header)
     # Read twice: first to check that all records are readable, then to iterate over them. A list of
     # so many objects would make the garbage collector scan it, which takes 100 ms.
-    read_batch(batch, 0, header, lambda records: _read_through(records, sleep))
+    read_batch(batch, 0, header, lambda records: _read_through(records, header, sleep))
     return _in_steps(read_batch(batch, 0, header, iter), sleep)
 
 
-def _read_through(records: Iterable[DecodedRecord], sleep: Callable[[float], None]) -> None:
-    for _ in _in_steps(records, sleep):
-        pass
+def _read_through(
+    records: Iterable[DecodedRecord], header: BatchHeader, sleep: Callable[[float], None]
+) -> None:
+    following = header.base_offset
+    for record in _in_steps(records, sleep):
+        if not following <= record.offset < header.end_offset:
+            raise CorruptMessage(
+                f"batch at offset {header.base_offset}: expected a record of the offsets "
+                f"{following} to {header.end_offset - 1}, found {record.offset}"
+            )
+        following = record.offset + 1
 
 
 def _in_steps(

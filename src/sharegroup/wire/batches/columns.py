@@ -333,6 +333,10 @@ def _decode(group: _Group, ranges: OffsetRanges | None, *, headers: bool) -> Rec
         _require(at + lengths == ends, group, batch, "its length does not match its fields")
         times, at = read_varints(octets, at + 1, LONG_BYTES_MAX)  # Behind the attributes.
         deltas, at = read_varints(octets, at, INT_BYTES_MAX)
+        # As `records` requires it, so that no batch has offsets of another one.
+        ascends = (deltas >= 0) & (deltas <= group.table["last_offset_delta"][batch])
+        ascends[1:] &= (np.diff(deltas) > 0) | (np.diff(batch) > 0)
+        _require(ascends, group, batch, "its offset does not follow that of the record before it")
         offsets = group.table["base_offset"].astype(np.int64)[batch] + deltas
         index = np.zeros(len(offsets), dtype=np.int64)
         if ranges is not None:

@@ -193,15 +193,7 @@ def streamed(
             yield piece
             continue
         try:
-            made = part_of_batch(
-                batch,
-                header,
-                piece.body,
-                piece.record_count,
-                make,
-                first=piece.first,
-                end=piece.end,
-            )
+            made = part_of_batch(batch, header, piece.body, piece.record_count, make)
         except CorruptMessage as error:
             yield UnreadableRange(piece.first, piece.end, error)
         else:

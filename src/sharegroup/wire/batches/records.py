@@ -15,7 +15,8 @@ It therefore always gets a view into a larger buffer, with readable bytes behind
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter, lt
+from contextlib import suppress
+from operator import lt
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -56,7 +57,6 @@ Encodable = tuple[bytes | None, bytes | None, int, Headers]
 Made = TypeVar("Made")
 
 _attributes = Struct(">h")
-_offset: Callable[[DecodedRecord], int] = attrgetter("offset")
 RECORD_COUNT_AT = HEADER_BYTES - 4
 _length = Struct(">i")
 _crc = Struct(">I")
@@ -157,8 +157,7 @@ def read_batch(
         batch = _guarded(buffer, position, header)
     else:
         batch = _decompressed(buffer, position, header, decompressed_bytes_max)
-    first, end = header.base_offset, header.end_offset
-    return _made(batch, header, header.record_count, make, first=first, end=end)
+    return _made(batch, header, header.record_count, make)
 
 
 def _made(
@@ -166,52 +165,42 @@ def _made(
     header: BatchHeader,
     count: int,
     make: Callable[[Iterable[DecodedRecord]], Made],
-    *,
-    first: int,
-    end: int,
 ) -> Made:
-    """Return the result of ``make`` for records, which all have offsets in [first, end)."""
-    try:
+    """Return the result of ``make`` for ``count`` records that are not compressed.
+
+    Java may accept what the compiled codec refuses or misreads: the other decoder finds out, and
+    says what is wrong if not.
+    """
+    with suppress(*REFUSED):
         made = make(DefaultRecordBatch(batch))
-    except REFUSED:
-        return _made_again(batch, header, count, make)
-    if isinstance(made, list) and made and _is_misread(made, count, first, end):
-        return _made_again(batch, header, count, make)
-    return made
-
-
-def _is_misread(made: Sequence[DecodedRecord], count: int, first: int, end: int) -> bool:
-    """Tell whether the compiled codec took one field of a record for another.
-
-    It reads a record's attributes as a number of several bytes, where Java reads one byte.  From
-    128 on all later fields are then shifted, and a key's length is taken for an offset.  This and
-    other odd offsets change the sum, which is found without a loop in Python.
-    """
-    if end - first == count:
-        return sum(map(_offset, made)) != count * first + count * (count - 1) // 2
-    offsets = list(map(_offset, made))  # Of a compacted batch.
-    return not (first <= offsets[0] and offsets[-1] < end and all(map(lt, offsets, offsets[1:])))
-
-
-def _made_again(
-    batch: memoryview,
-    header: BatchHeader,
-    count: int,
-    make: Callable[[Iterable[DecodedRecord]], Made],
-) -> Made:
-    """Return the result of ``make`` for records that the compiled codec refuses.
-
-    Java may accept them: the other decoder finds out, and says what is wrong if not.
-    """
+        if _are_in_order(made, header):
+            return made
     # Imported here because few processes ever read such a batch.
     from sharegroup.wire.batches import odd_records
 
+    name = f"batch at offset {header.base_offset} of {header.record_count} records"
     try:
-        return make(odd_records.decode(batch[HEADER_BYTES:], header, count))
+        made = make(odd_records.decode(batch[HEADER_BYTES:], header, count))
     except CorruptMessage as error:
-        raise CorruptMessage(
-            f"batch at offset {header.base_offset} of {header.record_count} records: {error}"
-        ) from error
+        raise CorruptMessage(f"{name}: {error}") from error
+    if not _are_in_order(made, header):
+        raise CorruptMessage(f"{name}: their offsets do not ascend from its first to its last one")
+    return made
+
+
+def _are_in_order(made: object, header: BatchHeader) -> bool:
+    """Whether these records have ascending offsets of their batch, if they are a list.
+
+    The compiled codec misreads attributes of 128 or more, and a producer can lie about offsets.  A
+    record with an offset of another batch would hide the records there from a reader.
+    """
+    if not isinstance(made, list) or not made:
+        return True
+    offsets: list[int] = [record.offset for record in made]
+    first, end = header.base_offset, header.end_offset
+    if offsets == list(range(first, first + len(offsets))):
+        return offsets[-1] < end
+    return first <= offsets[0] and offsets[-1] < end and all(map(lt, offsets, offsets[1:]))
 
 
 def encode_batch(
@@ -321,9 +310,7 @@ def _guarded(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
 
 def single_record(batch: Buffer, header: BatchHeader, content: Buffer) -> DecodedRecord:
     """Return the record of a batch whose decompressed bytes are ``content``."""
-    first, end = header.base_offset, header.end_offset
-    make = list[DecodedRecord]
-    (record,) = part_of_batch(batch, header, content, 1, make, first=first, end=end)
+    (record,) = part_of_batch(batch, header, content, 1, list[DecodedRecord])
     return record
 
 
@@ -333,18 +320,12 @@ def part_of_batch(
     content: Buffer,
     count: int,
     make: Callable[[Iterable[DecodedRecord]], Made],
-    *,
-    first: int,
-    end: int,
 ) -> Made:
-    """Return the result of ``make`` for ``count`` decompressed records of a batch.
-
-    Their offsets are in [first, end).
-    """
+    """Return the result of ``make`` for ``count`` decompressed records of a batch."""
     head = bytearray(memoryview(batch)[:HEADER_BYTES])
     head[RECORD_COUNT_AT:HEADER_BYTES] = count.to_bytes(HEADER_BYTES - RECORD_COUNT_AT, "big")
     whole = _in_place_of_body(head, header, content)
-    return _made(whole, header, count, make, first=first, end=end)
+    return _made(whole, header, count, make)
 
 
 def _decompressed(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> memoryview:

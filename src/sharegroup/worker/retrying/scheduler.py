@@ -66,7 +66,7 @@ class TierState(NamedTuple):
     waiting: int | None
     """Records that wait, in memory or not; None while the end offset is unknown."""
     ready_ms: int | None
-    """The time at which the first record in memory is ready; None if there is none."""
+    """When the first record in memory is ready, by the monotonic clock; None if there is none."""
 
 
 class Scheduler:

@@ -7,7 +7,7 @@ Records leave when they are ready.  In a tier of a fixed delay this is nearly lo
 of two workers may differ.  In ``due`` it is any order.  So the records are kept in a heap.  All
 records below the committed offset were moved; the commit's metadata lists those moved above it.
 
-Pure: no clock and no waiting.  Times are milliseconds since 1970.
+Pure: no clock and no waiting.  Times are milliseconds of the process's monotonic clock.
 """
 
 from __future__ import annotations

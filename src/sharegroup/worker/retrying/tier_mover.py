@@ -24,6 +24,7 @@ from sharegroup.worker.ports import Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import OwnershipLost, TierLog, TierPartition, TierRecord
 from sharegroup.worker.retrying.waiting import (
+    Moment,
     TierWrite,
     WaitingRecord,
     next_write,
@@ -81,12 +82,10 @@ class TierMover:
     def put(self, records: Sequence[TierRecord]) -> None:
         """Add records that were read to the shelf."""
         moving, topic = self._moving, self.partition.topic
-        now_ms = moving.clock.wall_ms()
+        now = Moment.now(moving.clock)
         for record in records:
-            waiting = waiting_of(record, now_ms)
-            ready = ready_ms(
-                waiting, topic, now_ms=now_ms, group=moving.group, tiers=moving.tiers
-            )  # fmt: skip
+            waiting = waiting_of(record, now)
+            ready = ready_ms(waiting, topic, now=now, group=moving.group, tiers=moving.tiers)
             self.shelf.put(waiting, ready)
         if self.shelf.is_full and not self._paused:
             self._paused = True
@@ -104,12 +103,15 @@ class TierMover:
         try:
             while not self._stopping:
                 self._changed.clear()
-                if taken := self.shelf.take(clock.wall_ms(), self._moving.batch_records):
+                now_ms = round(clock.now() * 1000)
+                if taken := self.shelf.take(now_ms, self._moving.batch_records):
                     await self._move(taken)
                     await self._commit()
                     self._read_on()
                 else:
-                    await until(clock, self.shelf.ready_ms, self._changed)
+                    first_ms = self.shelf.ready_ms
+                    when = None if first_ms is None else first_ms / 1000
+                    await until(clock, when, self._changed)
         except OwnershipLost as lost:
             # The new owner of the partition reads and moves the records.
             log.info("event=tier_lost %s reason=%s", self._place(), lost)
@@ -122,9 +124,9 @@ class TierMover:
     async def _move(self, taken: Sequence[WaitingRecord]) -> None:
         """Write these records; those that cannot be written go back to the shelf."""
         moving = self._moving
-        now_ms = moving.clock.wall_ms()
+        now = Moment.now(moving.clock)
         writes = [
-            next_write(waiting, now_ms=now_ms, group=moving.group, tiers=moving.tiers)
+            next_write(waiting, now=now, group=moving.group, tiers=moving.tiers)
             for waiting in taken
         ]
         # All writes begin before the first is awaited, so that they are pending concurrently.
@@ -157,7 +159,7 @@ class TierMover:
         return asyncio.ensure_future(sent) if asyncio.iscoroutine(sent) else sent
 
     def _put_back(self, taken: Sequence[WaitingRecord], error: KafkaError) -> None:
-        now_ms = self._moving.clock.wall_ms()
+        now_ms = round(self._moving.clock.now() * 1000)
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
         # The pause is as long as the writes have failed so far.  So it doubles each time,

@@ -3,12 +3,17 @@
     __sharegroup.delay      the total delay of the record, in milliseconds
     __sharegroup.written    when it was written to its current tier, by the writer's clock
 
-A tier's record is ready at the time of its write plus the tier's delay.  Kafka's time of the
-write (LogAppendTime) is from the broker's clock, but a worker sets the due time.  If these clocks
-differed by five seconds, each tier would keep a record five seconds too long, or release it five
-seconds early and get it back at once.  So the writer's time counts; the broker's time is only
-used for records that were written by other programs.  The clocks of the workers must agree; the
-broker's clock need not agree with them.
+A record waits, in all, for its due time minus the time of the write, which are both of one clock.
+It leaves its tier when it has waited for the tier's delay.  The part of both that was over when
+this process first saw the record is its age then (`_age_ms`); the rest is measured by the monotonic
+clock.  So no clock can make a record wait longer than it was to wait when it was written, counted
+from when its process first saw it, and a step of this process's clock changes nothing later.
+
+The age needs two clocks that agree.  Kafka's time of the write (LogAppendTime) is from the broker's
+clock; if that differed by five seconds, each tier would keep a record five seconds too long, or
+release it five seconds early and get it back at once.  So the writer's time counts, unless it
+differs from the broker's by more than a minute.  When the record is moved on, its due time becomes
+one of the clock of this process.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from sharegroup.dead_letters.story_headers import DUE, PREFIX, MalformedStory, p
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.names import due_topic
 from sharegroup.worker.durations import DELAY_DAYS_MAX
-from sharegroup.worker.ports import Header
+from sharegroup.worker.ports import Header, WorkerClock
 from sharegroup.worker.retrying.tier_log import TierRecord
 
 log = logging.getLogger(__name__)
@@ -32,6 +37,10 @@ TIERS_OWN = (DELAY, WRITTEN)
 NUMBERS = frozenset({DUE, *TIERS_OWN})
 
 _DAY_MS = 24 * 60 * 60 * 1000
+CLOCKS_MS_MAX = 60_000
+"""Maximum difference between the clocks of writer and broker at which the writer's counts alone."""
+ROUNDING_MS = 2
+"""Two readings of two clocks that agree."""
 WAIT_MS_MAX = 2 * DELAY_DAYS_MAX * _DAY_MS
 """The longest wait that is obeyed: of the longest delay, which jitter may double.
 
@@ -41,13 +50,29 @@ RECORD_BYTES = 400
 """The memory that a record takes in addition to its own bytes."""
 
 
+class Moment(NamedTuple):
+    """The time by the two clocks of this process, in milliseconds."""
+
+    wall_ms: int
+    steady_ms: int
+    """Of the monotonic clock, which is never set."""
+
+    @staticmethod
+    def now(clock: WorkerClock) -> Moment:
+        """Read both clocks."""
+        return Moment(clock.wall_ms(), round(clock.now() * 1000))
+
+
 class WaitingRecord(NamedTuple):
-    """A waiting record with the values of its headers; None for a missing or malformed header."""
+    """A waiting record with what its headers say, in the time of this process."""
 
     record: TierRecord
     due_ms: int | None
+    """When it is due, by the monotonic clock; None if its header is missing or malformed."""
     delay_ms: int
-    written_ms: int | None
+    """Its total delay; 0 if unknown."""
+    age_ms: int
+    """The time from its write until it was read."""
     size: int
     """The memory that the record takes, in bytes."""
 
@@ -70,8 +95,8 @@ def first_write(
     return TierWrite(topic, (*headers, *_tiers_own(delay_ms, now_ms)))
 
 
-def waiting_of(record: TierRecord, now_ms: int) -> WaitingRecord:
-    """Parse the headers of a record from a retry topic that is read at ``now_ms``."""
+def waiting_of(record: TierRecord, now: Moment) -> WaitingRecord:
+    """Parse the headers of a record from a retry topic that is read now."""
     number_headers: dict[str, bytes | None] = {}
     size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
     doubled = False
@@ -84,41 +109,68 @@ def waiting_of(record: TierRecord, now_ms: int) -> WaitingRecord:
         log.warning("event=header_refused offset=%d reason=doubled effect=ignored", record.offset)
         number_headers = {}
     numbers = {name: _number(record, name, value) for name, value in number_headers.items()}
+    written_ms = numbers.get(WRITTEN)
+    if written_ms is None:  # Another program wrote it.
+        written_ms = record.append_ms
+    age_ms = _age_ms(written_ms, record.append_ms, now.wall_ms)
     due_ms = numbers.get(DUE)
-    if due_ms is not None and due_ms - now_ms > WAIT_MS_MAX:
+    if due_ms is not None and due_ms - written_ms > WAIT_MS_MAX:
         log.warning(
-            "event=header_refused offset=%d reason='%s: expected up to %d days from now, got %d' "
-            "effect=due_now",
-            record.offset, DUE, WAIT_MS_MAX // _DAY_MS, due_ms,
+            "event=header_refused offset=%d reason='%s: expected up to %d days from the write at "
+            "%d, got %d' effect=due_now",
+            record.offset, DUE, WAIT_MS_MAX // _DAY_MS, written_ms, due_ms,
         )  # fmt: skip
         due_ms = None
-    return WaitingRecord(record, due_ms, numbers.get(DELAY) or 0, numbers.get(WRITTEN), size)
+    if due_ms is not None:
+        due_ms = now.steady_ms + due_ms - written_ms - age_ms
+    return WaitingRecord(record, due_ms, numbers.get(DELAY) or 0, age_ms, size)
 
 
-def next_write(waiting: WaitingRecord, *, now_ms: int, group: str, tiers: Tiers) -> TierWrite:
+def next_write(waiting: WaitingRecord, *, now: Moment, group: str, tiers: Tiers) -> TierWrite:
     """Return the write of a record that is ready to leave its tier."""
-    headers = tuple([header for header in waiting.record.headers if header[0] not in TIERS_OWN])
-    left_ms = 0 if waiting.due_ms is None else waiting.due_ms - now_ms
+    headers = [header for header in waiting.record.headers if header[0] not in TIERS_OWN]
+    left_ms = 0
+    if waiting.due_ms is not None:
+        left_ms = waiting.due_ms - now.steady_ms
+        headers = [_due_in(left_ms, now, header) for header in headers]
     topic = tiers.next_topic(group, left_ms, waiting.delay_ms)
     if left_ms > 0:
-        headers += _tiers_own(waiting.delay_ms, now_ms)
-    return TierWrite(topic, headers)
+        headers += _tiers_own(waiting.delay_ms, now.wall_ms)
+    return TierWrite(topic, tuple(headers))
 
 
-def ready_ms(waiting: WaitingRecord, topic: str, *, now_ms: int, group: str, tiers: Tiers) -> int:
-    """Return the time at which the record leaves the tier with this topic."""
+def ready_ms(waiting: WaitingRecord, topic: str, *, now: Moment, group: str, tiers: Tiers) -> int:
+    """Return the time, by the monotonic clock, at which the record leaves the tier."""
     due_ms = waiting.due_ms
     if due_ms is None:
-        return now_ms  # Another program wrote it; it goes to its group and is not lost.
+        return now.steady_ms  # Another program wrote it; it goes to its group and is not lost.
     fixed_ms = tiers.delay_ms(group, topic)
     if fixed_ms is not None:
-        written_ms = waiting.record.append_ms if waiting.written_ms is None else waiting.written_ms
-        # At most twice the tier's delay from now, whatever time the header claims: a worker's
-        # clock may be ahead.
-        return min(due_ms, min(written_ms, now_ms + fixed_ms) + fixed_ms)
-    belongs_here = tiers.next_topic(group, due_ms - now_ms, waiting.delay_ms) == due_topic(group)
+        return min(due_ms, now.steady_ms + fixed_ms - waiting.age_ms)
+    left_ms = due_ms - now.steady_ms
+    belongs_here = tiers.next_topic(group, left_ms, waiting.delay_ms) == due_topic(group)
     # A record with a longer delay goes to a tier at once and does not fill the heap for hours.
-    return due_ms if belongs_here else now_ms
+    return due_ms if belongs_here else now.steady_ms
+
+
+def _age_ms(written_ms: int, append_ms: int, now_ms: int) -> int:
+    """Return how long ago the record was written, by its writer's clock and the broker's.
+
+    If these differ too much, one of the two is wrong.  A record of the future has no age; of two
+    ages the lower one counts, so the record is not early.
+    """
+    ages_ms = [now_ms - written_ms]
+    if abs(written_ms - append_ms) > CLOCKS_MS_MAX:
+        ages_ms.append(now_ms - append_ms)
+    return min((max(age_ms, 0) for age_ms in ages_ms if age_ms >= -CLOCKS_MS_MAX), default=0)
+
+
+def _due_in(left_ms: int, now: Moment, header: Header) -> Header:
+    """Return a due time by the clock of this process, if the header differs from it."""
+    name, value = header
+    if name != DUE or abs(int(value or 0) - now.wall_ms - left_ms) <= ROUNDING_MS:
+        return header
+    return name, str(max(now.wall_ms + left_ms, 0)).encode("ascii")
 
 
 def _tiers_own(delay_ms: int, now_ms: int) -> tuple[Header, Header]:

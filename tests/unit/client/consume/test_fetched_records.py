@@ -12,6 +12,7 @@ from sharegroup.wire.batches.batches import stamp
 from sharegroup.wire.batches.compression import CODECS
 from sharegroup.wire.batches.markers import encode_marker
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from tests.attacks.batches import misread_batch
 
 WHERE = TopicPartition("orders", 3)
 
@@ -253,3 +254,14 @@ def test_columns_before_a_corrupt_batch_are_taken_first() -> None:
         CorruptMessage, match=r"partition 3 offsets 2 to 2 cannot be read: .*; seek to 3"
     ):
         records.take_columns(10)
+
+
+@pytest.mark.parametrize("claimed", [5, 900_000])
+def test_record_that_the_codec_misreads_moves_no_position(claimed: int) -> None:
+    odd = bytearray(misread_batch(claimed))
+    stamp(odd, 0, base_offset=1, leader_epoch=4)
+    records = fetched(batch(0, b"a") + bytes(odd) + batch(2, b"b", b"c"))
+    positions = []
+    while taken := records.take(1):
+        positions.append((taken[0].offset, taken[0].value, records.next_offset))
+    assert positions == [(0, b"a", 1), (1, b"honest", 2), (2, b"b", 3), (3, b"c", 4)]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierRecord
-from sharegroup.worker.retrying.waiting import RECORD_BYTES, WaitingRecord, waiting_of
+from sharegroup.worker.retrying.waiting import RECORD_BYTES, Moment, WaitingRecord, waiting_of
 
 
 def record(offset: int, value: bytes = b"") -> WaitingRecord:
-    return waiting_of(TierRecord(offset, 0, None, value, ()), 0)
+    return waiting_of(TierRecord(offset, 0, None, value, ()), Moment(0, 0))
 
 
 NOTHING = Committed(0)
