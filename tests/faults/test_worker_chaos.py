@@ -11,10 +11,15 @@ from pathlib import Path
 
 from tests.faults.worker_chaos.trial import SHORT, run
 
+HALF_LATE_MS_MAX = 1_000
+"""Usually 3: a retry that is not taken when it is due waits for the next of its tier, seconds."""
+
 
 def test_every_record_is_settled_while_processes_are_killed(tmp_path: Path) -> None:
     report = run(SHORT, 1, tmp_path)
     assert report.verdict.problems == []
     assert (report.worker_deaths, report.broker_deaths) == (1, 1)
     assert sum(report.verdict.ends.values()) == SHORT.records
-    assert report.verdict.delays.measured > 0
+    delays = report.verdict.delays
+    assert delays.measured > 0
+    assert delays.quantile(0.5) < HALF_LATE_MS_MAX
