@@ -31,6 +31,7 @@ from sharegroup.protocol_enums import (
     AclPermission,
     AclResourceType,
 )
+from sharegroup.steps import Steps
 from sharegroup.wire.codec.apis import response_class, response_header_version
 from sharegroup.wire.codec.decoder import decode
 from sharegroup.wire.codec.encoder import encode_request
@@ -103,8 +104,9 @@ class ModelRights:
 
     may_see = may
 
-    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
         """Return whether an ACL allows it; no DENY of the matrix covers a whole ALLOW."""
+        yield from ()
         return any(
             self.may(operation, resource_type, acl.name + "x" * (acl.pattern == 4))
             for acl in self.acls

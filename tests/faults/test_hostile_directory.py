@@ -6,7 +6,10 @@ number that would take all memory.
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +17,12 @@ from uuid import uuid4
 
 import pytest
 
+from sharegroup.cli.broker.repairing.diagnosis import findings
+from sharegroup.cli.broker.repairing.state import read_state
+from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicName, topic_id_text
 from sharegroup.storage.directory.log_directory import LogDirectory
-from sharegroup.storage.disk.files import RealFiles
+from sharegroup.storage.disk.files import Files, RealFiles
 from sharegroup.storage.disk.folders import remove_folder
 from sharegroup.storage.disk.metadata_files import (
     PARTITION_METADATA_FILE,
@@ -24,8 +30,12 @@ from sharegroup.storage.disk.metadata_files import (
     encode_partition_metadata,
 )
 from sharegroup.storage.disk.set_aside import SetAside
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.wire.batches.records import encode_batch
+from tests.faults.in_process import Broker
 from tests.integration.cli.piping import sharegroup
 from tests.integration.cli.test_data import ends, make
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.storage.logs import NOW_MS, TOPIC, run
 
 SEGMENT = "00000000000000000000.log"
@@ -86,8 +96,59 @@ def replace_by_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
 def make_sparse(path: Path) -> None:
     os.truncate(path, SPARSE_BYTES)
+
+
+class WithoutRights(RealFiles):
+    """Files one of which this process may not open; root may open all."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        if path.endswith(f"/{self._name}"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return super().open(path, create=create)
+
+
+def offsets_of(log: PartitionLog) -> list[int]:
+    return [log.start_offset, log.end_offset]
+
+
+def started(
+    data: Path,
+    *,
+    is_written: bool = False,
+    files: Files | None = None,
+    look: Callable[[PartitionLog], list[int]] = offsets_of,
+) -> list[int]:
+    """Start a broker, write a record if ``is_written``, and return what ``look`` sees before."""
+
+    async def main() -> list[int]:
+        broker = await Broker.start(files, str(data))
+        try:
+            _, log = broker.running.parts.topics.named(TopicName("orders"), 0)
+            seen = look(log)
+            if is_written:
+                batch = encode_batch([(None, b"one more", NOW_MS, ())])
+                assert await broker.produce("orders", 0, batch) == (0, seen[1])
+            return seen
+        finally:
+            await broker.stop()
+
+    return asyncio.run(asyncio.wait_for(main(), HANGING_SECONDS))
 
 
 def checked(data: Path) -> str:
@@ -221,6 +282,87 @@ def test_checks_do_not_wait_for_other_pipes(data: Path, name: str) -> None:
     replace_by_pipe(data / name)
     assert "expected a regular file" in checked(data)
     assert sharegroup("logs", str(data)).code == 0
+
+
+@pytest.mark.parametrize("damage", [replace_by_pipe, make_sparse, replace_by_folder, make_loop])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        ".kafka_cleanshutdown",
+        "meta.properties",
+        PARTITION_METADATA_FILE,
+    ],
+)
+def test_check_tells_which_unreadable_file_stops_the_start(
+    data: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    path = (folder_of(data) if name == PARTITION_METADATA_FILE else data) / name
+    path.touch()
+    damage(path)
+    (finding,) = findings(read_state(RealFiles(), str(data)))
+    assert finding.file.endswith(name)
+    assert "cannot be read" in finding.problem
+    assert finding.stops_broker
+    with pytest.raises((OSError, KafkaStorageError), match=re.escape(name)):
+        started(data)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".log"])
+def test_a_start_believes_no_size_of_a_sparse_file(
+    data: Path, suffix: str, *, is_clean: bool
+) -> None:
+    path = folder_of(data) / SEGMENT.replace(".log", suffix)
+    path.touch()
+    make_sparse(path)
+    if not is_clean:
+        (data / ".kafka_cleanshutdown").unlink()
+        (data / "recovery-point-offset-checkpoint").unlink()
+    for end_offset in (3, 4):  # What the first start left is no surprise for the second.
+        assert started(data, is_written=end_offset == 3) == [0, end_offset]
+
+
+def test_a_sparse_segment_removes_nothing_that_was_set_aside(data: Path) -> None:
+    kept = data / "set-aside" / "20200101T000000Z-damaged-log" / "0.log"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("kept")
+    segment = folder_of(data) / "00000000000000000999.log"
+    segment.touch()
+    make_sparse(segment)
+    assert started(data) == [0, 3]
+    assert kept.read_text() == "kept"
+    assert segment.with_suffix(".log.set-aside").stat().st_size == SPARSE_BYTES
+
+
+def test_a_sparse_segment_below_the_recovery_point_counts_no_holes(data: Path) -> None:
+    """Retention by size would delete every older segment, and this one."""
+    segment = folder_of(data) / SEGMENT
+    make_sparse(segment)
+    (data / ".kafka_cleanshutdown").unlink()
+    with segment.open("r+b") as file:
+        file.write(b"\xff" * 40)  # So the batch at the recovery point is looked for.
+    (log_size,) = started(data, look=lambda log: [log.size])
+    assert log_size < 1 << 31
+
+
+@pytest.mark.parametrize("name", [SEGMENT, "00000000000000000000.index", "catalog.journal"])
+def test_a_start_names_the_file_without_rights(data: Path, name: str) -> None:
+    with pytest.raises((OSError, KafkaStorageError), match=f"Permission denied.*{name}"):
+        started(data, files=WithoutRights(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"]
+)
+def test_an_empty_checkpoint_is_named_with_what_was_expected(
+    data: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (data / name).write_bytes(b"")
+    with caplog.at_level("WARNING"):
+        assert started(data) == [0, 3]
+    assert f"{name} is damaged: expected a version and a number of entries" in caplog.text
 
 
 def test_a_checkpoint_with_huge_numbers_is_skipped(data: Path) -> None:

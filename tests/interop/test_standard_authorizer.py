@@ -14,6 +14,7 @@ import pytest
 from sharegroup.core.security.acls import Acl, Acls
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+from sharegroup.steps import run_to_end
 from tests.support import kafka_peer
 from tests.support.java_shell import NO_COMPILER, javac, printed_by
 
@@ -74,7 +75,7 @@ class Case(NamedTuple):
         anywhere = sum(
             1 << operation
             for operation in tuple(AclOperation)[2:]
-            if rules.may_any(principal, host, operation, resource_type)
+            if run_to_end(rules.may_any(principal, host, operation, resource_type))
         )
         return f"{rules.operations(*question)}/{anywhere}"
 

@@ -150,6 +150,34 @@ def test_no_other_request_is_served_in_the_middle_of_a_login(connection: RawConn
         connection.ask(METADATA)
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("after_versions", [True, False])
+def test_late_versions_close_the_connection(
+    connection: RawConnection, mechanism: str, *, after_versions: bool
+) -> None:
+    """Also between the two messages of SCRAM; as in Kafka, they may only come first."""
+    if after_versions:
+        versions(connection)
+    handshake(connection, mechanism)
+    if mechanism == "SCRAM-SHA-256":
+        answer = authenticate(connection, f"n,,n={USER},r=nonce".encode())
+        assert answer.error_code == 0
+    with pytest.raises(ConnectionResetError):
+        versions(connection)
+
+
+def test_versions_in_the_middle_of_a_renewal_close_the_connection(tmp_path: Path) -> None:
+    with (
+        run_broker(settings(tmp_path, connections_max_reauth_ms="60000")) as running,
+        RawConnection(port_of(running)) as connection,
+    ):
+        log_in(connection)
+        assert versions(connection).error_code == 0  # Between two logins it is a request as any.
+        handshake(connection)
+        with pytest.raises(ConnectionResetError):
+            versions(connection)
+
+
 def test_versions_are_answered_once(connection: RawConnection) -> None:
     assert versions(connection).error_code == 0
     with pytest.raises(ConnectionResetError):

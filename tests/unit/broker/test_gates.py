@@ -20,7 +20,7 @@ from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.core.security.principal import ANONYMOUS, Principal, parse_principal
 from sharegroup.errors import GroupAuthorizationFailed, InvalidRequest
 from sharegroup.protocol_enums import AclOperation, AclResourceType
-from sharegroup.steps import run_to_end
+from sharegroup.steps import Steps, run_to_end
 from tests.unit.broker.test_dispatch import answered, frame, prepared
 
 DESCRIBE_CLUSTER = 60
@@ -46,7 +46,8 @@ class OneRight:
 
     may_see = may
 
-    def may_any(self, *asked: Any) -> bool:
+    def may_any(self, *asked: Any) -> Steps[bool]:
+        yield from ()
         return asked == self.right[:2]
 
     def authorized_operations(self, *_: Any) -> i32:

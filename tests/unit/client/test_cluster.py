@@ -183,6 +183,34 @@ def test_why_a_broker_cannot_be_reached_is_logged_once_and_so_is_its_return(
     ]
 
 
+@pytest.mark.parametrize("asks_a_node", [True, False])
+def test_a_call_that_is_shorter_than_an_attempt_to_connect_names_the_address(
+    connection: Connection, *, asks_a_node: bool
+) -> None:
+    """For example, a firewall drops the packets to an address."""
+
+    async def open_connection(address: tuple[str, int], *_: Any, **__: Any) -> Connection:
+        if address[1] == 9_099 and asks_a_node:
+            return connection
+        await asyncio.Event().wait()
+        raise AssertionError("cancelled before")
+
+    async def ask() -> None:
+        cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:9099"), connect=open_connection)
+
+        async def attempt() -> None:
+            await cluster.refresh([])
+            await cluster.connection(1)
+
+        await cluster.retrying(attempt, subject="a question", timeout_ms=20)
+
+    with pytest.raises(RequestTimedOut) as failed:
+        asyncio.run(ask())
+    port = 9_092 if asks_a_node else 9_099
+    assert f"last error: broker 127.0.0.1:{port}: no connection yet" in str(failed.value)
+    assert ("advertised.listeners" in str(failed.value)) == asks_a_node
+
+
 def test_topic_is_known_while_some_of_its_partitions_have_no_leader(
     connection: Connection,
 ) -> None:

@@ -18,6 +18,7 @@ from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettin
 from sharegroup.core.security.addresses import canonical_address
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclResourceType
+from sharegroup.steps import Steps
 
 DECISIONS_MAX = 2_000
 """Number of decisions that are kept for all principals together, each about 400 bytes."""
@@ -107,16 +108,19 @@ class _Decisions:
                 authorizer.decision_count += 1
         return bits
 
-    def anywhere(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Return whether an operation is allowed on any resource of a type."""
+    def anywhere(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
+        """Return, in steps, whether an operation is allowed on any resource of a type."""
         if self._version != self._entries.version:
             self.forget()
         key = int(operation), int(resource_type)
         found = self._anywhere.get(key)
         if found is None:
-            found = self._anywhere[key] = self._authorizer.rules.may_any(
+            version = self._version
+            found = yield from self._authorizer.rules.may_any(
                 self.principal, self._host, operation, resource_type
             )
+            if version == self._entries.version:  # Otherwise ACLs have changed meanwhile.
+                self._anywhere[key] = found
         return found
 
     def forget(self) -> None:
@@ -170,7 +174,7 @@ class AclRights:
     def may_see(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:
         return bool(self._decisions.operations(resource_type, name) >> operation & 1)
 
-    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
         return self._decisions.anywhere(operation, resource_type)
 
     def authorized_operations(self, resource_type: AclResourceType, name: str) -> i32:

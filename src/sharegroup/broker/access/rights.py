@@ -8,6 +8,7 @@ from kio.static.primitive import i32
 
 from sharegroup.broker.access.operations import ALL_OPERATIONS
 from sharegroup.protocol_enums import AclOperation, AclResourceType
+from sharegroup.steps import Steps
 
 
 class Rights(Protocol):
@@ -30,8 +31,8 @@ class Rights(Protocol):
         """Return whether the operation is allowed, for listings: a denial is not logged."""
         ...
 
-    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Return whether the operation is allowed on at least one resource of the type."""
+    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
+        """Return, in steps, whether the operation is allowed on a resource of the type."""
         ...
 
     def authorized_operations(self, resource_type: AclResourceType, name: str) -> i32:
@@ -55,7 +56,8 @@ class Unlimited:
     def may_see(self, operation: AclOperation, resource_type: AclResourceType, name: str) -> bool:  # noqa: ARG002
         return True
 
-    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:  # noqa: ARG002
+    def may_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:  # noqa: ARG002
+        yield from ()
         return True
 
     def authorized_operations(self, resource_type: AclResourceType, name: str) -> i32:  # noqa: ARG002

@@ -55,10 +55,14 @@ from sharegroup.errors import (
     NoAnswer,
     RebootstrapRequired,
     RequestTimedOut,
+    TlsHandshakeFailed,
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId, TopicName
 
+ADVERTISED_LISTENERS = "advertised.listeners"
+"""The broker's setting that an error names if the address of a node was never reached."""
+CONNECTION_ERRORS = (NetworkException, RequestTimedOut, TlsHandshakeFailed)
 NO_LEADER = NO_EPOCH = -1
 FORMER_IDS_MAX = 1_000
 """Number of topic ids kept of topics that were deleted or have a new id, to find their names."""
@@ -200,17 +204,7 @@ class Cluster:
         address = self._nodes.get(node_id)
         if address is None:
             raise LeaderNotAvailable(f"node {node_id} is not among the brokers {self._nodes}")
-        try:
-            return await self._connect(address, purpose)
-        except (NetworkException, RequestTimedOut) as error:
-            known = {*self._bootstrap, *(known for known, _ in self._connections)}
-            if address in known or type(error) not in (NetworkException, RequestTimedOut):
-                raise
-            # Common with containers: the bootstrap server answers, and names what is not reachable.
-            raise type(error)(
-                f"{error}; node {node_id} advertises this address (advertised.listeners), and no "
-                "connection to it has succeeded: it has to be one that clients can reach"
-            ) from error
+        return await self._connect(address, purpose)
 
     async def any_connection(self, *, in_turn: str | None = None) -> Connection:
         """Return a connection to a broker that answers, or raise NetworkException.
@@ -316,13 +310,23 @@ class Cluster:
                     node_metrics=self._metrics_of(address),
                     tls=self._tls,
                 )
+            except asyncio.CancelledError as error:
+                # `retrying` tells it, if its time was too short for the first attempt.
+                host, port = address
+                error.add_note(f"broker {host}:{port}: no connection yet{self._origin_of(address)}")
+                raise
             except KafkaError as error:
-                if error.retriable and not pause.failures:
+                origin = self._origin_of(address)
+                if origin and not pause.failures:
+                    log.warning('event=node.unreachable error="%s%s"', error, origin)
+                elif error.retriable and not pause.failures:
                     # Logged once: later attempts fail for the same reason.
                     log.info('event=connection.failed error="%s"', error)
                 pause.failed()
                 if error.retriable:
                     self._doubtful[address] = self._monotonic()
+                if origin and type(error) in CONNECTION_ERRORS:
+                    raise type(error)(f"{error}{origin}") from error
                 raise
             if pause.failures:
                 log.info("event=connection.restored broker=%s", connection.peer)
@@ -332,6 +336,22 @@ class Cluster:
                 connection.close()
             self._connections[key] = connection
             return connection
+
+    def _origin_of(self, address: Address) -> str:
+        """Return where an address comes from that was never reached; "" for any other.
+
+        Common with containers: the bootstrap server answers, and names what is not reachable.
+        """
+        node_id = next((node_id for node_id, known in self._nodes.items() if known == address), -1)
+        was_reached = any(address == known for known, _ in self._connections)
+        if node_id < 0 or was_reached or address in self._bootstrap or self._closed:
+            return ""
+        servers = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+        return (
+            f"; node {node_id} advertises this address, as the metadata of the bootstrap servers "
+            f"({servers}) says, and no connection to it has succeeded: start that broker, or set "
+            f"its {ADVERTISED_LISTENERS} to an address that clients can reach"
+        )
 
     def _metrics_of(self, address: Address) -> RequestMetrics:
         """Return the metrics of a node; a server that is not known as a node is ``node--1``."""
@@ -416,8 +436,9 @@ class Cluster:
                             raise
                         last = error
                     await asyncio.sleep(backoff.next_ms() / 1000)
-        except TimeoutError:
-            why = last or "the first attempt has not ended"
+        except TimeoutError as error:
+            notes = getattr(error.__cause__, "__notes__", ())
+            why = last or "; ".join(notes) or "the first attempt has not ended"
             raise RequestTimedOut(
                 f"{subject}: gave up after {limit_ms} ms; last error: {why}"
             ) from last

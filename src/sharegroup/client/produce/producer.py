@@ -447,6 +447,8 @@ class Producer:
             for batch in list(self._unfinished):
                 self._finished(batch)
                 text = f"topic {batch.where.topic!r} partition {batch.where.partition}: {reason}"
+                if batch.error is not None:
+                    text += f"; last error: {batch.error}"
                 batch.done.set_exception(NetworkException(text))
                 # Marks the exception as retrieved: asyncio must not log it at exit.
                 batch.done.exception()

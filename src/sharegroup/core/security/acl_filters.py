@@ -54,14 +54,14 @@ def find(acls: Acls, filter_: AclFilter) -> Steps[list[Acl]]:
     """Return the ACLs that match a filter, in steps; ACLs may change between two steps."""
     found = []
     checked = 0
-    for pattern in list(_candidates(acls, filter_)):
+    for pattern in _candidates(acls, filter_):
         if not filter_.matches_pattern(pattern):
             checked += 1
             if checked & STEP_MASK == 0:
                 yield
             continue
         entries = acls.of_pattern(pattern)
-        for acl in () if entries is None else tuple(entries.entries(pattern)):
+        for acl in () if entries is None else entries.entries(pattern):
             if filter_.matches(acl):
                 found.append(acl)
             checked += 1

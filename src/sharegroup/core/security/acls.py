@@ -38,6 +38,9 @@ FOUND_MAX = 64
 
 Network = IPv4Network | IPv6Network
 
+Hosts = dict[Network, list[str]]
+"""The host patterns of each network; several texts may name the same one."""
+
 _OPERATIONS = {1 << operation: operation for operation in AclOperation}
 """The operation of each bit."""
 
@@ -86,11 +89,12 @@ class PatternAcls:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Granted] = {}
-        """Answers by principal and host, if networks have to be compared: 2,000 take 0.5 ms, and a
-        request may have hundreds of names that one pattern matches."""
+        """Answers by principal and host, if networks have to be compared: a request may have
+        hundreds of names that one pattern matches."""
         self._operations: dict[str, dict[str, Granted]] = {}
-        self._networks: dict[str, dict[str, Network]] = {}
-        """The hosts of a principal that are compared as addresses: networks, and all of IPv6."""
+        self._networks: dict[str, dict[int, Hosts]] = {}
+        """The hosts of a principal that are compared as addresses, by the length of their prefix:
+        networks, and all of IPv6."""
 
     def __bool__(self) -> bool:
         return bool(self._operations)
@@ -99,6 +103,10 @@ class PatternAcls:
     def kept_count(self) -> int:
         """The number of answers that are kept."""
         return len(self._found)
+
+    def has(self, principal: str) -> bool:
+        """Return whether an ACL names this principal."""
+        return principal in self._operations
 
     def __contains__(self, acl: Acl) -> bool:
         allowed, denied = self._operations.get(acl.principal, {}).get(acl.host, NOTHING)
@@ -118,7 +126,10 @@ class PatternAcls:
             hosts[acl.host] = Granted(allowed, denied | bit)
         network = network_of(acl.host)
         if network is not None:
-            self._networks.setdefault(acl.principal, {})[acl.host] = network
+            lengths = self._networks.setdefault(acl.principal, {})
+            texts = lengths.setdefault(network.prefixlen, {}).setdefault(network, [])
+            if acl.host not in texts:
+                texts.append(acl.host)
 
     def remove(self, acl: Acl) -> None:
         """Remove an ACL of this pattern."""
@@ -136,10 +147,17 @@ class PatternAcls:
         del hosts[acl.host]
         if not hosts:
             del self._operations[acl.principal]
-        networks = self._networks.get(acl.principal)
-        if networks is not None and acl.host in networks:
-            del networks[acl.host]
+        network = network_of(acl.host)
+        if network is not None:
+            lengths = self._networks[acl.principal]
+            networks = lengths[network.prefixlen]
+            networks[network].remove(acl.host)
+            # What is empty now goes, from the inside out.
+            if not networks[network]:
+                del networks[network]
             if not networks:
+                del lengths[network.prefixlen]
+            if not lengths:
                 del self._networks[acl.principal]
 
     def granted(self, principal: str, host: str) -> Granted:
@@ -171,8 +189,9 @@ class PatternAcls:
 
     def entries(self, pattern: Pattern) -> Iterator[Acl]:
         """Yield the ACLs; ``pattern`` is theirs."""
-        for principal, hosts in self._operations.items():
-            for host, (allowed, denied) in hosts.items():
+        # Copies of the keys, because a search lets others change ACLs between two steps.
+        for principal in list(self._operations):
+            for host, (allowed, denied) in list(self._operations.get(principal, {}).items()):
                 for operation in operations_of(allowed):
                     yield Acl(*pattern, principal, host, operation, AclPermission.ALLOW)
                 for operation in operations_of(denied):
@@ -182,10 +201,14 @@ class PatternAcls:
 class Acls:
     """All ACLs of a cluster."""
 
-    __slots__ = ("_count", "_patterns", "_prefix_counts", "_prefix_lengths")
+    __slots__ = ("_count", "_of_principals", "_patterns", "_prefix_counts", "_prefix_lengths")
 
     def __init__(self) -> None:
         self._count = 0
+        self._of_principals: dict[
+            tuple[AclResourceType, str], dict[tuple[AclPatternType, str], None]
+        ] = {}
+        """The patterns that have ACLs of a principal, by resource type and principal."""
         self._patterns: dict[AclResourceType, dict[tuple[AclPatternType, str], PatternAcls]] = {}
         self._prefix_counts: dict[AclResourceType, Counter[int]] = {}
         self._prefix_lengths: dict[AclResourceType, list[int]] = {}
@@ -209,6 +232,7 @@ class Acls:
                 self._count_prefix(acl.resource_type, len(acl.name))
         if acl not in found:
             found.add(acl)
+            self._of_principals.setdefault((acl.resource_type, acl.principal), {})[key] = None
             self._count += 1
 
     def remove(self, acl: Acl) -> None:
@@ -218,6 +242,11 @@ class Acls:
             return
         found.remove(acl)
         self._count -= 1
+        if not found.has(acl.principal):
+            of_principal = self._of_principals[acl.resource_type, acl.principal]
+            del of_principal[acl.pattern_type, acl.name]
+            if not of_principal:
+                del self._of_principals[acl.resource_type, acl.principal]
         if not found:
             del self._patterns[acl.resource_type][acl.pattern_type, acl.name]
             if acl.pattern_type == AclPatternType.PREFIXED:
@@ -228,12 +257,19 @@ class Acls:
         resource_type, pattern_type, name = pattern
         return self._patterns.get(resource_type, {}).get((pattern_type, name))
 
-    def patterns(self, resource_type: AclResourceType) -> list[Pattern]:
-        """Return the patterns of a resource type, or of all types for ``ANY``."""
+    def patterns(self, resource_type: AclResourceType) -> Iterator[Pattern]:
+        """Yield the patterns of a resource type, or of all types for ``ANY``."""
         types = list(self._patterns) if resource_type == AclResourceType.ANY else [resource_type]
-        return [
-            Pattern(type_, *key) for type_ in types for key in list(self._patterns.get(type_, ()))
-        ]
+        for type_ in types:
+            for key in list(self._patterns.get(type_, ())):
+                yield Pattern(type_, *key)
+
+    def patterns_of(self, principal: str, resource_type: AclResourceType) -> Iterator[Pattern]:
+        """Yield the patterns of a resource type that have ACLs of a principal or of all."""
+        of_all = self._of_principals.get((resource_type, WILDCARD_PRINCIPAL), {})
+        of_principal = self._of_principals.get((resource_type, principal), {})
+        for key in of_principal | of_all:
+            yield Pattern(resource_type, *key)
 
     def patterns_matching(self, resource_type: AclResourceType, name: str) -> Iterator[Pattern]:
         """Yield the patterns that match a resource."""
@@ -321,10 +357,15 @@ def may_match(host: str) -> bool:
     return host == WILDCARD or canonical_address(host) == host or network_of(host) is not None
 
 
-def _networks_with(networks: dict[str, Network], host: str) -> list[str]:
-    """Return the host patterns whose network contains the address ``host``."""
+def _networks_with(lengths: dict[int, Hosts], host: str) -> Iterator[str]:
+    """Yield the host patterns whose network contains the address ``host``.
+
+    There is one look-up for each length of a prefix, so their cost has a bound.
+    """
     try:
         address = ip_address(host)
     except ValueError:
-        return []
-    return [text for text, network in networks.items() if address in network]
+        return
+    for length, networks in lengths.items():
+        if length <= address.max_prefixlen:
+            yield from networks.get(ip_network((address, length), strict=False), ())

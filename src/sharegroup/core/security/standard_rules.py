@@ -13,11 +13,13 @@ In this order:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 
-from sharegroup.core.security.acls import WILDCARD, Acls, Granted
+from sharegroup.core.security.acls import NOTHING, WILDCARD, Acls, Pattern
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclResourceType
+from sharegroup.steps import Steps, paced
 
 ALL_BITS = sum(1 << operation for operation in AclOperation if operation >= AclOperation.READ)
 """The bits of all operations."""
@@ -64,8 +66,8 @@ class StandardRules:
 
     def may_any(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType
-    ) -> bool:
-        """Return whether a principal may perform an operation on any resource of a type.
+    ) -> Steps[bool]:
+        """Return, in steps, whether a principal may perform an operation on any resource of a type.
 
         The allowed operations imply no others here, as in Kafka's ``authorizeByResourceType``.
         """
@@ -73,7 +75,12 @@ class StandardRules:
             return True
         bits = 1 << operation | _ALL
         literal, prefixed = _Names(), _Names()
-        for pattern_type, name, granted in self._granted(principal, host, resource_type):
+        patterns = self.acls.patterns_of(principal, resource_type)
+        for (_, pattern_type, name), pause in paced(patterns):
+            if pause:
+                yield
+            found = self.acls.of_pattern(Pattern(resource_type, pattern_type, name))
+            granted = NOTHING if found is None else found.granted(principal, host)
             names = literal if pattern_type == AclPatternType.LITERAL else prefixed
             if granted.denied & bits:
                 if pattern_type == AclPatternType.LITERAL and name == WILDCARD:
@@ -83,18 +90,13 @@ class StandardRules:
                 names.allowed.add(name)
         if WILDCARD in literal.allowed:
             return True
-        return any(
-            not _begins_with_any(name, prefixed.denied)
-            for name in (literal.allowed - literal.denied) | prefixed.allowed
-        )
-
-    def _granted(
-        self, principal: str, host: str, resource_type: AclResourceType
-    ) -> Iterator[tuple[AclPatternType, str, Granted]]:
-        for pattern in self.acls.patterns(resource_type):
-            found = self.acls.of_pattern(pattern)
-            assert found is not None
-            yield pattern.pattern_type, pattern.name, found.granted(principal, host)
+        literal_names = (name for name in literal.allowed if name not in literal.denied)
+        for name, pause in paced(chain(literal_names, prefixed.allowed)):
+            if not _begins_with_any(name, prefixed.denied):
+                return True
+            if pause:
+                yield
+        return False
 
 
 class _Names:

@@ -338,7 +338,11 @@ class LogDirectory:
                 producers_max=self._parts.producer_room.producers_max,
             )
         except OSError as error:
-            raise KafkaStorageError(f"{folder_name(key)}: could not be opened: {error}") from error
+            raise KafkaStorageError(
+                f"{folder_name(key)}: could not be opened: {error}; correct the file's rights, or "
+                "restore it from a copy. An index or a producer snapshot can be moved away: it is "
+                "made again from the log"
+            ) from error
         opened = PartitionLog(self._parts, key, loaded, limits=limits, metadata=metadata)
         opened.cleaned_to = cleaned_to
         self._logs[key] = opened

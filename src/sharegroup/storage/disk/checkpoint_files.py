@@ -53,7 +53,7 @@ def read_checkpoint(files: Files, root: str, name: str) -> dict[TopicIdPartition
     if not files.exists(path):
         return {}
     try:
-        return _parse(*_checked(read_file(files, path)).splitlines())
+        return _parse(_checked(read_file(files, path)).splitlines())
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
 
@@ -96,7 +96,8 @@ def read_file(files: Files, path: str) -> bytes:
     try:
         size = files.size(fd)
         if size > SMALL_FILE_BYTES_MAX:
-            raise OSError(errno.EFBIG, f"expected up to {SMALL_FILE_BYTES_MAX} bytes", path)
+            text = f"it has {size} bytes, expected up to {SMALL_FILE_BYTES_MAX}"
+            raise OSError(errno.EFBIG, text, path)
         return files.read(fd, size, 0)
     finally:
         files.close(fd)
@@ -123,7 +124,10 @@ def _checked(data: bytes) -> str:
     return content.decode("ascii")
 
 
-def _parse(version: str, count: str, *lines: str) -> dict[TopicIdPartition, int]:
+def _parse(content: list[str]) -> dict[TopicIdPartition, int]:
+    if len(content) < 2:
+        raise ValueError(f"expected a version and a number of entries, got {len(content)} lines")
+    version, count, *lines = content
     if version != _VERSION or int(count) != len(lines):
         raise ValueError(
             f"expected version {_VERSION} and {count} entries, got version {version} "

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from sharegroup.storage.disk.checkpoint_files import SMALL_FILE_BYTES_MAX
 from sharegroup.storage.disk.stored_file import StoredFile
 
 Fields = tuple[int, ...]
@@ -85,10 +86,11 @@ class EntryFile(Generic[Entry]):
         """Read an existing file; ``sound`` returns how many leading entries are valid.
 
         Returns whether the whole file is valid. If it is not, the file is left as it is, so that
-        the next start detects the damage again until it is repaired.
+        the next start detects the damage again until it is repaired. Entries behind
+        `SMALL_FILE_BYTES_MAX` count as not valid, because a sparse file can have any size.
         """
         size = self.file.size()
-        self._written = sound(self.file.read(size, 0))
+        self._written = sound(self.file.read(min(size, SMALL_FILE_BYTES_MAX), 0))
         return self._written * self._layout.size == size
 
     def cut(self) -> None:

@@ -31,6 +31,9 @@ SET_ASIDE_FOLDER = "set-aside"
 SET_ASIDE_BYTES_MAX = 1 << 30
 """Default limit for the bytes of all entries that the broker created."""
 
+MOVED_BYTES_MAX = 2**31 - 1
+"""Size of the largest segment."""
+
 DAMAGED_LOG = "damaged-log"
 TORN_LOG = "torn-log"
 TORN_JOURNAL = "torn-journal"
@@ -88,7 +91,13 @@ class SetAside:
         return path
 
     def move(self, source: str, *, size: int, why: str, name: str) -> str:
-        """Move a file or folder of ``size`` bytes durably; return its new path."""
+        """Move a file or folder of ``size`` bytes durably; return its new path.
+
+        OSError for a file that is larger than any segment.
+        """
+        if size > MOVED_BYTES_MAX:
+            # It is sparse.  Making room for it would remove all other entries.
+            raise OSError(errno.EFBIG, f"{size} bytes are more than {MOVED_BYTES_MAX}", source)
         path = self._place(why, name, size)
         self._files.rename(source, path)
         self._sync_names(path)

@@ -64,7 +64,8 @@ def cut_tail(segment: Segment, file_size: int, set_aside: SetAside) -> None:
         segment.is_sealed = True
         log.warning(
             "event=tail_kept folder=%s file=%s position=%d bytes=%d %s error=%r action='free "
-            "space on the disk: these bytes are not served and stay in the file'",
+            "space on the disk, or raise sharegroup.set.aside.max.bytes: these bytes are not "
+            "served and stay in the file'",
             partition, name, first, file_size - first, _told(sound), str(error),
         )  # fmt: skip
         return

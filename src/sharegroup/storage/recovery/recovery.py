@@ -34,7 +34,7 @@ from sharegroup.storage.disk.files import Buffer, Files
 from sharegroup.storage.disk.folders import partition_of
 from sharegroup.storage.disk.set_aside import SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles
-from sharegroup.storage.recovery.damage import cut_segment, cut_tail
+from sharegroup.storage.recovery.damage import SEARCH_BYTES_MAX, cut_segment, cut_tail
 from sharegroup.storage.recovery.producer_snapshot import SNAPSHOT_SUFFIX, decode_producers
 from sharegroup.storage.recovery.producers import count_in, marker_of
 from sharegroup.storage.segment.batch_scan import PlacedBatch, headers, is_whole, placed_in
@@ -43,6 +43,7 @@ from sharegroup.storage.segment.segment import (
     INDEX_INTERVAL_BYTES,
     NO_TIMESTAMP,
     RELATIVE_OFFSET_MAX,
+    SEGMENT_BYTES_MAX,
     Segment,
 )
 from sharegroup.storage.segment.swap import COMPACTED, finish_swaps
@@ -202,12 +203,12 @@ def _open_trusted(names: frozenset[str], segments: list[Segment], recovery_point
     unsound = []
     for segment, following in pairwise(segments[: active + 1]):
         segment.end_offset = following.base_offset
-        segment.size = segment.log.size()
+        segment.size = _file_size(segment)
         if not _load_indexes(names, segment):
             unsound.append(segment)
         segment.load_max_timestamp()
     segment = segments[active]
-    segment.size = segment.log.size()
+    segment.size = _file_size(segment)
     segment.end_offset = max(recovery_point, segment.base_offset)
     if not _load_indexes(names, segment):
         unsound.append(segment)
@@ -219,6 +220,14 @@ def _open_trusted(names: frozenset[str], segments: list[Segment], recovery_point
     segment.forget_times_from(segment.end_offset)
     segment.aborted.entries.truncate(segment.aborted.count_before(segment.end_offset))
     return active
+
+
+def _file_size(segment: Segment) -> int:
+    """Return the size of a segment's file, as far as batches can be in it.
+
+    A sparse file can have any size: it must not count as records, for example in retention.
+    """
+    return min(segment.log.size(), SEGMENT_BYTES_MAX)
 
 
 def _load_indexes(names: frozenset[str], segment: Segment) -> bool:
@@ -333,14 +342,19 @@ def _position_of_end(segment: Segment) -> int:
 
 
 def _find_batch(segment: Segment, base_offset: int, position: int) -> int | None:
-    """Search from ``position`` on for a whole batch with this base offset; return its position."""
-    data = segment.log.read(segment.size - position, position)
-    at = data.find(_OFFSET.pack(base_offset))
-    while at >= 0:
-        header = segment.header_at(position + at)
-        if header is not None and is_whole(data[at : at + header.size]):
-            return header.position
-        at = data.find(_OFFSET.pack(base_offset), at + 1)
+    """Search from ``position`` on for a whole batch with this base offset; return its position.
+
+    Only `SEARCH_BYTES_MAX` bytes are searched, because most of a sparse file is a hole.
+    """
+    pattern = _OFFSET.pack(base_offset)
+    for first in range(position, min(segment.size, position + SEARCH_BYTES_MAX), SCAN_BYTES):
+        data = segment.log.read(SCAN_BYTES + len(pattern) - 1, first)
+        at = data.find(pattern)
+        while at >= 0:
+            header = segment.header_at(first + at)
+            if header is not None and is_whole(segment.log.read(header.size, header.position)):
+                return header.position
+            at = data.find(pattern, at + 1)
     return None
 
 
@@ -361,7 +375,7 @@ def _scan_from(segments: list[Segment], active: int, scan: _Scan, set_aside: Set
             segment.aborted.entries.reset()
         file_size = segment.log.size()
         if not segment.is_sealed:
-            _scan_segment(segment, file_size, scan)
+            _scan_segment(segment, _file_size(segment), scan)
         if segment.size < file_size:
             scan.cut_bytes += file_size - segment.size
             cut_tail(segment, file_size, set_aside)

@@ -170,7 +170,10 @@ def _end_offset(files: Files, path: str, base_offset: int) -> int:
     finally:
         files.close(fd)
     if position < size:
-        raise CorruptMessage(f"{path} is damaged at byte {position}; it replaces older segments")
+        raise CorruptMessage(
+            f"{path} is damaged at byte {position}: expected {size} bytes of whole batches. It "
+            "replaces older segments: restore it from a copy"
+        )
     return end_offset
 
 

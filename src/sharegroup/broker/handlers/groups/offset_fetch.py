@@ -145,6 +145,8 @@ class _CommittedOffsets:
         return (yield from _group(self._request, asked, rows))
 
     def _with_unstable(self, group_id: GroupId, row: TopicOffsets) -> TopicOffsets:
+        if row.error is not None:
+            return row  # A refusal does not tell of open transactions.
         catalog, coordinator = self._parts.topics.catalog, self._parts.consumer_group_coordinator
         if isinstance(row.topic, UUID):
             topic = catalog.by_id(TopicId(row.topic))
@@ -168,7 +170,10 @@ def _every(
             continue
         topic = catalog.find(name)
         if topic is not None:
-            yield TopicOffsets(topic.topic_id, list(partitions.items()))
+            of_topic = partial(_is_of, topic.topic_id)
+            found = [(index, offset) for index, offset in partitions.items() if of_topic(offset)]
+            if found:
+                yield TopicOffsets(topic.topic_id, found)
 
 
 def _of_topic(
@@ -188,7 +193,18 @@ def _of_topic(
         return TopicOffsets(wanted.topic_id, _looked_up(wanted, {}), unknown)
     if (denial := describe.denial(topic.name, topic.topic_id)) is not None:
         return TopicOffsets(topic.topic_id, _looked_up(wanted, {}), denial)
-    return TopicOffsets(topic.topic_id, _looked_up(wanted, committed.get(topic.name, {})))
+    of_topic = partial(_is_of, topic.topic_id)
+    found = _looked_up(wanted, committed.get(topic.name, {}))
+    rows = ((index, offset if offset and of_topic(offset) else None) for index, offset in found)
+    return TopicOffsets(topic.topic_id, rows)
+
+
+def _is_of(topic_id: TopicId, offset: OffsetAndMetadata) -> bool:
+    """Return whether an offset is not that of a deleted topic that had the same name.
+
+    A commit that was under way while the topic was deleted and created again leaves such offsets.
+    """
+    return offset.topic_id in (None, topic_id)
 
 
 def _looked_up(

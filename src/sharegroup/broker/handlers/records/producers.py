@@ -51,26 +51,26 @@ def init_producer_id(
     A transaction that is open under the transactional id is aborted first, and its producer is
     fenced. The response waits for that, so that clients need not ask again (in Kafka, they do).
     """
-    _check_rights(context.rights, request)
     return Later(_assign(parts, context, request))
 
 
-def _check_rights(rights: Rights, request: InitProducerIdRequest) -> None:
+def _check_rights(rights: Rights, request: InitProducerIdRequest) -> Steps[None]:
     """Raise an AuthorizationException unless the principal may be such a producer."""
     if request.transactional_id is not None:
         Permission(rights, required.WRITE_TRANSACTIONAL_IDS).require(request.transactional_id)
         return
     write, idempotent = required.WRITE_TOPICS, required.IDEMPOTENT_WRITE
     # Since KIP-679 the permission to write to any topic suffices.
-    if not is_allowed_on_cluster(rights, idempotent, is_audited=False) and not rights.may_any(
-        write.operation, write.resource_type
-    ):
+    if is_allowed_on_cluster(rights, idempotent, is_audited=False):
+        return
+    if not (yield from rights.may_any(write.operation, write.resource_type)):
         raise denied(idempotent.operation, idempotent.resource_type, CLUSTER_NAME)
 
 
 async def _assign(
     parts: Parts, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
+    await parts.slices.finish(_check_rights(context.rights, request))
     expected = _expected(request)
     if request.transactional_id is None:
         # Without a transactional id a producer always gets a new id, as in Kafka.

@@ -21,6 +21,7 @@ from sharegroup.cli.broker.inspecting.survey import (
 from sharegroup.cli.broker.repairing.state import (
     NO_FOLDER,
     PARTITIONS_MAX,
+    UNREADABLE,
     DirectoryState,
     FoundFolder,
     JournalState,
@@ -63,7 +64,8 @@ def findings(state: DirectoryState) -> Iterator[Finding]:
     for folder in state.folders:
         yield from _of_folder(state, folder)
     for name, problem in state.damaged_checkpoints:
-        yield Finding(name, problem, "sets it aside, and reads all segments", "")
+        at_start = _unless_unreadable(problem, "sets it aside, and reads all segments")
+        yield Finding(name, problem, at_start, "")
 
 
 def segment_findings(state: DirectoryState) -> Iterator[Finding]:
@@ -116,7 +118,9 @@ def _of_properties(state: DirectoryState) -> Iterator[Finding]:
     if not state.catalog.cluster_id:
         return
     if state.properties_problem:
-        yield Finding(META_PROPERTIES_FILE, state.properties_problem, WRITES_AGAIN, "")
+        problem = state.properties_problem
+        at_start = _unless_unreadable(problem, WRITES_AGAIN)
+        yield Finding(META_PROPERTIES_FILE, problem, at_start, "")
     elif state.properties is None:
         yield Finding(META_PROPERTIES_FILE, "it is missing", WRITES_AGAIN, "")
 
@@ -152,7 +156,13 @@ def _of_folder(state: DirectoryState, folder: FoundFolder) -> Iterator[Finding]:
             yield Finding(folder.name, problem, REFUSES, "gives the topic a name from its id")
     elif folder.problem and folder.has_files:
         path = f"{folder.name}/{PARTITION_METADATA_FILE}"
-        yield Finding(path, folder.problem, WRITES_AGAIN, "")
+        at_start = _unless_unreadable(folder.problem, WRITES_AGAIN)
+        yield Finding(path, folder.problem, at_start, "")
+
+
+def _unless_unreadable(problem: str, at_start: str) -> str:
+    """Return the reaction to a damaged file; the broker does not start with an unreadable one."""
+    return REFUSES if problem.startswith(UNREADABLE) else at_start
 
 
 def _of_damage(segment: Segment, damage: Damage) -> Finding:

@@ -13,8 +13,13 @@ from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_even
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import TopicIdPartition
-from sharegroup.storage.directory.clean_shutdown import read_clean_shutdown
-from sharegroup.storage.directory.journal import mark_of, salvaged_payloads, whole_payloads
+from sharegroup.storage.directory.clean_shutdown import CLEAN_SHUTDOWN_FILE, read_clean_shutdown
+from sharegroup.storage.directory.journal import (
+    Mark,
+    mark_of,
+    salvaged_payloads,
+    whole_payloads,
+)
 from sharegroup.storage.disk.checkpoint_files import read_checkpoint, read_file
 from sharegroup.storage.disk.files import Files
 from sharegroup.storage.disk.folders import DELETED_SUFFIX, is_doomed, partition_of
@@ -29,6 +34,9 @@ from sharegroup.storage.recovery.directory_offsets import (
     RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,
 )
+
+UNREADABLE = "cannot be read"
+"""The beginning of the problem of a file that is no regular file, is too large, or lacks rights."""
 
 NO_FOLDER = "it is no folder"
 """The problem of a file or a link with the name of a partition folder."""
@@ -107,11 +115,12 @@ def read_state(files: Files, root: str) -> DirectoryState:
     payloads, end = whole_payloads(data or b"")
     salvaged = salvaged_payloads(data or b"")
     catalog, is_understood = _replayed(salvaged)
-    marked, mark = read_clean_shutdown(files, root) or {}, mark_of(data or b"")
+    marked, unread = _marks(files, root)
+    mark = mark_of(data or b"")
     try:
         properties, problem = read_meta_properties(files, root), ""
     except (OSError, ValueError) as error:
-        properties, problem = None, str(error)
+        properties, problem = None, _problem(error)
     return DirectoryState(
         root=root,
         journal=_journal_state(data, end, has_more=len(salvaged) > len(payloads))
@@ -123,8 +132,20 @@ def read_state(files: Files, root: str) -> DirectoryState:
         properties=properties,
         properties_problem=problem,
         folders=tuple(_folders(files, root, names)),
-        damaged_checkpoints=tuple(_damaged_checkpoints(files, root)),
+        damaged_checkpoints=(*unread, *_damaged_checkpoints(files, root)),
     )
+
+
+def _marks(files: Files, root: str) -> tuple[dict[str, Mark], list[tuple[str, str]]]:
+    """Return the marks of the journals, and the problem of the file that has them."""
+    try:
+        return read_clean_shutdown(files, root) or {}, []
+    except OSError as error:
+        return {}, [(CLEAN_SHUTDOWN_FILE, _problem(error))]
+
+
+def _problem(error: OSError | ValueError) -> str:
+    return f"{UNREADABLE}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def _catalog_content(files: Files, root: str) -> bytes:
@@ -171,7 +192,7 @@ def _folders(files: Files, root: str, names: Sequence[str]) -> list[FoundFolder]
             metadata = read_partition_metadata(files, path)
             problem = "missing" if metadata is None else ""
         except (OSError, ValueError) as error:
-            problem = f"damaged: {error}"
+            problem = _problem(error) if isinstance(error, OSError) else f"damaged: {error}"
         try:
             content = bool(files.names(path))
         except NotADirectoryError as error:
@@ -186,5 +207,5 @@ def _damaged_checkpoints(files: Files, root: str) -> list[tuple[str, str]]:
         try:
             read_checkpoint(files, root, name)
         except (OSError, ValueError) as error:
-            damaged.append((name, str(error)))
+            damaged.append((name, _problem(error)))
     return damaged
