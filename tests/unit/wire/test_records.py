@@ -24,6 +24,7 @@ from sharegroup.wire.batches.records import (
     batch_records,
     decode_records,
     encode_batch,
+    single_record,
 )
 from sharegroup.wire.batches.zigzag import zigzag
 
@@ -229,6 +230,14 @@ def test_attributes_above_127_are_one_byte_as_in_java(body, count, last, offsets
         assert [record.offset for record in records] == offsets
         odd = records[offsets.index(1)]
         assert (odd.key, odd.value, odd.timestamp) == (b"\xb5" * 5, b"e", 1_001)
+
+
+def test_single_record_with_attributes_above_127_is_read_from_any_place_of_its_batch():
+    # The compiled codec takes the size of the key, 1, for an offset that is in the batch, too.
+    content = bytes.fromhex("80 02 00 02 00 02 65 00")
+    batch = with_records(body_of(content, record_bytes(1)), count=2, last_offset_delta=1)
+    record = single_record(batch, parse_header(batch), body_of(content))
+    assert (record.offset, record.key, record.value) == (0, b"\0", b"e")
 
 
 def recompressed(batch, codec):

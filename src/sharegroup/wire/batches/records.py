@@ -309,7 +309,16 @@ def _guarded(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
 
 
 def single_record(batch: Buffer, header: BatchHeader, content: Buffer) -> DecodedRecord:
-    """Return the record of a batch whose decompressed bytes are ``content``."""
+    """Return the record of a batch whose decompressed bytes are ``content``.
+
+    Its attributes are looked at first: a misread offset can lie within the batch.
+    """
+    # Imported here because few processes copy a record out of its batch.
+    from sharegroup.wire.batches import odd_records
+
+    _, attributes_at = odd_records.number(content, 0, odd_records.INT_BYTES_MAX, 32)
+    if content[attributes_at] > 0x7F:
+        return next(odd_records.decode(content, header, 1))
     (record,) = part_of_batch(batch, header, content, 1, list[DecodedRecord])
     return record
 
