@@ -110,6 +110,7 @@ def _check_form(ack: AckBatch) -> None:
     first, end, types = ack
     if first >= end:
         raise InvalidRequest(f"a batch ends at offset {end - 1}, before its first offset {first}")
+    # Kafka accepts an acknowledgement of offset -1 without an error (differences.md).
     if first < 0:
         raise InvalidRequest(f"{_span(ack)} begin below 0, the first offset there is")
     if len(types) != 1 and len(types) != end - first:

@@ -98,6 +98,8 @@ class AcquireBudget:
         for an unknown reason.
         """
         if suspicion >= self._isolated_from and first < end:
+            # A granted range can still be shortened here: the portion lowers `locks_left` and
+            # `stop`.
             self._isolate(first, suspicion)
         end = min(end, self.stop, first + self.locks_left)
         if end <= first:
@@ -124,6 +126,8 @@ class AcquireBudget:
         # them.
         if taken_before and (is_last_delivery or not self.isolating):
             self.stop = min(self.stop, first)
+        # A further suspect needs no portion of its own: it fits into that of the first or is left
+        # for a later acquire.
         elif not self.isolating:
             unit_first, unit_end = self._unit(first)
             # Each further delivery halves the portion, as in Kafka, until one record is left.

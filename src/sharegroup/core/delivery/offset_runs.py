@@ -118,6 +118,7 @@ class OffsetRuns(Generic[V]):
 
     def update(self, first: int, end: int, change: Callable[[V], V]) -> None:
         """Apply ``change`` once per run to every value within ``[first, end)``."""
+        # A list, because `overlay` changes the lists that `between` walks.
         self.overlay([run._replace(value=change(run.value)) for run in self.between(first, end)])
 
     def overlay(self, runs: Sequence[Run[V]]) -> None:
@@ -168,12 +169,15 @@ class OffsetRuns(Generic[V]):
         new_firsts: list[int] = []
         new_values: list[V] = []
         starts_run = low == 0  # Only the map's own start has no value before it.
+        # At index 0 this is the last value of the map, which `starts_run` keeps out of the
+        # comparison.
         previous = values[low - 1]
         for run_first, _, value in tiling:
             if starts_run or value != previous:
                 new_firsts.append(run_first)
                 new_values.append(value)
                 previous, starts_run = value, False
+        # The run that reaches over `end` loses its beginning, so its rest needs an entry.
         if end < self._end:
             if high < len(firsts) and firsts[high] == end:
                 if values[high] == previous:

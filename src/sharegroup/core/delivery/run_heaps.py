@@ -54,6 +54,7 @@ class RunsInState:
         while firsts:
             first = firsts[0]
             if first >= runs.start:
+                # The map never becomes shorter at its end, so every noted offset is below it.
                 run = runs.at(first)
                 if run.first == first and run.value.state is self._state:
                     return run
@@ -101,6 +102,7 @@ class LockEnds:
         while self._locks:
             lock_deadline_ms, first, end = self._locks[0]
             for run in self._runs.between(first, end):
+                # Renewed offsets have a later deadline, and an entry of their own.
                 if run.value.state is ACQUIRED and run.value.lock_deadline_ms == lock_deadline_ms:
                     # Shrink the entry to the offsets still locked, so no run is passed twice.
                     if run.first > first:
@@ -117,6 +119,7 @@ class LockEnds:
         """
         ended: list[Run[InFlightState]] = []
         reached = self._runs.start
+        # The heap is in the order of deadlines; the runs of one overlay must ascend.
         for first, end in sorted(self._pop_due_ranges(now_ms, runs_max)):
             ended.extend(
                 run

@@ -172,6 +172,7 @@ class SharePartition:
             absent += self._pass_over(log_end)
             return Acquisition((), self._delta(absent) if absent else None)
         lock_deadline_ms = now_ms + limits.lock_ms
+        # Below 0 if the group's limit was lowered below the number of locks that are held.
         locks_left = limits.in_flight_max - self._counts[ACQUIRED]
         budget = AcquireBudget(
             log, request, locks_left=locks_left, delivery_count_max=limits.delivery_count_max
@@ -182,6 +183,8 @@ class SharePartition:
             # Records that are still available will be acquired later: they keep their room.
             budget.locks_left -= self._counts[AVAILABLE]
             absent += self._lock_unseen(member_id, lock_deadline_ms, found, budget, taken)
+            # Only if all stretches were taken: the map is total, so it cannot pass over a part of
+            # the log before it.
             absent += self._pass_over(log_end if found[-1][1] <= self._runs.end else 0)
         return Acquisition(
             entries(taken, log, request),
@@ -294,6 +297,8 @@ class SharePartition:
             self._append(log_start, NEW)
         self._drop_before(log_start)
         self._advance_start()
+        # Without batches, too: lag and start offset of the group change at once, not with the next
+        # acknowledgement as in Kafka (differences.md).
         return self._delta([])
 
     def checkpoint(self) -> Delta:
@@ -381,6 +386,7 @@ class SharePartition:
                 taken.append(Acquired(first, end, count))
                 if end < run.end:
                     still_available.append(end)
+        # Only after the loop, in which `lowest` would return them again.
         for first in still_available:
             self._available.note(first)
         return taken
@@ -399,6 +405,7 @@ class SharePartition:
         for stretch_first, stretch_end in found:
             first = max(stretch_first, self._runs.end)
             end = budget.take(first, stretch_end)
+            # The stretch lies below the end of the map, or the budget is spent.
             if end <= first:
                 continue
             absent += self._pass_over(first)
@@ -422,6 +429,8 @@ class SharePartition:
             Run(run.first, run.end, InFlightState(ARCHIVED, run.value.delivery_count))
             for first, end in absent
             for run in self._runs.between(first, end)
+            # Kafka, too, archives only AVAILABLE ones: the member that has locked an offset
+            # acknowledges it as a gap.
             if run.value.state is AVAILABLE
         ]
         if not archived:
@@ -441,6 +450,8 @@ class SharePartition:
         limits: SharePartitionLimits,
         failure: Reason = Reason.EXHAUSTED,
     ) -> Delta | None:
+        # `told_apart` is lost: a lock or session that ended, or an unreadable batch, is a failed
+        # delivery, so the records are isolated again (differences.md).
         return self._change(
             [
                 Run(
@@ -467,6 +478,8 @@ class SharePartition:
                 self._archiving.note(first)
             elif value.state is ACQUIRED:
                 self._locks.note((value.lock_deadline_ms, first, end))
+        # Before the delta, which has the new start offset; Kafka writes the one before the change
+        # and the new one with the next write (differences.md).
         self._advance_start()
         written = [
             StateBatch(first, end, *value[:2])
@@ -483,6 +496,7 @@ class SharePartition:
         if first == end:
             return
         if value.state is AVAILABLE:
+            # Not `first`: the new offsets may have joined the run before them.
             self._available.note(self._runs.at(first).first)
         elif value.state is ARCHIVING:
             self._archiving.note(self._runs.at(first).first)
@@ -504,6 +518,7 @@ class SharePartition:
         for first, end, value in self._runs.between(self._runs.start, offset):
             self._counts[value.state] -= end - first
         self._runs.drop_before(offset)
+        # A run that was cut begins at a new offset, which its heap does not have.
         for run in self._runs.between(offset, offset + 1):
             if run.value.state is AVAILABLE:
                 self._available.note(offset)

@@ -179,6 +179,8 @@ class ShareStates:
         snapshot_epoch = 0
         if state is not None:
             _check_state_epoch(key, state, state_epoch)
+            # Another snapshot would discard the acknowledgements since the first one, as in Kafka
+            # before 4.5.
             if (state.state_epoch, state.start_offset) == (state_epoch, start_offset):
                 return ()
             snapshot_epoch = state.snapshot_epoch + 1
@@ -213,6 +215,7 @@ class ShareStates:
             state.delivery_complete_count,
             batches_of(state.runs),
         )
+        # Compared with the highest epoch ever seen: the stored one is 0 after an initialization.
         if leader_epoch is None or leader_epoch == state.leader_epoch_max:
             return (), persisted
         update = ShareUpdate(
@@ -253,6 +256,8 @@ class ShareStates:
         update = ShareUpdate(
             key,
             state.snapshot_epoch,
+            # The stored one, even if the request has a higher one: as in Kafka, only a read records
+            # a leader.
             state.leader_epoch,
             start_offset,
             delivery_complete_count,
