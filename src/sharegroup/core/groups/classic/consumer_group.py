@@ -120,6 +120,8 @@ class ConsumerGroup:
         """Start a loaded group: begin all sessions, and rebalance if there are too many members."""
         for member in self.members:
             self._renew(member, now)
+        # group.max.size may be smaller since the restart. The rebalance lets members commit their
+        # offsets before some are refused (GroupMetadataManager.java).
         if len(self.members) > limits.members_max:
             self._prepare(now, limits)
 
@@ -153,6 +155,7 @@ class ConsumerGroup:
             self._refuse_for_size(member_id, call, now, limits)
         elif member_id == UNKNOWN_MEMBER:
             self._join_new(request, call, now, limits)
+        # A pending id never belongs to a static member: those join at once (KIP-394).
         elif self.members.expects(member_id) and request.instance_id is None:
             self._add(request, member_id, call, now, limits)
         else:
@@ -282,6 +285,7 @@ class ConsumerGroup:
         """Begin a rebalance after a change, or complete the one under way if all have joined."""
         if self.state is not State.PREPARING_REBALANCE:
             self._prepare(now, limits)
+        # The first rebalance ends by its timer alone, because more members may come.
         elif self._initial_left_ms is None and self.members.all_joined():
             self._complete_join(now)
 
@@ -292,6 +296,7 @@ class ConsumerGroup:
                 self.members.assign(member, b"")
                 if member.syncing is not None:
                     self._answers.end_sync(member, error)
+                    # Its timer may have ended while it waited (see `session_ended`).
                     self._renew(member, now)
         self._unsynced.clear()
         was_empty = self.state is State.EMPTY
@@ -320,6 +325,8 @@ class ConsumerGroup:
                 self._set_phase(now.ms + more_ms)
             else:
                 self._complete_join(now)
+        # In a stable group, too, as in Kafka: nobody reads the partitions of a member that never
+        # fetches its assignment.
         elif self._unsynced:
             for member_id in sorted(self._unsynced):
                 self._remove(member_id)
@@ -374,6 +381,8 @@ class ConsumerGroup:
         self._unsynced.discard(member.member_id)
         if not self._unsynced:
             self._timers.cancel(TimerKey(self.group_id, UNKNOWN_MEMBER))
+        # The group is stable before the others have synced: the leader's request has all
+        # assignments.
         if self.state is State.STABLE:
             self._answers.give(call, self._sync_reply(member))
             return
@@ -407,6 +416,7 @@ class ConsumerGroup:
     ) -> list[KafkaError | None]:
         """Remove members; return the error of each, or None."""
         outcomes = [self._leave(identity) for identity in leaving]
+        # From an empty group only pending ids can leave.
         if None in outcomes and self.state is not State.EMPTY:
             self._rebalance_or_complete(now, limits)
         return outcomes

@@ -191,6 +191,7 @@ class ConsumerGroups:
         try:
             group.join(request, call, now, limits)
         finally:
+            # A group that was created for a refused request must not stay.
             self._forget_void(group)
         return group.take()
 
@@ -254,6 +255,7 @@ class ConsumerGroups:
     def pass_time(self, *, now: Now, limits: ConsumerGroupLimits) -> Iterator[Decision]:
         """End the sessions and the phases whose time is over, one after the other."""
         while (timer := self._timers.pop(now.ms)) is not None:
+            # A group that is dropped cancels its timers, so it exists.
             group = self._groups[timer.group_id]
             if timer.member_id == UNKNOWN_MEMBER:
                 group.phase_ended(now, limits)
@@ -380,6 +382,7 @@ class ConsumerGroups:
 
         The records of a group come in pieces, so others may change the group between two of them.
         """
+        # A copy, because groups may come and go between two pieces.
         for group_id in tuple(self._groups):
             partitions = (
                 *self._offsets.of_group(group_id).get(name, ()),
@@ -391,6 +394,7 @@ class ConsumerGroups:
                     OffsetTombstone(group_id, name, partition)
                     for partition in partitions[first : first + STEP_ELEMENTS]
                     if partition not in committed
+                    # An offset that was committed for a later topic of this name stays.
                     or committed[partition].topic_id in (None, topic_id)
                 )
                 if tombstones:
@@ -427,6 +431,8 @@ class ConsumerGroups:
             is_old if reads is None else lambda commit: is_old(commit) and not reads(commit.topic),
         )
         kept = sum(map(len, self._offsets.of_group(group_id).values())) - len(records)
+        # Nothing expires: a tombstone would drop the pending value of its offset, too, and the
+        # group is in use.
         if self._pending.has_open(group_id):
             return ()
         if kept or group.state is not State.EMPTY or group.members.expects_any:
@@ -598,6 +604,8 @@ class ConsumerGroups:
         is_empty = group.state is State.EMPTY
         read = self._topics_read(group)
         if not is_empty and (
+            # As in Kafka, only a stable group of consumers says what it reads
+            # (`ClassicGroup.offsetExpirationCondition`).
             read is None or group.state is not State.STABLE or group.protocol_type != CONSUMER
         ):
             return lambda _: False

@@ -250,6 +250,7 @@ class Members:
         for stored in metadata.members:
             assert metadata.protocol is not None, f"{self._group_id!r}: members, no protocol"
             self.add(restored(stored, metadata.protocol))
+        # After the members, because `add` makes the first one the leader.
         self.leader = metadata.leader
 
     def remove(self, member_id: MemberId) -> ConsumerGroupMember | None:

@@ -81,6 +81,7 @@ class PendingOffsets:
             known = pending[group_id, key]
             if known is not None and (before is None or known.order < before):
                 self._hold(group_id, -_bytes(known))
+                # Not removed, so that `end` finds the transaction in `_by_group`.
                 pending[group_id, key] = None
 
     def end(self, transaction: OpenTransaction) -> tuple[PendingOffset, ...]:

@@ -143,9 +143,12 @@ def advance_steps(
     ):
         digest = metadata_hash(_all_names(group, change, plan), cluster.topics)
         must_rise = subscription_changed or topics_changed or is_new_assignor
+        # Another topic version may concern topics of other groups only; the hash tells.
         if must_rise or digest != group.metadata_hash:
             plan.epoch += 1
             plan.records.append(ModernGroupMetadata(group.group_id, plan.epoch, digest))
+            # Kafka before 4.1 stored the topics themselves. It, too, deletes that record when it
+            # meets one.
             if group.has_partition_metadata:
                 plan.records.append(
                     Tombstone(ModernGroupRecordType.PARTITION_METADATA, group.group_id)
@@ -213,6 +216,7 @@ def _refresh_patterns(
     changed = False
     for pattern in dict.fromkeys((*group.patterns, new)):
         found = cluster.matches.get(pattern)
+        # The count still has this member under its old pattern.
         is_used = pattern == new or group.regex_member_count(pattern) > (pattern == old)
         resolved = plan.regexes.get(pattern)
         if (

@@ -124,6 +124,8 @@ def _held(
 
 def _existing(partitions: Assignment, partition_counts: Mapping[TopicId, int]) -> Assignment:
     """Return the partitions below the partition counts of their topics."""
+    # Nearly all partitions are below the smallest count, so they need no look-up of their own
+    # topic.
     end = min((partition_counts[topic_id] for topic_id in topic_ids_of(partitions)), default=0)
     beyond = {
         partition

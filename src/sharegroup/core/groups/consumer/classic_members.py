@@ -111,8 +111,11 @@ def check_generation(group: ModernGroup, member: ModernMember, *, generation: in
 
 def check_synced_protocol(group: ModernGroup, classic: ClassicMember, request: SyncRequest) -> None:
     """Raise InconsistentGroupProtocol if the request names another protocol than its join did."""
+    # The member's own first protocol, as in the answer to its join: the broker assigns, so members
+    # need not agree on one.
     expected = (CONSUMER, classic.protocols[0][0])
     for found, wanted in zip((request.protocol_type, request.protocol), expected, strict=True):
+        # Clients before version 5 of SyncGroup (KIP-559) send neither.
         if found is not None and found != wanted:
             raise InconsistentGroupProtocol(
                 f"group {group.group_id!r}, member {request.member_id!r}: expected {wanted!r}, "

@@ -40,6 +40,8 @@ def check_commit(
     epoch = committer.generation
     if epoch < 0 and not group.members:
         return
+    # Before KIP-447 TxnOffsetCommit had none of these fields; only the transactional id fences
+    # then.
     if is_transactional and epoch < 0 and not committer.member_id and not committer.instance_id:
         return
     member = existing_member(group, committer.member_id)

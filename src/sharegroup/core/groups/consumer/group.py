@@ -98,6 +98,8 @@ class ModernGroup:
         self.partition_count = 0
         """Number of partitions in ``target``."""
         self.size_bytes = GROUP_BYTES + text_bytes(group_id)
+        # No version of the topics, so the first decision after a start compares the group with
+        # them.
         self.topics_version = -1
         self.revision = 0
         """Number of records that were replayed."""
@@ -108,6 +110,8 @@ class ModernGroup:
         """Return a copy, to plan a decision of several steps without changing this group."""
         copy = ModernGroup(self.group_id)
         for name in self.__slots__:
+            # Shallow copies are enough: members, assignments and patterns are replaced, never
+            # changed.
             value = getattr(self, name)
             setattr(copy, name, value.copy() if isinstance(value, dict) else value)
         return copy
@@ -207,6 +211,7 @@ class ModernGroup:
 
     def _put(self, member: ModernMember) -> None:
         """Add ``member``, or replace its former version."""
+        # First, because it compares the member with its former version.
         self.size_bytes += self.growth_with(member)
         known = self.members.get(member.member_id)
         if known is not None:

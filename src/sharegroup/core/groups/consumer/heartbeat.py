@@ -104,6 +104,7 @@ def check_request(request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
 def _problem(request: HeartbeatRequest) -> str:
     """Return what is wrong with the request; an empty text if nothing is."""
     epoch = request.member_epoch
+    # In version 0 a member joins without an id, and the broker chooses it.
     needs_id = request.names_itself or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH
     for name, text in (
         ("member id", request.member_id if needs_id else None),
@@ -130,6 +131,8 @@ def _problem(request: HeartbeatRequest) -> str:
 
 def check_room(group: ModernGroup, member_id: MemberId, instance_id: str | None, most: int) -> None:
     """Raise GroupMaxSizeReached if a new member finds ``most`` members in the group."""
+    # A static member that returns replaces itself or is refused, so the group does not grow
+    # (GroupMetadataManager.java).
     if group.static(instance_id) is not None or member_id in group.members:
         return
     if len(group.members) >= most:
@@ -219,5 +222,7 @@ def described_member(member: ModernMember, request: HeartbeatRequest) -> ModernM
             member.subscribed_topic_names if names is None else tuple(sorted(set(names)))
         ),
         subscribed_topic_regex=member.subscribed_topic_regex if pattern is None else pattern,
+        # Only the new protocol has this request: a classic member becomes one of it by its first
+        # heartbeat.
         classic=None,
     )

@@ -60,6 +60,7 @@ def _not_upgradable(classic: ConsumerGroup, problem: str) -> GroupIdNotFound:
 def upgraded(classic: ConsumerGroup, topics: Topics, codec: ClassicCodec) -> Records:
     """Return the records of the group that a classic group with members becomes."""
     group_id, epoch = classic.group_id, classic.generation
+    # A group whose first rebalance is under way has no protocol yet.
     protocol = classic.protocol or classic.members.select_protocol()
     members = [
         _upgraded_member(classic, member, protocol, topics, codec) for member in classic.members
@@ -71,6 +72,7 @@ def upgraded(classic: ConsumerGroup, topics: Topics, codec: ClassicCodec) -> Rec
         ModernGroupTargetAssignmentMember(group_id, member.member_id, frozenset(member.assigned))
         for member in members
     )
+    # With time 0 the assignment interval does not delay the assignment for the member that joins.
     records.append(ModernGroupTargetAssignmentMetadata(group_id, epoch, 0))
     records += (member.current_assignment(group_id) for member in members)
     return tuple(records)
@@ -89,6 +91,7 @@ def _upgraded_member(
             classic, f"the subscription of member {member.member_id!r} cannot be decoded"
         )
     assigned: Assignment = NOTHING
+    # Empty for a member that has joined and not synced yet.
     if member.assignment:
         assignment = codec.assignment(member.assignment)
         if assignment is None:
@@ -172,6 +175,8 @@ def downgraded(
     stored: list[StoredMember] = []
     for member, classic in classic_members:
         subscription = dict(classic.protocols)[protocol]
+        # The target, not what the member has: the new group begins in the state stable, as in Kafka
+        # (`ClassicGroup.fromConsumerGroup`).
         target = group.target.get(member.member_id, NOTHING)
         stored.append(
             StoredMember(

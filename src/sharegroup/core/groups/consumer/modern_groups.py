@@ -211,6 +211,8 @@ class ModernGroups:
             or request.is_full
             or known is None
             or (
+                # A reconciliation that changes nothing keeps the object; comparing thousands of
+                # keys each time would be slow.
                 known.assigned is not after.assigned
                 and known.assigned.keys() != after.assigned.keys()
             )
@@ -292,6 +294,8 @@ class ModernGroups:
         former = group.static(request.instance_id)
         if former is None:
             return group, group.members.get(request.member_id), ()
+        # A member of the classic protocol cannot say that it leaves for a while, so it is replaced
+        # at once, as in Kafka.
         if former.classic is None:
             check_released(group, former, request.member_id)
         return with_replaced(group, former, request.member_id)
@@ -342,6 +346,8 @@ class ModernGroups:
         if after.classic is not None or (
             known is not None
             and (known.state, known.member_epoch) == (after.state, after.member_epoch)
+            # The same object has the same partitions. If they changed, the member gets all its time
+            # again.
             and known.pending_revocation is after.pending_revocation
         ):
             return
@@ -419,6 +425,7 @@ class ModernGroups:
         member_id = request.new_member_id if is_new else request.member_id
         check_room(group, member_id, request.instance_id, limits.members_max)
         check_protocols(group, request)
+        # KIP-394: a client that never returns with its id leaves nothing in the group.
         if is_new and request.instance_id is None and request.must_return:
             return (), None
         records: Records = ()
@@ -465,12 +472,14 @@ class ModernGroups:
         group = self.existing(group_id)
         member = identified_member(group, member_id, instance_id)
         classic = check_generation(group, member, generation=generation)
+        # First: a member that is asked to join again is alive.
         self._set(group_id, member, Timer.SESSION, now_ms + classic.session_timeout_ms)
         if must_rejoin(group, member):
             self._ask_to_join(group, member, now_ms)
 
     def _ask_to_join(self, group: ModernGroup, member: ModernMember, now_ms: int) -> None:
         key = TimerKey(group.group_id, member.member_id, Timer.JOIN)
+        # Not set anew: a member that only sends heartbeats would never come to its end.
         if not self._timers.has(key):
             self._timers.set(key, due_ms=now_ms + max(member.rebalance_timeout_ms, 0))
         raise RebalanceInProgress(

@@ -212,6 +212,7 @@ def _hand_out(
             member_ids.append(member_id)
             if len(held[member_id]) < quotas[member_id]:
                 below_quota.append(member_id)
+        # Back to the front in their order: they keep their turn for the next partition.
         below_quota.extendleft(reversed(passed_over))
     for target, member_ids in holders.items():
         while len(member_ids) < sharing:

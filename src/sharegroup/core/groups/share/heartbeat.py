@@ -283,6 +283,8 @@ def _reply(
     """Return the reply, without the assignment if the member is certain to have it already."""
     has_it = (
         known is not None
+        # A request with names comes from a member that joins or has missed a reply; one with an
+        # earlier epoch has missed the last one.
         and request.subscribed_topic_names is None
         and request.member_epoch == known.member_epoch
         and known.assignment == told.assignment

@@ -197,6 +197,8 @@ class ShareGroup:
         known = self.members.get(member.member_id)
         names = member.subscribed_topic_names
         if known is None or known.subscribed_topic_names is not names:
+            # Added before the former one is removed: the last member of a subscription must not
+            # delete it in between.
             subscription = self._subscriptions.setdefault(names, _Subscription(names))
             subscription.member_count += 1
             member = replace(member, subscribed_topic_names=subscription.names)

@@ -292,6 +292,8 @@ class ShareGroups:
         """
         self.check_heartbeat(request, limits=limits)
         if request.member_epoch == LEAVE_EPOCH:
+            # The replay of its tombstone ends the session. If the write fails, the session times
+            # out.
             records = _leave(self._groups[request.group_id], [request.member_id])
             return records, HeartbeatReply(
                 request.member_id, LEAVE_EPOCH, limits.heartbeat_interval_ms, None
@@ -321,6 +323,7 @@ class ShareGroups:
             if group is None or member_id not in group.members:
                 self._sessions.cancel((group_id, member_id))
                 continue
+            # The session stays until the tombstone is replayed, so a failed write is repeated.
             expired.append((group_id, member_id))
             leaving.setdefault(group_id, []).append(member_id)
         records: list[ShareGroupRecord] = []
