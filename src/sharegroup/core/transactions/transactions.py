@@ -220,13 +220,19 @@ class Transactions:
     ) -> TransactionEnd:
         """Decide a transaction."""
         known = self._existing(transactional_id)
+        # First, as in Kafka: the producer may already use the producer id of the next transaction,
+        # which the checks below know only after the completion.
         transitions.check_settled(known)
         bumps = client_version >= EPOCH_BUMPS
+        # Before the check of the producer, which would fence the epoch of a repeated request
+        # (KIP-890).
         if bumps and _is_repeated(known, producer_id, epoch):
             if is_commit is not known.is_commit:
                 raise transitions.wrong_state(known, is_commit=is_commit)
             return TransactionEnd(None, known.producer_id, known.producer_epoch)
         transitions.check_producer(known, producer_id, epoch)
+        # TransactionCoordinator.scala has the table of these cases. Without a new epoch for each
+        # transaction, a repeated request is told by the state alone.
         if known.state is not TransactionState.ONGOING:
             if not bumps and known.state is not TransactionState.EMPTY:
                 if is_commit is known.is_commit:
@@ -284,6 +290,7 @@ class Transactions:
         """Return tombstones for ids that have been idle since that time, the oldest first."""
         expired: list[TransactionTombstone] = []
         for known in self._known.values():
+            # The ids are in the order of their updates, so all that follow are younger.
             if known.updated_ms > since_wall_ms or len(expired) == count_max:
                 break
             if known.state.is_idle:
@@ -348,6 +355,7 @@ class Transactions:
 
     def replay(self, record: TransactionRecord, *, now: Now) -> None:
         """Apply a record."""
+        # Removed and put again, so that it comes last: expiry relies on the order of updates.
         before = self._known.pop(record.transactional_id, None)
         before_bytes = 0 if before is None else size_bytes(before)
         if isinstance(record, TransactionTombstone):
@@ -363,8 +371,10 @@ class Transactions:
             self._prepared.pop(record.transactional_id, None)
         if record.state is not TransactionState.ONGOING:
             self._deadlines.cancel((record.transactional_id,))
+        # Only at the beginning: a partition that is added later does not prolong the transaction.
         elif before is None or before.state is not TransactionState.ONGOING:
             remaining_ms = record.started_ms + record.timeout_ms - now.wall_ms
+            # Never more than the whole timeout, which a wall clock that was set back would give.
             self._deadlines.set(
                 (record.transactional_id,), due_ms=now.ms + min(remaining_ms, record.timeout_ms)
             )
@@ -398,6 +408,7 @@ def _is_repeated(known: TransactionMetadata, producer_id: int, epoch: int) -> bo
         return False
     if known.producer_id == producer_id:
         return epoch == known.producer_epoch - 1
+    # After the last epoch of its id, the producer was answered a new id with epoch 0.
     return (
         known.previous_producer_id == producer_id
         and is_used_up(epoch)

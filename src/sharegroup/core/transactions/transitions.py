@@ -88,6 +88,7 @@ def next_epoch(
         last = NO_EPOCH if expected is None else epoch
         return replace(bare, producer_id=fresh_producer_id, producer_epoch=0, last_epoch=last)
     if expected is None:
+        # Without a last epoch, a late retry of the former producer is fenced.
         return replace(bare, producer_epoch=epoch + 1, last_epoch=NO_EPOCH)
     if expected[1] == epoch:
         return replace(bare, producer_epoch=epoch + 1, last_epoch=epoch)
@@ -219,6 +220,7 @@ def prepared(
             if fresh_producer_id is None:
                 raise _without_id(known)
             following = fresh_producer_id
+        # At the last epoch an abort keeps it, as in Kafka, so that a broken state can be left.
         epoch, last = min(epoch + 1, EPOCH_LAST), epoch
     return replace(
         known,
@@ -226,6 +228,8 @@ def prepared(
         last_epoch=last,
         state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
         partitions=known.partitions if is_ongoing else NO_PARTITIONS,
+        # An abort without partitions has no start, but its record needs one
+        # (TransactionMetadata.java).
         started_ms=known.started_ms if is_ongoing else now_ms,
         updated_ms=now_ms,
         previous_producer_id=known.producer_id,
@@ -246,6 +250,7 @@ def fence(
     ``version`` is the transaction version of the broker.
     """
     assert known.state is TransactionState.ONGOING, "only an open transaction is fenced"
+    # With epoch bumps `prepared` raises the epoch itself.
     if version < EPOCH_BUMPS:
         known = replace(
             known, producer_epoch=min(known.producer_epoch + 1, EPOCH_LAST), last_epoch=NO_EPOCH
@@ -272,6 +277,7 @@ def completed(known: TransactionMetadata, *, now_ms: int) -> TransactionMetadata
         ),
         partitions=NO_PARTITIONS,
         updated_ms=now_ms,
+        # By this a repeated EndTxn with the old producer id is recognised.
         previous_producer_id=known.producer_id,
         next_producer_id=NO_PRODUCER_ID,
     )
