@@ -154,6 +154,8 @@ class CompactionPass:
             for segment in self._of.unsettled:
                 await self._settle(segment)
             if self._of.segments:
+                # Only after the swaps of earlier passes are complete: it removes every file with a
+                # temporary name.
                 await self._parts.syncer.in_thread(lambda: discard(files, folder))
             newest = await self._learn()
             self._keeper = CompactionRules(newest, last=self._of.producers, now_ms=self._now_ms)
@@ -169,6 +171,8 @@ class CompactionPass:
 
     async def _learn(self) -> NewestOffsets:
         newest = NewestOffsets(self._limits.memory_bytes, end_offset=self._of.cleaned_to)
+        # Not those of the pass: the rewrite follows the transactions once more from the first
+        # segment on.
         transactions = Transactions(_plain(self._of.aborted))
         sleep = self._limits.sleep
         for segment in self._of.segments:
@@ -234,6 +238,7 @@ class CompactionPass:
         end_offset, is_whole = group[-1].end_offset, True
         for file in new.files:
             file.fd(create=True)
+            # The files of an aborted pass may still be there.
             file.truncate(0)
         for segment in group:
             async for piece in self._slices(segment, lambda data: self._keep(data, end_offset)):
@@ -249,6 +254,7 @@ class CompactionPass:
         new.flush_indexes()
         begun = new.files
         for file in begun:
+            # Opened in the event loop: the storage thread must not open files of a segment.
             file.fd()
             file.begin_sync()
         try:
@@ -266,6 +272,8 @@ class CompactionPass:
         files, folder = self._parts.files, self._of.folder
         if new.log.path.endswith(SWAP):
             await self._parts.syncer.in_thread(lambda: remove_replaced(files, folder, new))
+            # The log may have dropped it meanwhile; then its files are removed under their present
+            # names.
             if self._of.has(new):
                 take_names(files, (new.log,))
         await self._parts.syncer.in_thread(lambda: files.sync_directory(folder))
@@ -314,6 +322,8 @@ class CompactionPass:
         ends_segment: bool,
     ) -> Buffer | None:
         """Return the batch itself, a batch with its remaining records, or None if none remains."""
+        # First, whatever becomes of the batch, because it follows the transactions from batch to
+        # batch.
         is_void = self._is_void(batch, header, aborted)
         must_stay = ends_segment or self._keeper.is_last_of_producer(
             header.producer_id,
@@ -361,6 +371,7 @@ class CompactionPass:
                 end_offset=header.end_offset,
                 is_transactional=header.is_transactional,
             )
+        # An earlier pass has emptied the marker, so it cannot be decoded.
         if header.record_count == 0:
             return True
         marker = decode_marker(batch)
@@ -411,6 +422,8 @@ def _learn_slice(
             end_offset=header.end_offset,
             is_transactional=header.is_transactional,
         )
+        # Earlier passes noted these keys. They are passed over only here: their transactions may
+        # end in the new part.
         if is_aborted or header.end_offset <= newest.end_offset:
             continue
         is_decoded = header.record_count <= BATCH_RECORDS_MAX
@@ -474,6 +487,7 @@ def _read_slice(files: Files, path: str, position: int, size: int) -> bytes:
 
     CorruptMessage if a batch is damaged.
     """
+    # A descriptor of its own: the event loop may close that of the segment at any time.
     fd = files.open(path)
     try:
         data = files.read(fd, min(SLICE_BYTES, size - position), position)

@@ -119,6 +119,7 @@ class Fence:
                 f"{missing} no longer exists: restore it, and restart the broker"
             )
         if not paths:
+            # The first write to the log may have failed before it had a folder.
             files.make_directory(folder, parents=False)
         fd = files.open(f"{folder}/{_PROBE_FILE}", create=True)
         try:
@@ -136,6 +137,7 @@ class Fence:
             path = f"{folder}/{name}"
             fd = files.open(path)
             try:
+                # Cutting it after the failure may have failed, too.
                 if active_end is not None and active_end[0] == path:
                     files.truncate(fd, active_end[1])
                 files.sync(fd)

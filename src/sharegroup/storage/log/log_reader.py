@@ -143,6 +143,7 @@ class LogReader:
     def _sound(self, first: int, place: Place) -> bytes:
         """Read a place that begins with offset ``first``. CorruptMessage if a batch is damaged."""
         data = self._read(place)
+        # No bytes at all are damage, too: the file has become shorter.
         if self._sound_bytes(data, first, place[0]) < max(len(data), 1):
             raise self._damaged(first)
         return data
@@ -175,6 +176,7 @@ class LogReader:
             if low == high:
                 return
             size = window.ending_at(high) - window.positions[low]
+            # Only the very first batch may exceed the limit, not the first of a later window.
             if has_yielded and size > bytes_max:
                 return
             yield window, low, high

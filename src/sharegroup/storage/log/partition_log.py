@@ -110,6 +110,7 @@ class PartitionLog:
         """The offset where the last pass of compaction ended."""
         self.start_offset = loaded.start_offset
         self.end_offset = loaded.end_offset
+        # Recovery has synced the part that it scanned, so all of it is durable.
         self.high_watermark = loaded.end_offset
         self.recovery_point = loaded.recovery_point
         self._parts = parts
@@ -162,6 +163,7 @@ class PartitionLog:
         undecided = self._producers.first_unstable_offset
         if undecided is None or undecided >= self.high_watermark:
             return self.high_watermark
+        # The transaction may have begun with records that were deleted since.
         return max(undecided, self.start_offset)
 
     def aborted_transactions(self, first: int, end: int) -> tuple[tuple[int, int, int], ...]:
@@ -214,6 +216,7 @@ class PartitionLog:
         try:
             return check_batch(self._producers, header, marker, marker_version=marker_version)
         except KafkaError as error:
+            # The core does not know which log it decides for.
             raise type(error)(f"{self}: {error}") from error
 
     def _duplicate_ticket(self, batch: ProducedBatch) -> Ticket:
@@ -276,6 +279,7 @@ class PartitionLog:
             return
         assert self._syncing.offset <= self.end_offset
         self._durable = self._syncing
+        # With `Durability.OS` the high watermark is ahead of the syncs.
         if self._durable.offset > self.high_watermark:
             self._advance_to(self._durable.offset)
 
@@ -304,6 +308,7 @@ class PartitionLog:
 
     def _advance_to(self, offset: int) -> None:
         """Move the high watermark to ``offset``, settle tickets and call the subscribers."""
+        # All offsets before the first callback, which reads them.
         self.high_watermark = offset
         self._producers.settle(offset)
         self._pending.settle(offset)
@@ -418,8 +423,10 @@ class PartitionLog:
             for segment in checkpoint.new_files:
                 segment.names_are_durable()
             return
+        # The snapshot may not have been written, so the next checkpoint must make one.
         self._producers.changed = True
         if self._parts.durability is Durability.OS and not self._is_closed:
+            # `begin_checkpoint` has forgotten which files were unsynced, so all count as such.
             self._segments.unsynced.update(
                 (stored_segment.log, None) for stored_segment in self._segments.all
             )
@@ -435,6 +442,7 @@ class PartitionLog:
 
         return LogTimes(
             self,
+            # A copy: a lookup is done in pieces, and between two of them segments come and go.
             tuple(self._segments.all),
             start=self.start_offset,
             end=self.high_watermark,
@@ -478,6 +486,8 @@ class PartitionLog:
         files, folder = self._parts.files, self._folder
         paths = self._segments.drop_before(offset)
         if paths:
+            # Nobody waits: the start offset is saved, so the next start removes what a crash
+            # leaves.
             self._parts.syncer.later(lambda: remove_old_files(files, folder, paths))
         self._tell()
 

@@ -120,11 +120,14 @@ class Segments:
             active.flush_indexes()
         else:
             self._parts.files.make_directory(self._folder, parents=False)
+            # Not synced here: the first checkpoint does it, and a start writes it again if it is
+            # missing (ADR 0019).
             write_partition_metadata(self._parts.files, self._folder, self._metadata)
             self.has_new_metadata = True
             self.new_names[self._parts.root] = None
         segment = Segment(self._parts.opened, self._folder, offset)
         segment.log.fd(create=True)
+        # An attempt that failed may have left a file of this name.
         segment.log.truncate(0)
         self.new_names[self._folder] = None
         self.all.append(segment)
@@ -140,6 +143,7 @@ class Segments:
     def begin_sync(self) -> SyncWork:
         """Return the files and folders to sync, and forget them."""
         work = SyncWork(tuple(self.unsynced), tuple(self.new_names))
+        # If the sync fails, the probe of the fence syncs all files and folders of the log.
         self.unsynced.clear()
         self.new_names.clear()
         return work

@@ -150,6 +150,7 @@ class BatchMap:
             end_position=batch.end_position,
         )
         if len(tail) > TAIL_BATCHES_MAX:
+            # Half of them at once: dropping one for each append would move the rest each time.
             tail.drop_first(TAIL_BATCHES_MAX // 2)
 
     def begin(self, segment: Segment) -> None:

@@ -124,6 +124,7 @@ class Segment:
         """Return whether this segment takes ``batch``, which ends at ``end_offset``."""
         if self.is_sealed:
             return False
+        # A batch above the limit gets a segment of its own.
         if self.size == 0:
             return True
         fits = self.size + batch.size <= min(limits.bytes, SEGMENT_BYTES_MAX)

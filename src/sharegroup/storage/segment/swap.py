@@ -117,6 +117,8 @@ def finish_swaps(files: Files, folder: str, names: list[str], *, recovery_point:
     names = files.names(folder)
     begun = {_base(name) for name in names if name.endswith(CLEANED)}
     for name in names:
+        # The indexes before the log file, as in `discard`: alone they would pass for those of a
+        # complete swap.
         if name.endswith(SWAP) and _base(name) in begun:
             files.remove(f"{folder}/{name}")
     files.sync_directory(folder)
@@ -137,6 +139,7 @@ def _finish(files: Files, folder: str, base_offset: int, recovery_point: int) ->
     names = files.names(folder)
     _check_end(path + SWAP, names, end=end, recovery_point=recovery_point)
     for name in _replaced(names, base_offset, end):
+        # The rename below replaces this one in a single step.
         if name != f"{base_offset:020d}{LOG}":
             files.remove(f"{folder}/{name}")
     files.sync_directory(folder)

@@ -167,6 +167,7 @@ def _record(
         allowance.spend(len(body))
         record = yield from first_record_from(body, header, timestamp_ms=timestamp_ms, start=start)
     except UNREADABLE as error:
+        # It may have cost as much before it turned out to be unreadable.
         allowance.spend(allowance.bytes_max)
         log.warning(
             "event=batch_skipped file=%s offset=%d reason='a lookup by timestamp cannot read it' "

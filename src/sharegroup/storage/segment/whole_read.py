@@ -39,6 +39,7 @@ def read_whole(
     Raises CorruptMessage if a batch is damaged.  Checksums are compared only below
     ``verified_from``, because this process has written or checked the batches above it.
     """
+    # A copy: the log may get or lose segments between two pieces.
     for segment in list(segments):
         if segment.end_offset > offset:
             yield from _segment(
