@@ -111,6 +111,7 @@ class Checkpoints:
     async def take_of(self, logs: Iterable[PartitionLog]) -> None:
         """Take a checkpoint of these logs alone, which others do not need yet."""
         async with self._taking:
+            # Within the lock: the checkpoint before may have moved the points of these logs.
             due = [log_ for log_ in logs if log_.needs_checkpoint]
             for first in range(0, len(due), GROUP_LOGS):
                 await self._take_group(due[first : first + GROUP_LOGS])
@@ -186,6 +187,7 @@ class Checkpoints:
 
         Returns the error if that failed.
         """
+        # A copy, because the storage thread writes it while the event loop may change the mapping.
         points = dict(self._offsets.recovery_points)
         points.update((checkpoint.log.key, checkpoint.point) for checkpoint in begun)
         try:

@@ -155,6 +155,7 @@ class Journal:
             await self._syncer.in_thread(lambda: self._replace(bytes(content)))
         except OSError as error:
             raise KafkaStorageError(f"{self._file.path}: a rewrite failed: {error}") from error
+        # Its descriptor still leads to the file that was replaced.
         self._file.close()
         self._payloads, self._size = kept, len(content)
         self._durable = (len(kept), len(content))
@@ -234,6 +235,7 @@ class Journal:
                         "durable; restore the file from a copy, or check what can be repaired: "
                         f"sharegroup data check --data {self._root}"
                     )
+                # Frames behind this one are tried from their own start.
                 break
         self._has_tail = True
 

@@ -517,6 +517,7 @@ class LogDirectory:
             if key not in self._logs:
                 continue  # The topic was deleted.
             offsets[key] = max(offset, offsets.get(key, 0))
+        # A new mapping, because the storage thread may still write the last one.
         self._offsets.start_offsets = offsets
         await self._parts.syncer.in_thread(lambda: self._write_offsets(START_OFFSETS_FILE, offsets))
 

@@ -73,6 +73,7 @@ def replace_many(files: Files, root: str, contents: Mapping[str, bytes]) -> None
     """
     for path, content in contents.items():
         _write_beside(files, path, content, sync=False)
+    # The contents before the names: a name that is durable first would lead to an empty file.
     files.sync_tree(root)
     for path in contents:
         files.rename(f"{path}.tmp", path)
@@ -82,6 +83,7 @@ def replace_many(files: Files, root: str, contents: Mapping[str, bytes]) -> None
 def _write_beside(files: Files, path: str, content: bytes, *, sync: bool) -> None:
     fd = files.open(f"{path}.tmp", create=True)
     try:
+        # A crash may have left a longer file of this name.
         files.truncate(fd, 0)
         files.write(fd, content, 0)
         if sync:

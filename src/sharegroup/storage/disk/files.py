@@ -241,6 +241,7 @@ class RealFiles:
             # On macOS fsync alone leaves the data in the drive's cache.
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
         else:
+            # It also writes the file's size, without which new bytes could not be read.
             os.fdatasync(fd)
 
     def sync_queue(self) -> SyncQueue | None:

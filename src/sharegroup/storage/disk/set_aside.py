@@ -150,6 +150,7 @@ class SetAside:
         removable = [name for name in self._files.names(folder) if name.endswith(_REMOVABLE)]
         sizes = {name: _bytes_below(self._files, f"{folder}/{name}") for name in removable}
         total = sum(sizes.values()) + size
+        # The names begin with the time, so the oldest come first.
         for name in removable:
             if total <= self._bytes_max:
                 return

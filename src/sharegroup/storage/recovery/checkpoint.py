@@ -61,6 +61,7 @@ def write_recovery_points(
     If files are gone, raises DirectoryLostError or FoldersLostError and writes nothing.
     """
     files, root = parts.files, parts.root
+    # Before anything is written: another broker may use the path by now (ADR 0019).
     watch.check()
     lost = [checkpoint for checkpoint in begun if not files.exists(checkpoint.active_path)]
     if lost:

@@ -74,6 +74,7 @@ def decode_producers(snapshot: bytes, key: TopicIdPartition) -> dict[int, Produc
     at = _COUNT.size
     for fields in _ENTRY.iter_unpack(body[at : at + count * _ENTRY.size]):
         producer_id, epoch, last_sequence, last_offset, delta, used_ms, coordinator, start = fields
+        # A batch may begin before the sequences wrap around to 0.
         base_sequence = (last_sequence - delta) % SEQUENCE_COUNT
         batch = ProducedBatch(base_sequence, last_offset - delta, last_offset + 1)
         entries[producer_id] = ProducerEntry(

@@ -93,6 +93,7 @@ def load_log(
     ``is_compacted`` says that segments may have holes, even if the file `COMPACTED` is gone.
     """
     names = opened.files.names(folder) if opened.files.exists(folder) else []
+    # First: a crash in a swap leaves segments under temporary names (ADR 0011).
     names = finish_swaps(opened.files, folder, names, recovery_point=recovery_point)
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _SEGMENT_NAME.fullmatch(name)]
     if not bases:
@@ -103,6 +104,7 @@ def load_log(
         # Deleted records: after a crash some of these files may exist and others may not.  Such a
         # gap must not look like the end of the log.
         segments.pop(0).remove()
+    # Compaction takes closed segments only, so a hole in the last one is damage (ADR 0011).
     for segment in segments[:-1]:
         segment.has_holes = is_compacted or COMPACTED in names
     if is_compacted and COMPACTED not in names:
@@ -112,6 +114,7 @@ def load_log(
     _scan_from(segments, active, scan, set_aside)
     end_offset = segments[-1].end_offset
     for segment in segments:
+        # A file's own time is lost with every copy, so it proves no age (differences.md).
         segment.touched_ms = now_ms
     states = _producers(
         opened.files, folder, names, segments, scan, now_ms=now_ms, producers_max=producers_max
@@ -123,6 +126,7 @@ def load_log(
         segments,
         start_offset=min(max(start_offset, segments[0].base_offset), end_offset),
         end_offset=end_offset,
+        # Not the end: the new index entries are not on disk before a checkpoint (ADR 0001).
         recovery_point=scan.first_offset,
         verified_from=scan.first_offset,
         producers=states,
@@ -164,6 +168,7 @@ def _believed_start(segments: list[Segment], start_offset: int, recovery_point: 
     """
     last = segments[-1]
     end = max(recovery_point, last.base_offset)
+    # The cheap comparison first: `_end_of` reads all headers of the segment.
     if start_offset > end and start_offset > _end_of(last):
         log.warning(
             "event=start_offset_ignored file=%s start_offset=%d end_offset=%d",
@@ -215,6 +220,8 @@ def _open_trusted(names: frozenset[str], segments: list[Segment], recovery_point
     segment.size = _position_of_end(segment)
     if unsound:
         _index_transactions_anew(segments[: active + 1], unsound)
+    # Entries above the recovery point are dropped: the scan adds those of the batches that it
+    # finds.
     last_relative = segment.end_offset - 1 - segment.base_offset
     segment.index.truncate(segment.index.count_through(last_relative))
     segment.forget_times_from(segment.end_offset)
@@ -253,6 +260,7 @@ def _load_indexes(names: frozenset[str], segment: Segment) -> bool:
 def _index_anew(segment: Segment) -> None:
     size, end_offset = segment.size, segment.end_offset
     batches = list(segment.headers(0))
+    # `add_to_indexes` extends the segment, so it begins at 0.
     segment.size = 0
     for batch in batches:
         if batch.end_offset <= end_offset:
@@ -273,6 +281,7 @@ def _times_agree(segment: Segment) -> bool:
     for batch in segment.headers(0 if entry is None else entry.value):
         if batch.end_offset > offset:
             agrees = batch.end_offset == offset + 1 and batch.max_timestamp == last.key
+            # The header of a damaged batch proves nothing against the index.
             return agrees or not is_whole(segment.log.read(batch.size, batch.position))
     return False
 
@@ -282,6 +291,7 @@ def _times_anew(segment: Segment) -> None:
     batches, end_max = list(segment.headers(0)), segment.base_offset + RELATIVE_OFFSET_MAX
     if not batches or batches[-1].end_position < segment.size:
         return
+    # No entry can hold this offset: a header is damaged.
     if max(batch.end_offset for batch in batches) > end_max:
         return
     largest, indexed_to = NO_TIMESTAMP, 0
@@ -348,6 +358,7 @@ def _find_batch(segment: Segment, base_offset: int, position: int) -> int | None
     """
     pattern = _OFFSET.pack(base_offset)
     for first in range(position, min(segment.size, position + SEARCH_BYTES_MAX), SCAN_BYTES):
+        # A pattern across the border of two pieces is found in the first.
         data = segment.log.read(SCAN_BYTES + len(pattern) - 1, first)
         at = data.find(pattern)
         while at >= 0:
@@ -400,6 +411,7 @@ def _scan_segment(segment: Segment, file_size: int, scan: _Scan) -> None:
         at = segment.size - chunk_position
         header = placed_in(chunk[at : at + HEADER_BYTES], position=segment.size, limit=file_size)
         if header is None or at + header.size > len(chunk):
+            # The chunk begins here and is long enough, so this is not a batch.
             if at == 0 and len(chunk) >= (HEADER_BYTES if header is None else header.size):
                 return
             # The chunk ends within this batch: read one that begins here and holds all of it.
@@ -452,6 +464,8 @@ def _producers(
             files.remove(f"{folder}/{name}")
             damaged = True
             continue
+        # A checkpoint writes no snapshot if no producer has changed, so an older one is valid at
+        # the recovery point as well, unless newer ones were damaged.
         known_to = offset if damaged else max(offset, scan.first_offset)
         break
     else:
@@ -478,6 +492,7 @@ def _marker_in(segment: Segment, batch: PlacedBatch) -> TransactionMarker | None
     if not batch.is_control:
         return None
     data = segment.log.read(batch.size, batch.position)
+    # Nothing below the recovery point has been checked, and a flipped bit must end no transaction.
     return _marker(batch, data) if is_whole(data) else None
 
 

@@ -168,6 +168,7 @@ class Syncer:
         self._policy = SyncPolicy(can_sync_tree=files.can_sync_tree)
         self._queue: SyncQueue | None = None
         self._has_looked_for_queue = False
+        # A dict in place of a set: a seed of the simulation has to give the same order (ADR 0015).
         self._waiting: dict[Syncable, None] = {}
         self._is_urgent = False
         """Whether somebody waits for one of the writes of the next round."""
@@ -188,6 +189,7 @@ class Syncer:
     def request_later(self, syncable: Syncable) -> None:
         """Include ``syncable`` in the next round, which need not begin before `LATER_SECONDS`."""
         self._waiting[syncable] = None
+        # A round under way looks for it when it ends (`_rest`).
         if not self._running:
             self._begin_later()
 
@@ -282,6 +284,7 @@ class Syncer:
         began = self.clock()
         is_quick = self._policy.is_quick(begun.unsynced_bytes)
         queue = self._found_queue() if begun.fits_queue and not is_quick else None
+        # False if the kernel refuses it, for example in a sandbox; the thread does the round then.
         if queue is not None and queue.begin(
             begun.fds(), lambda errors: self._end_queued(begun, errors, self.clock() - began)
         ):
@@ -317,7 +320,10 @@ class Syncer:
         try:
             ended.finish()
         finally:
+            # Also after a defect in one component: the others still wait for their syncs.
             if self._is_urgent:
+                # After the waiters that this round has woken, so that their next writes share the
+                # round.
                 asyncio.get_running_loop().call_soon(self._begin_round)
             else:
                 self._rest()
