@@ -71,6 +71,7 @@ class ExpiryTime:
         if ahead_ms <= JUMP_MS:
             jump = None if self._began_ms is None else Jump(Phase.OVER, ahead_ms)
             self._believe(offset_ms)
+        # A further jump ahead begins the wait anew.
         elif self._began_ms is None or offset_ms - self._jumped_ms > JUMP_MS:
             self._began_ms, self._jumped_ms = now_ms, offset_ms
             jump = Jump(Phase.BEGAN, ahead_ms)

@@ -285,6 +285,7 @@ class _Parser:
             self._nodes[first].targets.append(begin)
             self._nodes[end].targets.append(last)
             if not self._take("|"):
+                # A flag holds up to the end of its group, in later alternatives, too.
                 self._ignores_case = ignored_case
                 return first, last
 
@@ -319,6 +320,7 @@ class _Parser:
         copies = max(least, 1) if most is None else most
         for number in range(copies):
             if number:
+                # Parsed anew, because each copy needs nodes of its own.
                 self._position = start
                 fragment = self._atom()
                 assert self._position == end, "a copy ends where the operand ends"

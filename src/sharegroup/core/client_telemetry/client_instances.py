@@ -169,6 +169,7 @@ class ClientInstances:
         try:
             self._check_push(instance_id, instance, push, now_ms=now_ms, bytes_max=bytes_max)
         except KafkaError as error:
+            # With its traceback it would keep the frames of the request in memory.
             instance.last_error = error.with_traceback(None)
             raise
         finally:

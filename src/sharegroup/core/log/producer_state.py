@@ -217,6 +217,8 @@ class ProducerStates:
             return
         is_late = epoch < entry.epoch
         if version >= STRICT_MARKERS and epoch == entry.epoch:
+            # Without an open transaction it is a repetition (KAFKA-19999). Above the last epoch
+            # there is no other, and Kafka accepts such a marker, too (ProducerAppendInfo.java).
             is_late = entry.transaction_start is not None and epoch != EPOCH_LAST
         if is_late:
             raise InvalidProducerEpoch(
@@ -239,6 +241,8 @@ class ProducerStates:
     ) -> None:
         """Note that ``batch``, which `check` accepted, was appended to the log."""
         before = self._entries.get(producer_id)
+        # With a new epoch the sequences begin at 0 again, so batches of the last one are no
+        # duplicates.
         earlier = before.batches if before is not None and before.epoch == epoch else ()
         start = None if before is None else before.transaction_start
         if start is None and is_transactional:
@@ -335,6 +339,7 @@ class ProducerStates:
         for end_offset, producer_id, before in reversed(self._undo):
             if end_offset <= durable_end:
                 break
+            # The snapshot lacks a change that is not durable yet; the next one must have it.
             self.changed = True
             if before is None:
                 entries.pop(producer_id, None)

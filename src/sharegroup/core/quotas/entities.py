@@ -206,6 +206,7 @@ class ClientQuotas:
         each client id has a limit of its own, with the default user each user.
         """
         client_names = (client_id, DEFAULT) if client_id else (DEFAULT,)
+        # Kafka's order of precedence (KIP-55): the user decides before the client id does.
         for user_name in (user, DEFAULT, ""):
             for client_name in (*client_names, "") if user_name != "" else client_names:
                 found = self._limits.get(entity(user=user_name, client_id=client_name), {})
@@ -262,7 +263,7 @@ def check_entity(altered: Entity) -> frozenset[QuotaKey]:
 
 
 def parse_entity(named: Iterable[tuple[str, str | None]]) -> Entity:
-    """Return the entity of a request; raise InvalidRequest for unknown and repeated parts."""
+    """Return the entity of a request; raise InvalidRequest for an unknown part."""
     parts: dict[Part, str | None] = {}
     for kind, name in named:
         part = _part(kind)
@@ -270,6 +271,7 @@ def parse_entity(named: Iterable[tuple[str, str | None]]) -> Entity:
             raise InvalidRequest(
                 f"quota entity: type {kind!r} is not known; known are user, client-id and ip"
             )
+        # As in Kafka, of a part that is named twice the last name counts.
         parts[part] = name
     return Entity(tuple(sorted(parts.items())))
 

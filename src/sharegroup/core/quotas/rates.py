@@ -52,6 +52,7 @@ class Rate:
         """Count a use; a negative amount takes an earlier use back."""
         self._forget(windows, now_ms)
         own = self._windows
+        # The last window: its three values are the end of the array.
         if own and now_ms - own[BEGIN - 3] < windows.window_ms:
             own[LAST_USE - 3] = now_ms
             own[USED - 3] += amount

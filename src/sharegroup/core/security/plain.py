@@ -29,6 +29,7 @@ def verify_plain(message: bytes, passwords: Mapping[str, str]) -> str:
     if not password:
         raise _refused("Authentication failed: password not specified")
     expected = passwords.get(user)
+    # Digests have one length; the time of a comparison would tell that of the password.
     is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
     if not is_right or not expected:
         reason = "wrong password" if expected else "unknown user"

@@ -97,6 +97,7 @@ class _Regex:
                 break
             pieces += [subject[end : match.start()], expansion(match)]
             end = match.end()
+            # An empty match would be found again at the same place.
             position = end + (match.start() == end)
         return "".join([*pieces, subject[end:]])
 
@@ -164,6 +165,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             "inner ones"
         )
     try:
+        # Java writes a named group `(?<name>...)`.
         return re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
     except re.error as error:
         raise InvalidConfig(f"{KEY}: the pattern {pattern[:200]!r}: {error}") from error

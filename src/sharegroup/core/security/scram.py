@@ -163,6 +163,7 @@ def _text(message: bytes) -> str:
 
 
 def _unescaped(name: str) -> str:
+    # In this order: `=3D2C` stands for the text `=2C`.
     return name.replace("=2C", ",").replace("=3D", "=")
 
 

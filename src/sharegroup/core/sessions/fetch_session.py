@@ -193,6 +193,7 @@ class FetchSessions:
                 f"{_naming(session.uses_topic_ids)}, and this one {_naming(uses_topic_ids)}"
             )
         self._check_growth(session_id, session, named, forgotten, now_ms)
+        # After the last check, because a refused request must not use up its epoch.
         session.expected_epoch = self._after(epoch)
         before = len(session.partitions)
         for key in forgotten:
@@ -201,6 +202,7 @@ class FetchSessions:
         session.partitions.update(named)
         self.partition_count += len(session.partitions) - before
         session.used_ms = now_ms
+        # The sessions are in the order of their use.
         self._sessions[session_id] = self._sessions.pop(session_id)
         return FetchPlan(session_id, dict(session.partitions), incremental=True)
 
