@@ -172,6 +172,7 @@ class Pattern:
             reached = following
             if not reached:
                 return False
+        # The end of an empty text is its beginning, too.
         return bool(self._last & self._closure(reached, at_start=not text, at_end=True))
 
     def _step(self, reached: int, character: str) -> int:
@@ -448,6 +449,7 @@ class _Parser:
         is_negated = self._take("^")
         found = _of(())
         is_first = True
+        # A ] that comes first is a character of the set, as in RE2.
         while is_first or self._peek() != "]":
             is_first = False
             if not self._peek():

@@ -173,6 +173,7 @@ class ClientInstances:
             instance.last_error = error.with_traceback(None)
             raise
         finally:
+            # Also if the push was refused, as in Kafka: a client announces its end once.
             instance.has_terminated = push.is_terminating
         instance.last_error = None
 

@@ -178,6 +178,7 @@ class PushedValues:
         """Remove others until the instance fits into its owner's part and into the total."""
         if owner is not None and self._owned_bytes[owner] > self._user_bytes_max:
             for other_id in [key for key, other in self._instances.items() if other.owner == owner]:
+                # The instance itself comes last, because it was used last.
                 if other_id == instance_id or self._owned_bytes[owner] <= self._user_bytes_max:
                     break
                 self._remove(other_id)

@@ -187,6 +187,7 @@ def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBa
     """Join equal neighbours of ascending batches; drop batches that lie below the start offset."""
     joined_batches: list[StateBatch] = []
     for batch in batches:
+        # Dropped, never cut: the start offset is the end of a run.
         if batch.end <= start_offset:
             continue
         if joined_batches:

@@ -96,9 +96,12 @@ class SharePartition:
         for batch in sorted(batches):
             # Kafka never stores ACQUIRED either (KIP-932): a lock means nothing after a restart.
             assert batch.state is not ACQUIRED, f"{batch} is a lock: locks are never durable"
+            # The start offset may lie within a batch: what is below it is settled.
             first, end = max(batch.first, partition.end_offset), min(batch.end, log_end)
             if first < end:
                 partition._append(first, NEW)
+                # `told_apart` is not durable, so after a restart every returned record counts as
+                # suspicious.
                 partition._append(end, InFlightState(batch.state, batch.delivery_count))
         # The stored start offset may trail: as in Kafka, it is that of the last write.
         partition._advance_start()
@@ -253,6 +256,7 @@ class SharePartition:
         lowest = self._archiving.lowest()
         if lowest is None:
             return dead_letters
+        # Runs in other states count, too, so that one call takes a limited time.
         for run in islice(self._runs.between(lowest.first, self._runs.end), runs_max):
             state, delivery_count, *_, reason = run.value
             if state is not ARCHIVING:

@@ -286,6 +286,7 @@ class ProducerStates:
     def undo_from(self, durable_end: int) -> None:
         """Undo the changes at or after ``durable_end``, where the log is truncated."""
         undo = self._undo
+        # The newest first: of several changes of a producer, the value before the first one stays.
         while undo and undo[-1][0] > durable_end:
             _, producer_id, before = undo.pop()
             self._put(producer_id, before)

@@ -71,6 +71,7 @@ class Rate:
         rate = self.per_second(windows, now_ms)
         if rate <= limit:
             return 0
+        # Kafka's formula (`QuotaUtils.throttleTime`).
         pause_ms = (rate - limit) / limit * self._averaged_ms(windows, now_ms)
         return round(min(pause_ms, PAUSE_MS_MAX))
 

@@ -102,6 +102,7 @@ def _seconds(moment: Element) -> int:
     """Return a time in seconds since 1970; UTCTime is of the years 1950 to 2049."""
     text, form = moment.content.decode("ascii"), _TIME_FORMATS.get(moment.tag, "")
     parsed = dt.datetime.strptime(text, form).replace(tzinfo=dt.UTC)
+    # In RFC 5280 the years 50 to 68 are of the last century, for Python of this one.
     if moment.tag == 0x17 and parsed.year >= 2050:
         parsed = parsed.replace(year=parsed.year - 100)
     return int(parsed.timestamp())
@@ -150,6 +151,7 @@ def elements(encoded: bytes) -> list[Element]:
         tag, length, at = encoded[at], encoded[at + 1], at + 2
         if length & 0x80:
             size = length & 0x7F
+            # Size 0 is the indefinite length of BER, which DER does not have.
             if not 0 < size <= 4:
                 raise ValueError(f"a length of {size} bytes at {begin}")
             length, at = int.from_bytes(encoded[at : at + size]), at + size

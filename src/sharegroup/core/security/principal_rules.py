@@ -241,6 +241,7 @@ def _expansion(replacement: str) -> Callable[[re.Match[str]], str]:
                 return escaped
             if name is not None:
                 return match[name] or "" if name in match.re.groupindex else found[0]
+            # As in Java, `$12` is group 12, or group 1 and the digit 2 if there are fewer groups.
             for length in range(len(digits), 0, -1):
                 if int(digits[:length]) <= match.re.groups:
                     return (match[int(digits[:length])] or "") + digits[length:]

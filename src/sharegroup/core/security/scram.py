@@ -146,6 +146,8 @@ class ScramLogin:
         client_key = _xor(_decoded(match["proof"]), signature)
         stored_key = hashlib.new(self._hash, client_key).digest()
         is_right = hmac.compare_digest(stored_key, credential.stored_key)
+        # Only here, after the same work for every name: neither answer nor time tells whether the
+        # user exists.
         if not (is_right and is_known and self._is_user):
             is_unknown = not (is_known and self._is_user)
             raise LoginRefused("unknown user" if is_unknown else "wrong password")

@@ -71,6 +71,8 @@ class StandardRules:
 
         The allowed operations imply no others here, as in Kafka's ``authorizeByResourceType``.
         """
+        # First, as in Kafka, so that denials do not concern super users
+        # (`Authorizer.authorizeByResourceType`).
         if self.operations(principal, host, resource_type, ANY_NAME) >> operation & 1:
             return True
         bits = 1 << operation | _ALL
@@ -90,6 +92,7 @@ class StandardRules:
                 names.allowed.add(name)
         if WILDCARD in literal.allowed:
             return True
+        # A denied name never covers a whole prefix, so it counts against the same name only.
         literal_names = (name for name in literal.allowed if name not in literal.denied)
         for name, pause in paced(chain(literal_names, prefixed.allowed)):
             if not _begins_with_any(name, prefixed.denied):

@@ -204,6 +204,7 @@ class FetchSessions:
         session.used_ms = now_ms
         # The sessions are in the order of their use.
         self._sessions[session_id] = self._sessions.pop(session_id)
+        # A copy: while this fetch waits, later requests may change the session.
         return FetchPlan(session_id, dict(session.partitions), incremental=True)
 
     def news(self, session_id: int, key: FetchKey, offsets: ReportedOffsets) -> bool:

@@ -275,6 +275,7 @@ class Watches:
                 del self._by_partition[partition]
             return
         sessions = watchers.get(session.owner[0], {})
+        # The member may have a newer session by now, which watches under the same key.
         if sessions.get(session.owner) is not session:
             return
         del sessions[session.owner]

@@ -211,6 +211,7 @@ class ShareSessions:
 
     def release_connection(self, connection_id: str) -> tuple[Closed, ...]:
         """Close the sessions that were opened on a connection, which has ended."""
+        # A copy, because each close removes its session from the connection.
         keys = tuple(self._by_connection.get(connection_id, ()))
         return tuple(self._close(key) for key in keys)
 

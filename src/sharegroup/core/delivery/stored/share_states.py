@@ -302,6 +302,7 @@ class ShareStates:
             for batch in batches_of(state.runs)
             if batch.first < log_end
         )
+        # Counted anew: the stored count includes offsets that are cut off.
         complete = sum(batch.end - batch.first for batch in batches if batch.state in TERMINAL)
         start_offset = min(state.start_offset, log_end)
         everything = ShareUpdate(

@@ -37,6 +37,7 @@ def lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
         if first >= end:
             continue
         known = (delivery_count, state)
+        # Before the map changes: offsets from here on are appended below.
         known_end = runs.end
         if first < known_end:
             runs.overlay(

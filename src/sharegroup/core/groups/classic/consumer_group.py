@@ -262,6 +262,7 @@ class ConsumerGroup:
             # The member must not believe that it leads, because it would assign.
             assert leader_before is not None
             reply = replace(reply, leader=leader_before, members=())
+        # Its new id must survive a restart, although the generation stays.
         self._record()
         self._answers.give(call, reply)
 
@@ -328,6 +329,7 @@ class ConsumerGroup:
         # In a stable group, too, as in Kafka: nobody reads the partitions of a member that never
         # fetches its assignment.
         elif self._unsynced:
+            # Sorted, because events must not depend on the order of a set of strings (ADR 0015).
             for member_id in sorted(self._unsynced):
                 self._remove(member_id)
             self._prepare(now, limits)
@@ -376,6 +378,7 @@ class ConsumerGroup:
         assigns = (
             self.state is State.COMPLETING_REBALANCE and self.members.leader == member.member_id
         )
+        # Before the first change: after a refusal the group still waits for its leader.
         if assigns:
             self.members.check_assignments(request)
         self._unsynced.discard(member.member_id)
@@ -458,6 +461,8 @@ class ConsumerGroup:
             return
         self.members.check(member_id, instance_id)
         self._check_generation(generation)
+        # Not an error of the generation, as in Kafka: the member has the right one, and only its
+        # assignment is missing.
         if self.state is State.COMPLETING_REBALANCE:
             raise RebalanceInProgress(
                 f"group {self.group_id!r}: generation {generation} has no assignment yet"

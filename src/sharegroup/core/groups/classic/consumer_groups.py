@@ -363,6 +363,7 @@ class ConsumerGroups:
             raise _not_empty(group)
         read = self._topics_read(group)
         refused: dict[TopicName, KafkaError] = {}
+        # A dict, because a request may name a partition twice.
         tombstones: dict[OffsetTombstone, None] = {}
         for topic, indexes in partitions.items():
             if read is None or topic in read or (reads is not None and reads(topic)):

@@ -146,6 +146,7 @@ class CommittedOffsets:
         self._sizes[record.group_id] -= freed_bytes
         if not topics:
             del self._by_group[record.group_id]
+            # What is left is the memory of the group itself.
             freed_bytes += self._sizes.pop(record.group_id)
         self._memory.change(record.group_id, -freed_bytes)
 

@@ -239,6 +239,7 @@ class ModernGroups:
         version = GroupVersion.of(self._groups.get(request.group_id))
         group, _, change = self._changed(request, cluster, limits, ())
         steps = advance_steps(group, change, cluster, limits, wall_ms)
+        # Not by `yield from`: after each step another request may have changed the group.
         while True:
             try:
                 next(steps)
@@ -268,6 +269,7 @@ class ModernGroups:
         self, group_id: GroupId, upgraded: Records
     ) -> tuple[ModernGroup, list[ModernGroupRecord]]:
         """Return the group to decide for, and the records of an upgrade if there is one."""
+        # Not stored: only `replay` adds a group.
         group = self._groups.get(group_id) or ModernGroup(group_id)
         if upgraded:
             group = ModernGroup(group_id)
@@ -336,6 +338,7 @@ class ModernGroups:
     def seen(self, group_id: GroupId, cluster: Cluster) -> None:
         """Note that a decision, which is written now, has compared the group with the topics."""
         group = self._groups.get(group_id)
+        # A pattern without matches was not compared with these topics.
         if group is not None and all(pattern in cluster.matches for pattern in group.patterns):
             group.topics_version = cluster.version
 
@@ -622,6 +625,7 @@ class ModernGroups:
         """Apply a record."""
         group_id = record.group_id
         group = self._groups.get(group_id)
+        # A tombstone makes no group: compaction keeps those of deleted groups for a while.
         if isinstance(record, Tombstone):
             if group is None:
                 return

@@ -36,6 +36,7 @@ class GroupVersion:
 
     def is_current(self, group: ModernGroup | None) -> bool:
         """Return whether this is the group, and no record has changed it since."""
+        # Both: a group that was deleted and made again may have the same revision.
         return group is self.group and (group is None or group.revision == self.revision)
 
 

@@ -223,6 +223,7 @@ class ShareGroups:
             initialized_partitions = (
                 frozenset[int]() if initialized is None else initialized.partitions
             )
+            # A topic never loses partitions, so equal numbers are equal sets.
             if len(initialized_partitions) == topic.partition_count:
                 continue
             uninitialized.extend(
@@ -461,6 +462,7 @@ class ShareGroups:
     def replay(self, record: ShareGroupRecord) -> None:
         """Apply a record."""
         group = self._groups.get(record.group_id)
+        # A tombstone makes no group: compaction keeps those of deleted groups for a while.
         if isinstance(record, Tombstone):
             if (
                 record.member_id is not None
