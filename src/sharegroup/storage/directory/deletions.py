@@ -151,6 +151,8 @@ class _Removal:
 
     def _ended(self, error: BaseException | None) -> None:
         if error is not None:
+            # The catalog keeps the deletion until `removed` is called, so the next start tries
+            # again.
             log.warning("event=remove_postponed folder=%s error=%r", self._parts.root, str(error))
         elif not self._found:
             self._removed()

@@ -211,6 +211,7 @@ class LogDirectory:
             files.make_directory(path)
         is_new = not files.names(path)
         if is_new:
+            # The name of the new directory is in its parent.
             files.sync_directory(os.path.dirname(os.path.abspath(path)))
         directory = cls(
             path,

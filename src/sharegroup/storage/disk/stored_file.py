@@ -67,6 +67,7 @@ class OpenFiles:
                 raise
             self.shortage_count += 1
             open_count = len(self._open)
+            # Half of them at once, so that the next files can be opened, too.
             self._close_down_to(open_count // 2, keep=None)
             log.warning(
                 "event=no_descriptors error=%r open_files=%d closed=%d action='raise ulimit -n'",
@@ -120,6 +121,7 @@ class OpenFiles:
         """Sync these files in the calling thread, with one call if the system supports it."""
         if files and self.files.can_sync_tree:
             try:
+                # Any folder of the file system will do: the call syncs all of it.
                 self.files.sync_tree(files[0].path.rpartition("/")[0])
             except OSError:
                 pass  # The syncs below tell which file has the error.
@@ -188,6 +190,8 @@ class StoredFile:
 
     def replace(self, content: bytes) -> None:
         """Replace the content of the file, which may be new, atomically and durably."""
+        # They belong to the content that is replaced, and no file may be closed with unsynced
+        # bytes.
         self.unsynced_bytes = 0
         self.close()
         folder, _, name = self.path.rpartition("/")
@@ -258,6 +262,7 @@ class StoredFile:
 
     def close(self) -> None:
         """Close the descriptor, or let `end_sync` close it if a sync is running."""
+        # First: by this `end_sync` knows that it has to close the file.
         self._opened.forget(self)
         if self._syncing == 0 and self._fd != _CLOSED:
             fd, self._fd = self._fd, _CLOSED

@@ -227,6 +227,7 @@ class CompactionPass:
         if not is_held:
             return group[0].size
         holds(new)
+        # Retention may have dropped all of them, or the topic was deleted.
         if not self._of.swap_in(group, new):
             new.close()
             raise KafkaStorageError(f"{self._of.name}: its segments were removed during compaction")
@@ -491,6 +492,7 @@ def _read_slice(files: Files, path: str, position: int, size: int) -> bytes:
     fd = files.open(path)
     try:
         data = files.read(fd, min(SLICE_BYTES, size - position), position)
+        # One batch at least is read whole, or the pass would stand still at a large one.
         if len(data) >= HEADER_BYTES and parse_header(data).size > len(data):
             data = files.read(fd, min(parse_header(data).size, size - position), position)
     finally:

@@ -43,6 +43,7 @@ def retained_from(
     for segment in segments:
         too_much = retention.bytes is not None and segment.size <= surplus
         too_old = retention.ms is not None and _age_ms(segment, retention, now_ms) > retention.ms
+        # An empty segment is the active one, and there is nothing to delete.
         if not (too_old or too_much) or segment.end_offset > high_watermark or not segment.size:
             break
         surplus -= segment.size

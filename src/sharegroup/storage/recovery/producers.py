@@ -95,6 +95,8 @@ def count_in(
             now_ms=now_ms,
         )
         if first is not None and not marker.is_commit and segment is not None:
+            # Not the first unstable one: that depends on what is durable, and recovery must find
+            # the same entry.
             undecided = states.first_open_offset
             segment.aborted.append(
                 header.producer_id,

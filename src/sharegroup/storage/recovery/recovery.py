@@ -108,6 +108,7 @@ def load_log(
     for segment in segments[:-1]:
         segment.has_holes = is_compacted or COMPACTED in names
     if is_compacted and COMPACTED not in names:
+        # This time the offset of the last pass has told it, and that file may be lost next time.
         opened.files.close(opened.files.open(f"{folder}/{COMPACTED}", create=True))
     active = _open_trusted(frozenset(names), segments, recovery_point)
     scan = _Scan(segments[active].end_offset)
@@ -214,6 +215,7 @@ def _open_trusted(names: frozenset[str], segments: list[Segment], recovery_point
         segment.load_max_timestamp()
     segment = segments[active]
     segment.size = _file_size(segment)
+    # The point may be below the first segment, if deletions have passed it since.
     segment.end_offset = max(recovery_point, segment.base_offset)
     if not _load_indexes(names, segment):
         unsound.append(segment)
@@ -374,6 +376,7 @@ def _scan_from(segments: list[Segment], active: int, scan: _Scan, set_aside: Set
     expected = segments[active].end_offset
     for number in range(active, len(segments)):
         segment = segments[number]
+        # A segment is missing or ends too early, so the log ends before this one.
         if number > active and segment.base_offset != expected:
             for cut in segments[number:]:
                 scan.cut_bytes += cut.log.size()

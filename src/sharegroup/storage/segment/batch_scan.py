@@ -99,6 +99,7 @@ def placed_in(data: Buffer, *, position: int, limit: int) -> PlacedBatch | None:
     size = length + LENGTH_END
     if magic != MAGIC or base_offset < 0 or last_offset_delta < 0:
         return None
+    # A size of 0 or less would let `headers` stand still or go back.
     if size < HEADER_BYTES or position + size > limit:
         return None
     end_offset = base_offset + last_offset_delta + 1

@@ -69,6 +69,8 @@ class IndexFile:
 
     def load(self, *, value_max: int) -> None:
         """Read the valid entries of an existing file and cut off the rest."""
+        # Unlike the index of aborted transactions these may lack entries: reads take longer without
+        # a position, and recovery compares the times with the log.
         if not self._entries.load(
             lambda data: sound_entries(data, self._layout, value_max=value_max)
         ):

@@ -104,6 +104,8 @@ class LogTimes(NamedTuple):
         visible = [
             segment.max_timestamp for segment in self.segments if segment.end_offset <= self.end
         ]
+        # The last segment may have records that are not durable yet, so of it only `durable_max`
+        # counts.
         largest = max(visible, default=NO_TIMESTAMP)
         largest = max(largest, self.durable_max)
         if largest == NO_TIMESTAMP:

@@ -95,6 +95,7 @@ class SyncPolicy:
     def __init__(self, *, can_sync_tree: bool) -> None:
         self._can_sync_tree = can_sync_tree
         self._file_seconds = _FILE_SECONDS_AT_FIRST
+        # So the first rounds run in the event loop's thread, even on a slow disk (ADR 0001).
         self._round_seconds = 0.0
         self._tree_from = 0.0
 
@@ -220,6 +221,7 @@ class Syncer:
     async def drain(self) -> None:
         """Wait until no round is running and none is requested."""
         while self._running or self._waiting:
+            # At once, also for writes that nobody waits for.
             self._hasten()
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
