@@ -255,6 +255,8 @@ def fence(
         known = replace(
             known, producer_epoch=min(known.producer_epoch + 1, EPOCH_LAST), last_epoch=NO_EPOCH
         )
+    # Nobody gets this epoch: a producer that continues gets the one after it
+    # (TransactionCoordinator.scala).
     return prepared(
         known,
         is_commit=False,

@@ -203,6 +203,7 @@ class RealFiles:
         is_secret = path.rpartition("/")[2].startswith(SECRET_FILES)
         fd = self._with_spare(lambda: os.open(path, flags, 0o600 if is_secret else 0o640))
         mode = os.fstat(fd).st_mode
+        # A read of a pipe could wait without end.
         if not stat.S_ISREG(mode):
             self.close(fd)
             raise OSError(errno.EINVAL, "expected a regular file", path)
@@ -270,6 +271,7 @@ class RealFiles:
             self.close(fd)
 
     def names(self, path: str) -> list[str]:
+        # Not through a link: the deletion of a topic would empty the folder that the link leads to.
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             fd = self._with_spare(lambda: os.open(path, flags))

@@ -154,8 +154,8 @@ class CompactionPass:
             for segment in self._of.unsettled:
                 await self._settle(segment)
             if self._of.segments:
-                # Only after the swaps of earlier passes are complete: it removes every file with a
-                # temporary name.
+                # After the swaps of earlier passes, because it removes every file with a temporary
+                # name. One that a failed pass has left would be valid at the next start.
                 await self._parts.syncer.in_thread(lambda: discard(files, folder))
             newest = await self._learn()
             self._keeper = CompactionRules(newest, last=self._of.producers, now_ms=self._now_ms)

@@ -151,6 +151,7 @@ class Segment:
         """Extend size, end offset and indexes by a batch that is in the file at ``self.size``."""
         last_offset = batch.end_offset - 1
         if batch.max_timestamp > self.max_timestamp:
+            # The offset is that of the batch's last record, as in Kafka: no record is decoded here.
             self.max_timestamp, self.max_timestamp_offset = batch.max_timestamp, last_offset
         if self._unindexed_bytes > INDEX_INTERVAL_BYTES:
             self.index.append(last_offset - self.base_offset, self.size)

@@ -48,6 +48,8 @@ def hold(files: Files, folder: str, segment: Segment) -> None:
     # Before the new segment is valid: without the mark a start would end the log at its first hole.
     if not files.exists(f"{folder}/{COMPACTED}"):
         files.close(files.open(f"{folder}/{COMPACTED}", create=True))
+    # The names of step 1 first: an index with the name of step 2 and no new log file would pass for
+    # one of a complete swap.
     files.sync_directory(folder)
     for file in segment.index_files:
         files.rename(file.path, _to_swap(file.path))

@@ -412,6 +412,8 @@ class ConsumerGroup:
         self.members.check(member_id, instance_id)
         self._check_generation(generation)
         self._renew(self.members[member_id], now)
+        # While the group waits for its leader, heartbeats are normal ones: members may send them as
+        # soon as they have joined (GroupMetadataManager.java).
         return self.state is State.PREPARING_REBALANCE
 
     def leave(
@@ -498,6 +500,8 @@ class ConsumerGroup:
         if self.state is State.PREPARING_REBALANCE:
             if member is not None and member.joining is not None:
                 return True
+            # Not by the size of the group, as in Kafka: it may be above a limit that was lowered,
+            # and then the last members to join again have to go.
             return self.members.joined_count() < limits.members_max
         return member is not None or len(self.members) < limits.members_max
 
