@@ -138,6 +138,7 @@ def _alternatives(fields: list[Element]) -> Iterator[bytes]:
             continue
         for extension in elements(elements(extensions.content)[0].content):
             if extension.content.startswith(_SUBJECT_ALTERNATIVE_NAME):
+                # The last element, because a flag (`critical`) may stand before it.
                 octets = elements(extension.content)[-1].content
                 for alternative in elements(elements(octets)[0].content):
                     yield alternative.encoded

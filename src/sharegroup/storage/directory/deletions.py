@@ -66,6 +66,7 @@ class Deletions:
         steps = self._close_logs(topic_id, partition_count, removed)
         if _step(steps):
             self._left.append(steps)
+            # With others before it the next step is scheduled already.
             if len(self._left) == 1:
                 asyncio.get_running_loop().call_soon(self._go_on)
 

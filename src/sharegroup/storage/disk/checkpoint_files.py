@@ -97,6 +97,7 @@ def read_file(files: Files, path: str) -> bytes:
     fd = files.open(path)
     try:
         size = files.size(fd)
+        # A sparse file can have any size.
         if size > SMALL_FILE_BYTES_MAX:
             text = f"it has {size} bytes, expected up to {SMALL_FILE_BYTES_MAX}"
             raise OSError(errno.EFBIG, text, path)

@@ -109,6 +109,7 @@ class OpenFiles:
     def _close_down_to(self, count: int, *, keep: StoredFile | None) -> None:
         """Close files until ``count`` are left, but not ``keep``; sync unsynced files first."""
         files = [file for file in self._open if file is not keep]
+        # Only if the others are too few, because a sync in the event loop can take milliseconds.
         if sum(not file.must_stay_open for file in files) < len(self._open) - count:
             self._sync([file for file in files if file.unsynced_bytes and not file.is_syncing])
         for file in files:

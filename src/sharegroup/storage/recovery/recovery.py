@@ -252,6 +252,7 @@ def _load_indexes(names: frozenset[str], segment: Segment) -> bool:
         index.load(value_max=segment.size)
     if time_index.file.name in names:
         time_index.load(value_max=RELATIVE_OFFSET_MAX)
+    # A smaller segment has no entry, so its file was never made.
     if not has_index and segment.size > INDEX_INTERVAL_BYTES:
         _index_anew(segment)
     elif not _times_agree(segment):

@@ -111,6 +111,8 @@ class Boundaries:
         high = min(bisect_left(self.firsts, end, low + 1), low + count_max)
         limit = positions[low] + bytes_max
         if self.ending_at(high) > limit:
+            # A batch ends where the next one begins, so the last one that begins within the limit
+            # ends behind it.
             high = bisect_right(positions, limit, low + 1, high) - 1
         return low, max(high, low + 1)
 

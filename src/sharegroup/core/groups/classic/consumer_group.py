@@ -174,6 +174,7 @@ class ConsumerGroup:
                 f"group.max.size is {limits.members_max}"
             ),
         )
+        # The others may have waited for this member alone.
         if self.state is State.PREPARING_REBALANCE:
             self._rebalance_or_complete(now, limits)
 

@@ -250,6 +250,7 @@ def assignor_name(
     counts: dict[str, int] = {}
     members = group.members if change is None else _members(group, change)
     for member in members.values():
+        # The setting may have changed since the member named its assignor.
         if member.server_assignor in limits.assignors:
             counts[member.server_assignor] = counts.get(member.server_assignor, 0) + 1
     if not counts:

@@ -91,6 +91,7 @@ def joined_member(
         client_host=request.client_host,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         subscribed_topic_names=tuple(sorted(set(subscription.topic_names))),
+        # Consumers of the classic protocol match patterns themselves, and name the topics.
         subscribed_topic_regex="",
         classic=classic_member(request),
     )
