@@ -140,6 +140,8 @@ class Originals:
         """Read the batch that contains ``offset``, and find its records."""
         if self._end <= offset and (yield from self._read_stream(offset)):
             return
+        # Each line below may fail.  Until all have succeeded, only this offset counts as looked up,
+        # and its record as missing.
         self._first, self._end, self._stream = offset, offset + 1, None
         self._body, self._places, self._missing = b"", {}, NO_RECORD
         try:
@@ -287,6 +289,7 @@ def _letter(original: DecodedRecord | str | None, headers: Headers, wall_ms: int
     kept_headers = [
         header
         for header in original.headers
+        # Any producer can write these names; a letter must have only those of the broker.
         if not header[0].startswith((KAFKA_PREFIX, NOT_COPIED))
     ]
     return SimpleRecord(original.key, original.value, wall_ms, (*kept_headers, *headers))

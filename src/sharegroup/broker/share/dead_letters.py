@@ -229,6 +229,7 @@ class DeadLetters:
                 await self._wake.wait()
                 continue
             key = next(iter(self._ready))
+            # Before its turn: records that begin to wait during it must cause another turn.
             del self._ready[key]
             if key in self._stalls and self._stalls[key].is_waiting:
                 continue  # Its retry is due later, and will include the new records.
@@ -251,6 +252,8 @@ class DeadLetters:
         """
         for index, key in enumerate(self._persister.known()):
             try:
+                # The stored state is in memory already.  Loading the share partition would open its
+                # log, too, even if nothing waits.
                 batches = self._persister.read(key).batches
             except KafkaError:
                 self.notify(key)  # The error is reported when its turn comes.
@@ -275,6 +278,7 @@ class DeadLetters:
         if goes_on:
             self._ready[key] = None
         elif not self._is_attended(key.group_id):
+            # It was loaded only for its letters.
             self._share_partitions.unload(key)
 
     async def _write_some(self, key: SharePartitionKey) -> bool:
@@ -290,7 +294,10 @@ class DeadLetters:
             target, refusal = None, error
         live = self._share_partitions.get(key)
         if live.last_write is not None:
+            # No letter before ARCHIVING is durable: after a crash the record would be available
+            # again, and a member might accept what a letter calls failed.
             await live.last_write
+        # After an await another object may have been loaded for the key; it has its own turn.
         if live.fenced:
             return True
         self._share_partitions.follow_log_start(live)
@@ -314,6 +321,8 @@ class DeadLetters:
         await self._append(target, key.partition, batch)
         counts.record_count += batch.record_count
         counts.not_copied_count += batch.not_copied_count
+        # By its key, because the share partition may have been loaded again while the letters were
+        # written.  If archiving is lost in a crash, the letters are written twice (ADR 0013).
         self._share_partitions.archived(key, batch.ranges)
         return True
 
@@ -357,6 +366,8 @@ class DeadLetters:
         return made._replace(batch=packed)
 
     def _append(self, target: Topic, partition: int, batch: LetterBatch) -> Ticket:
+        # The same partition number as in Kafka (`ShareGroupDLQStateManager`), so letters of one
+        # partition keep their order.
         log_ = self._topics.log_of(target, partition % target.partition_count)
         now_ms = self._clock.wall_ms()
         if self._topics.settings(target).append_time:

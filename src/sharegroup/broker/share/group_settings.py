@@ -45,6 +45,7 @@ class GroupSettings:
         """
         settings = self._own.get(group_id)
         if settings is None:
+            # The other two caches have no other groups, because both ask for this one first.
             if len(self._own) >= GROUPS_KEPT_MAX:
                 self.all_changed()
             # Imported at first use, because a start of the broker does not need it.

@@ -119,6 +119,8 @@ class ShareCoordinator:
         records = self._states.initialize(
             key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=self._clock.wall_ms()
         )
+        # After the check of the epochs, as in Kafka (`maybeGetInitializeStateError`), so a fenced
+        # request gets the same error.  Nothing is appended before both.
         self.check_exists(key)
         return self._apply(partition, records)
 
@@ -134,6 +136,7 @@ class ShareCoordinator:
             records = self._states.initialize(
                 key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=wall_ms
             )
+            # Appended only when all are decided: a group gets all of its share partitions or none.
             records_by_partition.setdefault(partition, []).extend(records)
         return [
             self._apply(partition, tuple(records))
@@ -153,6 +156,7 @@ class ShareCoordinator:
         records, state = self._states.read(
             key, leader_epoch=leader_epoch, wall_ms=self._clock.wall_ms()
         )
+        # Its ticket is that of `last_write`, for which the callers wait.
         self._apply(partition, records)
         return state
 
@@ -189,6 +193,7 @@ class ShareCoordinator:
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return start offset and delivery complete count, for listing offsets."""
+        # For its effect: states of a failed write are forgotten first.
         self._known_partition(key)
         return self._states.read_summary(key)
 
@@ -205,6 +210,7 @@ class ShareCoordinator:
         for key in keys:
             partition = self._known_partition(key)
             records_by_partition.setdefault(partition, []).extend(self._states.delete(key))
+            # The cached number would keep the key of a deleted group in memory.
             self._partitions.pop(key, None)
         tickets = []
         for partition, records in records_by_partition.items():
@@ -222,6 +228,7 @@ class ShareCoordinator:
 
     def by_partition(self) -> Steps[dict[int, list[SharePartitionKey]]]:
         """List the known share partitions by their partition of the topic, in steps."""
+        # Listed for pruning: states of lost writes must not decide what is deleted.
         self.forget_what_failed()
         keys_by_partition: dict[int, list[SharePartitionKey]] = {}
         for count, key in enumerate(self._states, start=1):
@@ -283,6 +290,8 @@ class ShareCoordinator:
         """Append records and replay them; return the ticket of the write, None without records."""
         if not records:
             return None
+        # The append may raise, so the replay follows: memory never has what the log has refused
+        # (ADR 0005).
         ticket = self._log.append(partition, [encode(entry) for entry in records])
         self.write_count += 1
         for offset, record in enumerate(records, ticket.base_offset):
@@ -292,6 +301,7 @@ class ShareCoordinator:
     def _reload(self) -> int:
         """Read the topic anew; return the number of its records."""
         self.reload_count += 1
+        # Read into a new object: if the log cannot be read to its end, the states stay whole.
         states = self._no_states()
         count = 0
 

@@ -161,6 +161,8 @@ def _parts(ranges: tuple[Acquired, ...], found: BatchSpans) -> list[tuple[int, i
         if parts:
             part_first, part_end = parts[-1]
             if part_end != first:
+                # Without the batches that hold the end of one range and the beginning of the next:
+                # they are read anyway.
                 batches = bisect_right(found.firsts, first) - bisect_left(found.ends, part_end) - 2
                 if batches * batch_bytes >= SKIPPED_BYTES_MIN:
                     parts.append((first, end))
