@@ -145,6 +145,8 @@ class RecordJobs:
             answer: T = end.value
             return answer
         finally:
+            # Before the release: the decompressed records of this walk must be gone when the next
+            # walk has its turn, because the limit is for all walks together.
             walk.close()
             if holds_turn:
                 self._turns.release()
