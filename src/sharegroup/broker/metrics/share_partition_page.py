@@ -128,6 +128,7 @@ class SharePartitionPage:
             if live.fenced:
                 continue  # It was unloaded while other requests were served.
             now_ms = self._parts.clock.now_ms()
+            # One run more than there is room for: its first offset is the next one.
             runs = list(islice(live.state.runs(wanted.first_offset), runs_left + 1))
             next_run = runs.pop() if len(runs) > runs_left else None
             runs_left -= len(runs)
