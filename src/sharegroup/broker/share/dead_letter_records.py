@@ -145,6 +145,7 @@ class Originals:
         self._first, self._end, self._stream = offset, offset + 1, None
         self._body, self._places, self._missing = b"", {}, NO_RECORD
         try:
+            # One batch, whatever its size (`PartitionLog.batches`).
             spans = self._log.batches(offset, bytes_max=1, count_max=1)
             if not spans.firsts or spans.firsts[0] > offset:
                 return  # The record was compacted away.
@@ -205,12 +206,14 @@ class Originals:
 
 def _body(batch: Buffer, header: BatchHeader) -> Walk[Buffer]:
     """Return the records of a batch, decompressed while no other large batch is."""
+    # Without decompression it takes no more memory, so it needs no turn.
     if header.codec == NONE:
         return memoryview(batch)[HEADER_BYTES : header.size]
     yield WalkStep.BEGIN
     try:
         body = yield from body_of(batch, header, bytes_max=ORIGINAL_BYTES_MAX)
     except UNREADABLE:
+        # The walk goes on with other records after this error, so the turn ends here.
         yield WalkStep.END
         raise
     yield WalkStep.END

@@ -408,6 +408,7 @@ class DeadLetters:
         self._wait(key, stall, delay_ms)
         trouble = self._troubles[key.group_id]
         trouble.keys.add(key)
+        # The texts of other errors name offsets, so each text would be a new reason.
         reason = str(error) if is_config else type(error).__name__
         if reason not in trouble.reasons and len(trouble.reasons) < REASONS_MAX:
             trouble.reasons.add(reason)

@@ -285,6 +285,7 @@ class SharePartitions:
                 now_ms=self._clock.now_ms(),
             )
         except KafkaError as error:
+            # core knows neither the group nor the topic.
             raise type(error)(f"{live} member={member_id!r}: {error}") from error
         self._expiry.watch(live)  # With a shorter lock duration a renewed lock may expire sooner.
         self._append(live, delta)

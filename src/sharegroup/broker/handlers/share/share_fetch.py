@@ -182,6 +182,7 @@ async def _refuse_later(
     deadline_ms = parts.clock.now_ms() + wait_ms(request)
     await parts.waiting.park(
         lambda last: last or None,
+        # The wait ends with the connection.
         keys=(OfConnection(context.connection_id),),
         deadline_ms=deadline_ms,
     )
