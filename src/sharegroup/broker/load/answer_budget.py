@@ -125,7 +125,7 @@ class AnswerAccount:
         budget = self._budget
         is_next = request_number == self.next_number
         own_max = budget.connection_bytes_max if is_next else budget.followers_bytes_max
-        # The usual case, without a count: this connection holds nothing, and the reserve is free.
+        # The usual case, without a count: this connection holds nothing, and all others little.
         if not (self.held_bytes or self._reserved_bytes) and (
             budget.used_bytes <= budget.reserve_bytes
         ):

@@ -251,6 +251,7 @@ def _prepared(
     """Return the batch as it is to be appended; raise KafkaError if it is refused."""
     if needs is NOTHING or (not needs.reads_all and _is_checked(batch, header, needs)):
         return batch
+    # The turn ends with the walk (`RecordJobs`).
     yield WalkStep.BEGIN
     try:
         body = yield from body_of(batch, header, bytes_max=bytes_max)

@@ -82,6 +82,7 @@ class RecordJobs:
             except StopIteration as end:
                 answer: T = end.value
                 return answer
+            # Only a task can wait for its turn.
             if step is not WalkStep.PAUSE:
                 break
         task = asyncio.get_running_loop().create_task(self._go_on(walk, step, user))

@@ -89,6 +89,7 @@ class SharePartitionPage:
         except _BadQuery as error:
             return HttpResponse.json(400, {"error": str(error)})
         found, left_out = await self._find(wanted)
+        # A group may exist without a share partition in memory.
         if not found:
             try:
                 self._parts.share_group_coordinator.describe(wanted.group_id)

@@ -258,6 +258,7 @@ class Connection(asyncio.Protocol):
             self._count_received()
         elif received.held_bytes != received.pending_bytes:
             received.note_no_frame()
+        # In the usual turn all is answered and reading goes on, which saves the call.
         if self._replies or self._behind or not (self._reading and self._granted):
             self._adjust_reading()
         if self._behind and self._has_room():
@@ -295,6 +296,7 @@ class Connection(asyncio.Protocol):
             and not self._peer.throttled_until_ms
             and not (self._login is not None and self._login.is_busy)
             and len(self._replies) < self._requests_max
+            # Asked late, because without room it registers the connection for `go_on`.
             and self._answers.may_answer()
             and (received.pending_bytes <= SMALL_BYTES or received.may_wait())
         )
@@ -423,6 +425,7 @@ class Connection(asyncio.Protocol):
                 is_ready = not self._count_answered(answers.next_number)
             replies.popleft()
             answers.next_number += 1
+            # The bytes of a reply count as ready only if it was done before its turn came.
             if is_ready:
                 answers.ready_bytes -= sum(map(len, head))
             chunks += head

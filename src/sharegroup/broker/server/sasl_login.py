@@ -378,6 +378,8 @@ class SaslLogin:
         if not limits:
             self._expires_ms = None
             return 0
+        # From now on by the monotonic clock: a jump of the wall clock does not extend a login (ADR
+        # 0040).
         self._expires_ms = self._parts.clock.now_ms() + min(limits)
         return min(limits)
 

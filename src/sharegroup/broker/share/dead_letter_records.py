@@ -140,8 +140,8 @@ class Originals:
         """Read the batch that contains ``offset``, and find its records."""
         if self._end <= offset and (yield from self._read_stream(offset)):
             return
-        # Each line below may fail.  Until all have succeeded, only this offset counts as looked up,
-        # and its record as missing.
+        # Each line below may fail.  If no batch is found, only this offset counts as looked up, and
+        # its record as missing.
         self._first, self._end, self._stream = offset, offset + 1, None
         self._body, self._places, self._missing = b"", {}, NO_RECORD
         try:
@@ -253,6 +253,7 @@ def letter_batch(
             original = yield from originals.at(offset)
         record = _letter(original, headers, wall_ms)
         room -= _size_max(record)
+        # The letter that does not fit is made again, as the first of the next batch.
         if records and (room < 0 or len(records) == RECORDS_MAX):
             break
         records.append(record)

@@ -269,6 +269,7 @@ class DeadLetters:
             goes_on = await self._write_some(key)
         except _Throttled as throttled:
             self._counts_of(key.group_id).throttled_count += 1
+            # Not a failure: the delay is that of the quota and does not grow.
             self._wait(key, self._stalls.setdefault(key, _Stall()), throttled.delay_ms)
             return
         except Exception as error:  # noqa: BLE001  An unexpected error must not end this task.

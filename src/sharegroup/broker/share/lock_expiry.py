@@ -96,6 +96,7 @@ class LockExpiry:
         while self._due and self._due[0][0] <= now_ms < began_ms + TURN_MS:
             live = heapq.heappop(self._due)[2]()
             if live is not None and not live.fenced:
+                # This entry is used up, so `watch` may add the next one.
                 live.expiry_ms, live.swept_ms = None, now_ms
                 ended_ms = live.state.next_expiry_ms()
                 if ended_ms is not None and ended_ms <= now_ms:

@@ -1,10 +1,10 @@
 """The share coordinator: stores the delivery state of all share partitions durably.
 
-It runs `core.share_state.ShareStates` over the topic ``__share_group_state``.  A command returns
-records, which are appended and replayed at once; the answer comes when they are durable (ADR 0005).
-The share partitions of this process use it as their `Persister`, by plain calls.  A client over
-the network (ADR 0010) is a leader with a ``leader_epoch``.  The share partitions here pass none, so
-they lead in the newest epoch, and are loaded again after such a client has written.
+It runs `core.delivery.stored.share_states` over the topic ``__share_group_state``.  A command
+returns records, which are appended and replayed at once; the answer comes when they are durable
+(ADR 0005).  The share partitions of this process use it as their `Persister`, by plain calls.  A
+client over the network (ADR 0010) is a leader with a ``leader_epoch``.  The share partitions here
+pass none, so they lead in the newest epoch, and are loaded again after such a client has written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The share partitions in use: loads them, runs them, makes their changes durable.
 
-`core/share_partition` makes the decisions.  This module provides the log to read from,
+`core.delivery.share_partition` makes the decisions.  This module provides the log to read from,
 the clock, the coordinator that stores the state, and the requests to wake.
 
     handler ── acknowledge ──▶ core ── Delta ──▶ coordinator ── durable ──▶ reply

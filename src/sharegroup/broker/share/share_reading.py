@@ -103,6 +103,8 @@ def deliverable(live: LiveSharePartition, found: BatchSpans, *, position: int) -
         for batch_first, batch_end in zip(found.firsts, found.ends, strict=True)
         if batch_first not in headers or not _is_withheld(headers[batch_first], aborted)
     ]
+    # The look reaches to the end of the withheld batches behind the last kept one, so those are
+    # holes, too.
     return LogBatches(
         position, [first for first, _ in kept], [end for _, end in kept], looked_until=end
     )

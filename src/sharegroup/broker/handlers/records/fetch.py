@@ -292,6 +292,7 @@ class _Fetch:
                 last = True
                 continue
             parked = parts.waiting.park_open(
+                # The answer says whether the time is up; the records are read in slices afterwards.
                 lambda ended: ended if ended or self._is_enough() else None,
                 keys=(self._connection,),
                 deadline_ms=deadline_ms,
@@ -434,6 +435,8 @@ class _Fetch:
         messages = _messages(self._request.__version__)
         sessions, session_id = self._parts.fetch_sessions, self._plan.session_id
         for (key, read), pause in paced(reading.reads, PIECE_PARTITIONS):
+            # Called even if the partition is returned anyway, because it stores what the response
+            # reports.
             news = session_id != NO_SESSION and sessions.news(
                 session_id, key, ReportedOffsets(read.high_watermark, read.start_offset)
             )

@@ -199,6 +199,8 @@ def _headers(
 ) -> Iterator[tuple[TransactionPartition, BatchHeader]]:
     """Yield the partition and the header of each batch that may be appended."""
     for topic in request.topic_data:
+        # A refused batch is not appended, so its partition does not become a part of the
+        # transaction.
         if write is not None and write.denial_of(topic) is not None:
             continue
         if hasattr(topic, "name"):
@@ -291,6 +293,7 @@ def _append(
                     f"{where}: a transactional batch in a request without a transactional id"
                 )
             transaction.check_first(header, log.producers)
+        # As in Kafka's `LogValidator`, timestamps that the broker replaces are not checked.
         times = None if settings.append_time else _times_to_check(header, settings, now_ms)
         # Also while any batch is being prepared, because it may be one of this partition, which
         # later batches must not overtake.

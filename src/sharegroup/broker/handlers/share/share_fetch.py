@@ -213,6 +213,7 @@ class _Reply:
 
     async def _when_durable(self, started: share_requests.Started, find: Find) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)
+        # The session may have ended meanwhile; then nothing is found, and nothing is locked.
         fetched = find()
         return await self._later(outcomes, fetched)
 

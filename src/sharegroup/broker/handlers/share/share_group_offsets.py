@@ -155,6 +155,8 @@ def _group(
     for (name, indexes), pause in paced(topics, FEW):
         if (denial := describe.denial(name)) is None:
             described.append((yield from _described_topic(parts, group_id, name, indexes, tickets)))
+        # Only a topic that the request names is refused: the refusal of another would tell its
+        # name.
         elif wanted.topics is not None:
             described.append((yield from _denied_topic(name, indexes, denial)))
         if pause:

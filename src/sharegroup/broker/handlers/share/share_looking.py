@@ -388,6 +388,7 @@ class ShareLook:
     def _waited(self, answer: asyncio.Future[ShareFetchResult], watch_count: int) -> None:
         """Count a fetch that no longer waits."""
         self._end_to_wait(watch_count)
+        # A wait that ended with its connection has not expired.
         if not answer.cancelled() and answer.exception() is None:
             self._counters.waits_expired += not answer.result().records
 
@@ -414,6 +415,8 @@ class ShareLook:
     def _count_records(self, found: ShareFetchResult) -> None:
         """Count a fetch that returns records."""
         group = self._counters.of_group(self._key.group_id)
+        # Kafka's RequestTopicPartitionsFetchRatio, but of the partitions that had records
+        # (docs/differences.md).
         group.fetch_ratio.observe(len(found.records) / len(self._session))
         group.fetch_seconds.observe(self._counters.clock() - self._began)
 

@@ -84,6 +84,7 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     """Return the key of a request's session, or raise InvalidRequest."""
     if group_id is None:
         raise InvalidRequest("a share request needs a group id, not null")
+    # The limit is that of `KafkaApis.isMemberIdValid`.
     if not member_id or len(member_id) > MEMBER_ID_CHARACTERS_MAX:
         raise InvalidRequest(
             f"group {group_id!r}: expected a member id of 1 to {MEMBER_ID_CHARACTERS_MAX} "
