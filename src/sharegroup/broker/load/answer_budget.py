@@ -291,6 +291,7 @@ class AnswerBudget(ByteBudget[AnswerAccount]):
     @property
     def _is_short(self) -> bool:
         """Whether connections wait because of the bytes that others hold."""
+        # A fetch may also wait for the answers of its own connection, for which nobody is closed.
         return self._is_wanted and self.used_bytes >= self.common_bytes_max
 
     def offer(self) -> None:

@@ -103,6 +103,7 @@ class GroupSettings:
                     all_partitions_max=broker.share_partitions_max,
                 ),
                 assignment_interval_ms=(
+                    # For an interval 0 is a value, too.
                     broker.assignment_interval_ms if interval_ms is None else interval_ms
                 ),
             )

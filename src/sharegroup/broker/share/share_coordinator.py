@@ -185,6 +185,7 @@ class ShareCoordinator:
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
         """Return the ticket of the last write; when it is done, what `read` returns is durable."""
+        # It may be the write of another share partition; all earlier writes are durable before it.
         return self._log.last(self._partition(key))
 
     def check_writable(self, key: SharePartitionKey) -> None:

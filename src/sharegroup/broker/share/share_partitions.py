@@ -98,6 +98,8 @@ class SharePartitions:
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[object]] = set()
+        # Set by `on_archiving`: the dead letters are made later, because they need the share
+        # partitions.
         self._archiving: Callable[[SharePartitionKey], None] = lambda _: None
 
     def __iter__(self) -> Iterator[LiveSharePartition]:
@@ -294,6 +296,7 @@ class SharePartitions:
         ticket = live.last_write
         # A failed ticket is awaited like a pending one, because `_durable` fences and raises.
         if ticket is None or (ticket.done and not ticket.failed):
+            # None, because an awaitable would cost the reply a task and a turn of the event loop.
             self._count_acknowledged(acks, began)
             return None
         return self._acknowledged(live, ticket, acks, began=began)

@@ -368,6 +368,7 @@ class _Fetch:
         bytes_max = min(self._request.max_bytes, server_bytes, room)
         if self._parts.quotas.is_on:
             bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
+        # Without room, the last look reads nothing, not even one large batch.
         return _Reads(bytes_max, has_room=room > 0)
 
     def _read_all(self, reading: _Reads) -> Steps[None]:
