@@ -117,9 +117,11 @@ class Admission:
         if len(host_connections) >= host_max:
             self.refuse(connection.peer, f"max.connections.per.ip={host_max}", now_ms)
             return False
+        # After the limit of the address, because this call counts the connection for its quota.
         if not self.is_within_quota(host):
             self.refuse(connection.peer, "connection_creation_rate", now_ms)
             return False
+        # Last, because it closes another connection, and only one that is admitted may cause that.
         if self.count >= self._max and not self._evict(now_ms):
             self.refuse(connection.peer, f"max.connections={self._max}", now_ms)
             return False
@@ -163,6 +165,7 @@ class Admission:
         if idlest is None or now_ms - (idlest.idle_since_ms or 0) < IDLE_EVICTION_MS:
             return False
         self.evicted_count += 1
+        # Its place is free at once.  When the transport reports the end, `leave` finds nothing.
         self.leave(idlest)
         idlest.close("idle, and a new connection needs its place")
         return True

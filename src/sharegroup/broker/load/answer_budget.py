@@ -125,6 +125,7 @@ class AnswerAccount:
         budget = self._budget
         is_next = request_number == self.next_number
         own_max = budget.connection_bytes_max if is_next else budget.followers_bytes_max
+        # The usual case, without a count: this connection holds nothing, and all others little.
         if not (self.held_bytes or self._reserved_bytes) and (
             budget.used_bytes <= budget.reserve_bytes
         ):
@@ -132,6 +133,7 @@ class AnswerAccount:
         self.refresh()
         room = self._room(own_max)
         if room < budget.reserve_bytes:
+            # The others were counted at their last change, with bytes that were sent since then.
             budget.refresh()
             room = self._room(own_max)
         return room
@@ -226,6 +228,7 @@ class AnswerAccount:
 
     def _room(self, own_bytes_max: int) -> int:
         budget = self._budget
+        # The reserve is for connections that hold nothing (ADR 0020).
         total = budget.common_bytes_max if self.held_bytes else budget.bytes_max
         room = min(own_bytes_max - self.held_bytes, total - budget.used_bytes)
         if self.share is not None:
@@ -288,6 +291,7 @@ class AnswerBudget(ByteBudget[AnswerAccount]):
     @property
     def _is_short(self) -> bool:
         """Whether connections wait because of the bytes that others hold."""
+        # A fetch may also wait for the answers of its own connection, for which nobody is closed.
         return self._is_wanted and self.used_bytes >= self.common_bytes_max
 
     def offer(self) -> None:

@@ -202,6 +202,7 @@ class ByteBudget(Generic[A]):
                 self._evict_overflow()
         elif change < 0 and self._is_wanted and not self._offer_due:
             self._offer_due = True
+            # One offer for all changes in this turn of the event loop.
             asyncio.get_running_loop().call_soon(self._offer_now)
 
     def _evict_overflow(self) -> None:
@@ -261,6 +262,7 @@ class ByteBudget(Generic[A]):
     def offer(self) -> None:
         """Let the connections that wait for room try again."""
         blocked = sorted(self._blocked, key=lambda account: account.wanted_bytes)
+        # Before the offers: a connection that finds no room blocks itself again.
         self._blocked.clear()
         for account in blocked:
             account.holder.go_on()

@@ -57,6 +57,7 @@ class LateRequests:
     def begin(self, connection_id: int, decoding: Decoding) -> asyncio.Future[Reply]:
         """Decide a request when it is decoded, and then the requests that came after it."""
         assert connection_id not in self.waiting
+        # From now on `dispatch` puts later requests of the connection behind this one (ADR 0006).
         self.waiting[connection_id] = deque()
         reply = self.wait(connection_id, lambda: decoding, no_pause)
         task = asyncio.get_running_loop().create_task(self._run(connection_id))

@@ -203,6 +203,7 @@ class ProducedBatches:
         after: asyncio.Task[object] | None,
     ) -> T | KafkaError:
         if after is not None:
+            # Only its end counts: its error is that of another request.
             await asyncio.wait((after,))
         try:
             walk = _prepared(batch, header, needs, self._jobs.bytes_max)
@@ -222,6 +223,8 @@ def _is_checked(batch: Writable, header: BatchHeader, needs: Preparation) -> boo
     if _are_accepted(records, header, needs):
         return True
     try:
+        # Read a second time to name the refused records (KIP-467); batches that are accepted pay
+        # nothing.
         body = finish(body_of(batch, header, bytes_max=SMALL_BYTES))
         finish(_checked(body, header, needs))
     except UNREADABLE as error:
@@ -248,6 +251,7 @@ def _prepared(
     """Return the batch as it is to be appended; raise KafkaError if it is refused."""
     if needs is NOTHING or (not needs.reads_all and _is_checked(batch, header, needs)):
         return batch
+    # The turn ends with the walk (`RecordJobs`).
     yield WalkStep.BEGIN
     try:
         body = yield from body_of(batch, header, bytes_max=bytes_max)
@@ -280,6 +284,7 @@ def _checked(body: Buffer, header: BatchHeader, needs: Preparation) -> Walk[None
 
 def _check_times(body: Buffer, header: BatchHeader, earliest: int, latest: int) -> Walk[None]:
     found = yield from records_out_of_time(body, header, earliest=earliest, latest=latest)
+    # The header may claim other times than its records have; either is a reason to refuse.
     if found or not has_valid_times(header, earliest, latest):
         raise RecordsOutOfTime(
             f"timestamps of {len(found)} records must lie within {earliest} and {latest} "

@@ -82,6 +82,7 @@ class RecordJobs:
             except StopIteration as end:
                 answer: T = end.value
                 return answer
+            # Only a task can wait for its turn.
             if step is not WalkStep.PAUSE:
                 break
         task = asyncio.get_running_loop().create_task(self._go_on(walk, step, user))
@@ -145,6 +146,8 @@ class RecordJobs:
             answer: T = end.value
             return answer
         finally:
+            # Before the release: the decompressed records of this walk must be gone when the next
+            # walk has its turn, because the limit is for all walks together.
             walk.close()
             if holds_turn:
                 self._turns.release()

@@ -116,6 +116,7 @@ class RequestAccount:
         if self._is_closed:
             return False
         wanted = self.pending_bytes + needed_bytes
+        # What is counted already was granted: the frame can be completed.
         if wanted <= max(SMALL_BYTES, self.held_bytes) or self._budget.has_room(self, wanted):
             if wanted != self.held_bytes:
                 self._budget.change(self, wanted)
@@ -198,6 +199,7 @@ class RequestBudget(ByteBudget[RequestAccount]):
         super().__init__(
             clock, KEY, bytes_max=limit, progress_ms=progress_ms, user_percent=user_percent
         )
+        # One frame is granted whatever its size, so its bytes alone are no overflow.
         self._overflow_bytes = max(limit, frame_bytes_max + self._reserve_bytes)
 
     def unblock(self, account: RequestAccount) -> None:
@@ -219,6 +221,8 @@ class RequestBudget(ByteBudget[RequestAccount]):
         others, share = self.used_bytes - account.held_bytes, account.share
         if share is not None:
             of_user = share.held_bytes - account.held_bytes
+            # As for all connections together, one large frame of a user is granted if the others
+            # hold little.
             if of_user + wanted_bytes > self.user_bytes_max and of_user > self._reserve_bytes:
                 return False
         return others + wanted_bytes <= self.common_bytes_max or others <= self._reserve_bytes

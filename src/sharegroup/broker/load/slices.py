@@ -68,6 +68,7 @@ class _Work:
 
     def step(self) -> bool:
         """Make one step; return whether there are more."""
+        # `drop` cancels only the answer and leaves the work in its queue.
         if self.answer.done():  # Cancelled.
             return False
         try:
@@ -149,6 +150,7 @@ class Slices:
         ``make`` may be called twice.  `drop` ends the work of its ``owner``.  ``count`` is called
         for the steps that are made later.
         """
+        # While large work rests, new work need not wait for a turn.
         if not self._resting and (self._new or not self._has_time()):
             return self._wait(self._new, make, owner, count)
         result = attempt(make())
@@ -214,6 +216,7 @@ class Slices:
         if not len(self):
             self._ticking = self._rest_due = False
             return
+        # New work takes its turn first, and without other requests nobody needs the rest.
         if self._rest_due and not self._new and self._others() != self._others_then:
             self._rest()
             return
@@ -236,6 +239,7 @@ class Slices:
 
     def _work(self) -> None:
         """Do one slice of large work, or let one paused task continue."""
+        # Every second slice, so that neither paused tasks nor large work wait for the other kind.
         if self._paused and (self.slice_count & 1 or not (self._working or self._queued)):
             paused = self._paused.popleft()
             if not paused.done():

@@ -33,6 +33,7 @@ class UserTurns:
     async def acquire(self, user: Principal | None) -> None:
         """Return when it is the turn of this task, which ends with `release`."""
         if not self._is_taken:
+            # Nobody waits then, because `release` passes the lock on to the first waiting task.
             self._is_taken, self._user = True, user
             return
         turn = asyncio.get_running_loop().create_future()

@@ -69,6 +69,7 @@ class Parked(Generic[T]):
 
     def try_now(self, *, last: bool) -> bool:
         """Try the request; return whether it is answered.  The ``last`` try always answers it."""
+        # `_forget` is called a turn after the answer, so an answered request may be here still.
         if self.answer.done():
             return True
         try:
@@ -166,6 +167,7 @@ class WaitingRoom:
         )
         for key in parked.keys:
             self._by_key.setdefault(key, {})[parked.order] = parked  # type: ignore[assignment]
+        # The order decides between equal deadlines, because requests cannot be compared.
         heapq.heappush(self._deadlines, (deadline_ms, parked.order, parked))  # type: ignore[misc]
         self._parked_count += 1
         answer.add_done_callback(lambda _: self._forget(parked))
@@ -217,6 +219,7 @@ class WaitingRoom:
             parked.try_now(last=False)
             if self._woken and self.seconds() >= end:
                 return False
+        # An attempt may have woken more requests, which have their turn, too.
         if not self._to_wake:
             self._woken_keys.clear()
         return not self._to_wake
@@ -226,6 +229,7 @@ class WaitingRoom:
         to_wake, self._to_wake = self._to_wake, {}
         for key, last_order in to_wake.items():
             for order, parked in self._by_key.get(key, {}).items():
+                # A request that was parked after the wake-up has seen the new state already.
                 if order <= last_order:
                     self._woken[order] = parked
                     if parked.woken_keys is not None:

@@ -79,6 +79,7 @@ class ClientValuesPage:
             "client_id": client.client_id,
         }
         for label, text in value.labels:
+            # The labels of a client do not replace its ids.
             labels.setdefault(_label_name(label), text)
         pairs = label_pairs(tuple(labels), tuple(labels.values()))
         if pairs in by_labels:

@@ -89,6 +89,7 @@ class SharePartitionPage:
         except _BadQuery as error:
             return HttpResponse.json(400, {"error": str(error)})
         found, left_out = await self._find(wanted)
+        # A group may exist without a share partition in memory.
         if not found:
             try:
                 self._parts.share_group_coordinator.describe(wanted.group_id)
@@ -128,6 +129,7 @@ class SharePartitionPage:
             if live.fenced:
                 continue  # It was unloaded while other requests were served.
             now_ms = self._parts.clock.now_ms()
+            # One run more than there is room for: its first offset is the next one.
             runs = list(islice(live.state.runs(wanted.first_offset), runs_left + 1))
             next_run = runs.pop() if len(runs) > runs_left else None
             runs_left -= len(runs)

@@ -163,6 +163,7 @@ class Metrics:
     def _row(self, live: LiveSharePartition) -> _Row:
         group_id, _, partition = live.key
         counts = live.state.snapshot()
+        # Kafka's lag (KIP-1226): offsets that were settled above the start offset do not count.
         settled = counts.start_offset + counts.delivery_complete_count
         return _Row(
             label_pairs(names.FULL.labels, (group_id, live.topic_name, str(partition))),
@@ -183,6 +184,7 @@ class Metrics:
     async def _topics(self, totals: _Totals) -> AsyncIterator[Sample]:
         """Yield the values of topics, and sum up the size of all logs."""
         looked_at = 0
+        # A copy, because topics may be created and deleted during the pauses.
         for number, topic in enumerate(list(self._parts.topics.catalog.topics())):
             size = offsets = 0
             for log_ in self._parts.topics.opened(topic):
@@ -326,6 +328,7 @@ class Metrics:
         yield names.STATE_WRITES, (), coordinator.write_count
         yield names.STATE_WRITE_SECONDS, (), self._parts.share_partitions.counters.write_seconds
         active, failed = self._state_partitions()
+        # A state of Kafka's metric; here the topic is read in one call, so no scrape can see it.
         yield names.STATE_PARTITIONS, ("loading",), 0
         yield names.STATE_PARTITIONS, ("active",), active
         yield names.STATE_PARTITIONS, ("failed",), failed

@@ -250,6 +250,7 @@ class Connection(asyncio.Protocol):
                 return
         if self._closing or not self._write_replies():
             return
+        # After the replies: the client reads its throttle time in one of them (KIP-219).
         if self._peer.throttled_until_ms:
             self._throttle()
         received = self._received
@@ -257,6 +258,7 @@ class Connection(asyncio.Protocol):
             self._count_received()
         elif received.held_bytes != received.pending_bytes:
             received.note_no_frame()
+        # In the usual turn all is answered and reading goes on, which saves the call.
         if self._replies or self._behind or not (self._reading and self._granted):
             self._adjust_reading()
         if self._behind and self._has_room():
@@ -275,8 +277,10 @@ class Connection(asyncio.Protocol):
             if not frames.buffered_bytes:
                 self._behind = False
                 return
+            # A reply that is written next holds no room, so the room is as it was before the frame.
             if self._peer.throttled_until_ms or not (is_written or self._has_room()):
                 return
+            # Not before the second frame: most turns have one, and need no clock.
             now = clock()
             if not end:
                 end = now + self._turns.turn_seconds
@@ -292,6 +296,7 @@ class Connection(asyncio.Protocol):
             and not self._peer.throttled_until_ms
             and not (self._login is not None and self._login.is_busy)
             and len(self._replies) < self._requests_max
+            # Asked late, because without room it registers the connection for `go_on`.
             and self._answers.may_answer()
             and (received.pending_bytes <= SMALL_BYTES or received.may_wait())
         )
@@ -315,8 +320,11 @@ class Connection(asyncio.Protocol):
             return
         was_granted = self._granted
         self._granted = received.note(buffered, frames.needed_bytes)
+        # The frames that wait are complete: the peer owes no progress.
         if self._behind:
             return
+        # Nothing was read while the frame had no room, so the time of the peer begins with the
+        # grant.
         if self._frame_began_ms is None or (self._granted and not was_granted):
             self._frame_began_ms = self._clock.now_ms()
 
@@ -363,6 +371,8 @@ class Connection(asyncio.Protocol):
             self._ready += reply
             if not answers.reserved:
                 return True
+            # Until they are written, these bytes count nowhere: the reservation has ended, and the
+            # transport does not have them yet.
             if answers.settle(answers.request_number) >= LARGE_WRITE_BYTES:
                 self._write_replies()
         return False
@@ -382,6 +392,8 @@ class Connection(asyncio.Protocol):
                 answers.ready_bytes += sum(map(len, reply.result()))
         if self._behind:
             self._write_replies()
+            # Frames that wait are dispatched in a round with those of other connections, not out of
+            # turn.
             self.go_on()
         else:
             self.take_turn()
@@ -406,12 +418,14 @@ class Connection(asyncio.Protocol):
                 try:
                     head = head.result()
                 except CloseConnection as error:
+                    # The replies before it are still sent (`_finish`).
                     self._ready = chunks
                     self._ended(error)
                     return False
                 is_ready = not self._count_answered(answers.next_number)
             replies.popleft()
             answers.next_number += 1
+            # The bytes of a reply count as ready only if it was done before its turn came.
             if is_ready:
                 answers.ready_bytes -= sum(map(len, head))
             chunks += head
@@ -459,6 +473,7 @@ class Connection(asyncio.Protocol):
             self._throttle()
             return
         self._peer.throttled_until_ms = 0
+        # Nothing was read meanwhile, so the peer has its whole time again.
         if self._frame_began_ms is not None:
             self._frame_began_ms = self._clock.now_ms()
         self.take_turn()

@@ -124,6 +124,7 @@ def dispatch(
     An empty list means that there is no reply.  Raises CloseConnection if the protocol has no
     answer to the frame.
     """
+    # The number is taken now: when a late request is taken, the connection has counted others.
     late, number = parts.late_requests, answers.request_number
     if connection_id in late.waiting:
         return late.wait(
@@ -163,6 +164,7 @@ def _take(
         raise CloseConnection(f"request header: {error}") from error
     api_key, version, correlation_id, client_id, position = header
     api = APIS.get(api_key)
+    # Without the setting, the requests between brokers are unknown here (ADR 0010).
     if api is None or (api.between_brokers and not parts.serves_share_state):
         raise CloseConnection(f"api key {api_key} is not served")
     prepared = parts.prepared.get((api_key, version))
@@ -177,11 +179,15 @@ def _take(
         connection_id, peer, name, version, correlation_id, answers, number, api_key,
         peer.rights.of_request(api_key),
     )  # fmt: skip
+    # A request that is decoded at once is decided without a pause if it changes state, so the limit
+    # of such requests is lower.
     frame_bytes, elements_max = len(frame), ELEMENTS_MAX
     if is_large := frame_bytes > WHOLE_BYTES_MAX:
         changes = handler.handling is Handling.CHANGES_IN_STEPS
         elements_max = WIDE_ELEMENTS_MAX if changes else WHOLE_ELEMENTS_MAX
     try:
+        # Most large requests are large by their records and have few elements.  They are decoded at
+        # once; one with more elements fails here at the limit and is decoded again, in slices.
         request, _ = decode(cls, frame, position, records=writable, elements_max=elements_max)
     except DecodeError as error:
         if not is_large:
@@ -263,6 +269,7 @@ def _large(
     """
     parts, handler, header, context, began, frame_bytes = arrived
     request = yield from decoding()
+    # Only the general conversion can be made in steps; an API with its own converts at once.
     if not handler.is_native and handler.from_older is upgrade:
         newest = handler.upgraded_class or newest_request_class(header.api_key)
         request = yield from convert_steps(request, newest)
@@ -344,6 +351,7 @@ def prepare_steps(
     except (ImportError, OSError) as error:
         log.exception("event=import_failed api=%s version=%d", APIS[api_key].snake_name, version)
         raise CloseConnection(f"{APIS[api_key].name} could not be imported") from error
+    # Last, so a type counts as prepared only when each of its codecs is compiled.
     prepared[api_key, version] = handler, cls
     yield
 
@@ -414,6 +422,7 @@ def _in_slices(
     call: _DecodedRequest, handling: Steps[Any], again: Callable[[], Steps[Any]]
 ) -> Reply | asyncio.Future[Reply]:
     """Answer a request in slices; ``handling`` are the begun steps of its handler or refusal."""
+    # The steps that the handler returned serve for the attempt, so a small request makes them once.
     begun_steps = [handling]
 
     def make() -> Steps[Encoded | Later[Any]]:
@@ -481,6 +490,7 @@ async def _later(call: _DecodedRequest, result: Any) -> Reply:
         reply = response.chunks
     else:
         steps = partial(_encode_steps, call, response)
+        # Most answers are small; only what is not encoded after some steps waits for slices.
         encoded = attempt(steps())
         if isinstance(encoded, Unfinished):
             is_one_hold = False
@@ -596,5 +606,6 @@ def _wrong_version(handler: ApiHandler, header: RequestHeader) -> Reply:
     """
     assert handler.refuse is not None, "it lists what the client may try instead"
     response = handler.refuse(None, UnsupportedVersion(f"version {header.api_version}"))
+    # KIP-511: every client can read version 0, whatever version it has asked for.
     old = downgrade(response, response_class(API_VERSIONS, 0))
     return encode_response_chunks(header.correlation_id, old)

@@ -122,6 +122,7 @@ def import_in_steps(name: str, begun: frozenset[str] = frozenset()) -> Steps[Non
         if not hasattr(sys.modules.get(parent), "__path__"):
             return  # A name in a module, or a package that does not exist.
     spec = find_spec(name)
+    # The import of the package may have imported the module, too.
     if spec is None or name in sys.modules:
         return
     source = _source(spec)

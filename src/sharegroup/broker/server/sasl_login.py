@@ -175,6 +175,8 @@ class SaslLogin:
         if self._expires_ms is None:
             return True
         now_ms = self._parts.clock.now_ms()
+        # The key is in the first two bytes.  An expired session may still begin a login, as in
+        # Kafka.
         if frame[1] == SASL_HANDSHAKE and frame[0] == 0:
             # Otherwise the handler of SaslHandshake answers ILLEGAL_SASL_STATE.
             return self._renewed_ms is not None and now_ms - self._renewed_ms < RENEWAL_PAUSE_MS
@@ -263,6 +265,7 @@ class SaslLogin:
         """Begin a login, or another one of a connection that is logged in."""
         if self._state is _State.READY:
             now_ms = self._parts.clock.now_ms()
+            # From the beginning of a login, as in `KafkaChannel` (lastReauthenticationStartNanos).
             self._renewed_ms, self._deadline_ms = now_ms, now_ms + self._accepted.login_ms
         wanted, exchanges = str(request.mechanism), self._accepted.exchanges
         code = ErrorCode.none if wanted in exchanges else ErrorCode.unsupported_sasl_mechanism
@@ -288,6 +291,8 @@ class SaslLogin:
         assert self._exchange is not None, "a login begins with a handshake"
         self._messages += 1
         try:
+            # Here and not at the handshake, as in Kafka (`SaslServerAuthenticator`,
+            # REAUTH_BAD_MECHANISM): only this response has a field for the reason.
             self._check_message()
             outcome = self._exchange.take(message)
             if isinstance(outcome, Outcome):
@@ -336,12 +341,14 @@ class SaslLogin:
         """Make the user the peer's principal; return the lifetime of the session in ms."""
         peer, parts = self._peer, self._parts
         principal, before = Principal(USER, user), peer.principal
+        # What the connection holds counts for its user, who stays the same (KIP-368; Kafka's text).
         if not self.is_pending and principal != before:
             text = (
                 "Cannot change principals during re-authentication from "
                 f"{before.kind}.{before.name}: {principal.kind}.{principal.name}"
             )
             raise LoginRefused(text, answer=text)
+        # It may refuse the login, so it comes before the first change.
         lifetime_ms = self._session(outcome.expires_wall_ms)
         self._state, self._exchange, self._deadline_ms = _State.READY, None, None
         counts = parts.logins.succeeded if self.is_pending else parts.logins.renewed
@@ -371,6 +378,8 @@ class SaslLogin:
         if not limits:
             self._expires_ms = None
             return 0
+        # From now on by the monotonic clock: a jump of the wall clock does not extend a login (ADR
+        # 0040).
         self._expires_ms = self._parts.clock.now_ms() + min(limits)
         return min(limits)
 

@@ -54,6 +54,7 @@ class Turns:
         """Give turns until all waiting connections had one or the round's time is over."""
         self._is_due = False
         end = self.clock() + ROUND_SECONDS
+        # At most one turn each: a connection that needs another is behind the others again.
         for _ in range(len(self._waiting)):
             connection = next(iter(self._waiting), None)
             if connection is None:

@@ -73,6 +73,7 @@ class BatchChecks:
         if live.sound_from <= begin <= live.sound_until:
             if found.ends[-1] <= live.sound_until:
                 return found
+            # The batches follow those that were checked, so only the new ones are looked at.
             begin, new = live.sound_from, bisect_left(found.firsts, live.sound_until)
         if self.jobs is None:
             return found
@@ -84,6 +85,7 @@ class BatchChecks:
             if is_sound:
                 continue
             if index:
+                # The bytes are too many, but serve only for an estimate (`share_reading`).
                 return BatchSpans(found.firsts[:index], found.ends[:index], found.total_bytes)
             if is_sound is None:
                 self._begin(self.jobs, live, first, end)

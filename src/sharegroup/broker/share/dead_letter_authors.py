@@ -95,6 +95,7 @@ class DeadLetterAuthors:
         author = self._catalog.dead_letter_author(group_id)
         if author is None:
             return None
+        # The rights are those of now: one that was taken away ends the letters at once (ADR 0037).
         peer = Peer(author.host, principal=author.principal)
         return DeadLetterAuthor(peer, self._authorizer.rights_of(peer), self._quotas)
 
@@ -132,6 +133,7 @@ def check_write(rights: Rights, group_id: GroupId, name: TopicName, *, creates: 
     for check in (required.WRITE_TOPICS, required.CREATE_TOPICS)[: 1 + creates]:
         if rights.may_see(check.operation, check.resource_type, name):
             continue
+        # As in Kafka, CREATE on the cluster is CREATE on every topic.
         if check is required.CREATE_TOPICS and is_allowed_on_cluster(
             rights, required.CREATE_IN_CLUSTER, is_audited=False
         ):

@@ -140,9 +140,12 @@ class Originals:
         """Read the batch that contains ``offset``, and find its records."""
         if self._end <= offset and (yield from self._read_stream(offset)):
             return
+        # Each line below may fail.  If no batch is found, only this offset counts as looked up, and
+        # its record as missing.
         self._first, self._end, self._stream = offset, offset + 1, None
         self._body, self._places, self._missing = b"", {}, NO_RECORD
         try:
+            # One batch, whatever its size (`PartitionLog.batches`).
             spans = self._log.batches(offset, bytes_max=1, count_max=1)
             if not spans.firsts or spans.firsts[0] > offset:
                 return  # The record was compacted away.
@@ -203,12 +206,14 @@ class Originals:
 
 def _body(batch: Buffer, header: BatchHeader) -> Walk[Buffer]:
     """Return the records of a batch, decompressed while no other large batch is."""
+    # Without decompression it takes no more memory, so it needs no turn.
     if header.codec == NONE:
         return memoryview(batch)[HEADER_BYTES : header.size]
     yield WalkStep.BEGIN
     try:
         body = yield from body_of(batch, header, bytes_max=ORIGINAL_BYTES_MAX)
     except UNREADABLE:
+        # The walk goes on with other records after this error, so the turn ends here.
         yield WalkStep.END
         raise
     yield WalkStep.END
@@ -248,6 +253,7 @@ def letter_batch(
             original = yield from originals.at(offset)
         record = _letter(original, headers, wall_ms)
         room -= _size_max(record)
+        # The letter that does not fit is made again, as the first of the next batch.
         if records and (room < 0 or len(records) == RECORDS_MAX):
             break
         records.append(record)
@@ -287,6 +293,7 @@ def _letter(original: DecodedRecord | str | None, headers: Headers, wall_ms: int
     kept_headers = [
         header
         for header in original.headers
+        # Any producer can write these names; a letter must have only those of the broker.
         if not header[0].startswith((KAFKA_PREFIX, NOT_COPIED))
     ]
     return SimpleRecord(original.key, original.value, wall_ms, (*kept_headers, *headers))

@@ -92,6 +92,8 @@ class DeadLetterTopics:
         partitions = self._config.server.partitions_default
         user = None if author is None else author.limited_user
         if author is not None:
+            # The checks that may refuse come first, because the last line counts for the quota of
+            # the user.
             self._topics.check_automatic(name, partitions, user)
             self._topics.check_new(name, partitions=partitions, settings=MADE_WITH, user=user)
             author.creates(partitions)

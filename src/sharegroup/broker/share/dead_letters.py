@@ -229,6 +229,7 @@ class DeadLetters:
                 await self._wake.wait()
                 continue
             key = next(iter(self._ready))
+            # Before its turn: records that begin to wait during it must cause another turn.
             del self._ready[key]
             if key in self._stalls and self._stalls[key].is_waiting:
                 continue  # Its retry is due later, and will include the new records.
@@ -251,6 +252,8 @@ class DeadLetters:
         """
         for index, key in enumerate(self._persister.known()):
             try:
+                # The stored state is in memory already.  Loading the share partition would open its
+                # log, too, even if nothing waits.
                 batches = self._persister.read(key).batches
             except KafkaError:
                 self.notify(key)  # The error is reported when its turn comes.
@@ -266,6 +269,7 @@ class DeadLetters:
             goes_on = await self._write_some(key)
         except _Throttled as throttled:
             self._counts_of(key.group_id).throttled_count += 1
+            # Not a failure: the delay is that of the quota and does not grow.
             self._wait(key, self._stalls.setdefault(key, _Stall()), throttled.delay_ms)
             return
         except Exception as error:  # noqa: BLE001  An unexpected error must not end this task.
@@ -275,6 +279,7 @@ class DeadLetters:
         if goes_on:
             self._ready[key] = None
         elif not self._is_attended(key.group_id):
+            # It was loaded only for its letters.
             self._share_partitions.unload(key)
 
     async def _write_some(self, key: SharePartitionKey) -> bool:
@@ -290,7 +295,10 @@ class DeadLetters:
             target, refusal = None, error
         live = self._share_partitions.get(key)
         if live.last_write is not None:
+            # No letter before ARCHIVING is durable: after a crash the record would be available
+            # again, and a member might accept what a letter calls failed.
             await live.last_write
+        # After an await another object may have been loaded for the key; it has its own turn.
         if live.fenced:
             return True
         self._share_partitions.follow_log_start(live)
@@ -314,6 +322,8 @@ class DeadLetters:
         await self._append(target, key.partition, batch)
         counts.record_count += batch.record_count
         counts.not_copied_count += batch.not_copied_count
+        # By its key, because the share partition may have been loaded again while the letters were
+        # written.  If archiving is lost in a crash, the letters are written twice (ADR 0013).
         self._share_partitions.archived(key, batch.ranges)
         return True
 
@@ -357,6 +367,8 @@ class DeadLetters:
         return made._replace(batch=packed)
 
     def _append(self, target: Topic, partition: int, batch: LetterBatch) -> Ticket:
+        # The same partition number as in Kafka (`ShareGroupDLQStateManager`), so letters of one
+        # partition keep their order.
         log_ = self._topics.log_of(target, partition % target.partition_count)
         now_ms = self._clock.wall_ms()
         if self._topics.settings(target).append_time:
@@ -397,6 +409,7 @@ class DeadLetters:
         self._wait(key, stall, delay_ms)
         trouble = self._troubles[key.group_id]
         trouble.keys.add(key)
+        # The texts of other errors name offsets, so each text would be a new reason.
         reason = str(error) if is_config else type(error).__name__
         if reason not in trouble.reasons and len(trouble.reasons) < REASONS_MAX:
             trouble.reasons.add(reason)

@@ -45,6 +45,7 @@ class GroupSettings:
         """
         settings = self._own.get(group_id)
         if settings is None:
+            # The other two caches have no other groups, because both ask for this one first.
             if len(self._own) >= GROUPS_KEPT_MAX:
                 self.all_changed()
             # Imported at first use, because a start of the broker does not need it.
@@ -102,6 +103,7 @@ class GroupSettings:
                     all_partitions_max=broker.share_partitions_max,
                 ),
                 assignment_interval_ms=(
+                    # For an interval 0 is a value, too.
                     broker.assignment_interval_ms if interval_ms is None else interval_ms
                 ),
             )

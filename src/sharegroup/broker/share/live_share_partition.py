@@ -15,6 +15,7 @@ class LiveSharePartition:
     """
 
     __slots__ = (
+        # For the entries of `LockExpiry`, which keep no share partition in memory.
         "__weakref__",
         "batch_verdicts",
         "batches_checked",

@@ -67,11 +67,14 @@ class LockExpiry:
         expiry_ms = live.state.next_expiry_ms()
         if expiry_ms is None:
             return
+        # An earlier lock was left over by a check that reached `RUNS_AT_ONCE`, and must not wait
+        # for the pause.
         if expiry_ms > live.swept_ms:
             expiry_ms = max(expiry_ms, live.swept_ms + PAUSE_MS)
         if live.expiry_ms is not None and live.expiry_ms <= expiry_ms:
             return
         live.expiry_ms = expiry_ms
+        # The number decides between equal times, because references cannot be compared.
         heapq.heappush(self._due, (expiry_ms, next(self._order), ref(live)))
         if len(self._due) > self._entries_max:
             self._due = [entry for entry in self._due if _leads_somewhere(entry[0], entry[2]())]
@@ -93,6 +96,7 @@ class LockExpiry:
         while self._due and self._due[0][0] <= now_ms < began_ms + TURN_MS:
             live = heapq.heappop(self._due)[2]()
             if live is not None and not live.fenced:
+                # This entry is used up, so `watch` may add the next one.
                 live.expiry_ms, live.swept_ms = None, now_ms
                 ended_ms = live.state.next_expiry_ms()
                 if ended_ms is not None and ended_ms <= now_ms:

@@ -1,10 +1,10 @@
 """The share coordinator: stores the delivery state of all share partitions durably.
 
-It runs `core.share_state.ShareStates` over the topic ``__share_group_state``.  A command returns
-records, which are appended and replayed at once; the answer comes when they are durable (ADR 0005).
-The share partitions of this process use it as their `Persister`, by plain calls.  A client over
-the network (ADR 0010) is a leader with a ``leader_epoch``.  The share partitions here pass none, so
-they lead in the newest epoch, and are loaded again after such a client has written.
+It runs `core.delivery.stored.share_states` over the topic ``__share_group_state``.  A command
+returns records, which are appended and replayed at once; the answer comes when they are durable
+(ADR 0005).  The share partitions of this process use it as their `Persister`, by plain calls.  A
+client over the network (ADR 0010) is a leader with a ``leader_epoch``.  The share partitions here
+pass none, so they lead in the newest epoch, and are loaded again after such a client has written.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ class ShareCoordinator:
         records = self._states.initialize(
             key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=self._clock.wall_ms()
         )
+        # After the check of the epochs, as in Kafka (`maybeGetInitializeStateError`), so a fenced
+        # request gets the same error.  Nothing is appended before both.
         self.check_exists(key)
         return self._apply(partition, records)
 
@@ -134,6 +136,7 @@ class ShareCoordinator:
             records = self._states.initialize(
                 key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=wall_ms
             )
+            # Appended only when all are decided: a group gets all of its share partitions or none.
             records_by_partition.setdefault(partition, []).extend(records)
         return [
             self._apply(partition, tuple(records))
@@ -153,6 +156,7 @@ class ShareCoordinator:
         records, state = self._states.read(
             key, leader_epoch=leader_epoch, wall_ms=self._clock.wall_ms()
         )
+        # Its ticket is that of `last_write`, for which the callers wait.
         self._apply(partition, records)
         return state
 
@@ -181,6 +185,7 @@ class ShareCoordinator:
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
         """Return the ticket of the last write; when it is done, what `read` returns is durable."""
+        # It may be the write of another share partition; all earlier writes are durable before it.
         return self._log.last(self._partition(key))
 
     def check_writable(self, key: SharePartitionKey) -> None:
@@ -189,6 +194,7 @@ class ShareCoordinator:
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return start offset and delivery complete count, for listing offsets."""
+        # For its effect: states of a failed write are forgotten first.
         self._known_partition(key)
         return self._states.read_summary(key)
 
@@ -205,6 +211,7 @@ class ShareCoordinator:
         for key in keys:
             partition = self._known_partition(key)
             records_by_partition.setdefault(partition, []).extend(self._states.delete(key))
+            # The cached number would keep the key of a deleted group in memory.
             self._partitions.pop(key, None)
         tickets = []
         for partition, records in records_by_partition.items():
@@ -222,6 +229,7 @@ class ShareCoordinator:
 
     def by_partition(self) -> Steps[dict[int, list[SharePartitionKey]]]:
         """List the known share partitions by their partition of the topic, in steps."""
+        # Listed for pruning: states of lost writes must not decide what is deleted.
         self.forget_what_failed()
         keys_by_partition: dict[int, list[SharePartitionKey]] = {}
         for count, key in enumerate(self._states, start=1):
@@ -283,6 +291,8 @@ class ShareCoordinator:
         """Append records and replay them; return the ticket of the write, None without records."""
         if not records:
             return None
+        # The append may raise, so the replay follows: memory never has what the log has refused
+        # (ADR 0005).
         ticket = self._log.append(partition, [encode(entry) for entry in records])
         self.write_count += 1
         for offset, record in enumerate(records, ticket.base_offset):
@@ -292,6 +302,7 @@ class ShareCoordinator:
     def _reload(self) -> int:
         """Read the topic anew; return the number of its records."""
         self.reload_count += 1
+        # Read into a new object: if the log cannot be read to its end, the states stay whole.
         states = self._no_states()
         count = 0
 

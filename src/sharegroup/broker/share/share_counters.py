@@ -70,7 +70,7 @@ class ShareCounters:
         self.acknowledged: dict[int, int] = dict.fromkeys(AcknowledgeType, 0)
         """Durably acknowledged offsets by acknowledgement type, including gaps and repetitions."""
         self.sessions_lost = 0
-        """Sessions that ended because their connection did."""
+        """Sessions that were closed with their connection, or to make room for others."""
         self.timed_out_count = 0
         """Records whose lock expired before they were settled."""
         self.load_seconds = Distribution()

@@ -1,6 +1,6 @@
 """The share partitions in use: loads them, runs them, makes their changes durable.
 
-`core/share_partition` makes the decisions.  This module provides the log to read from,
+`core.delivery.share_partition` makes the decisions.  This module provides the log to read from,
 the clock, the coordinator that stores the state, and the requests to wake.
 
     handler ── acknowledge ──▶ core ── Delta ──▶ coordinator ── durable ──▶ reply
@@ -98,9 +98,13 @@ class SharePartitions:
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[object]] = set()
+        # Set by `on_archiving`: the dead letters are made later, because they need the share
+        # partitions.
         self._archiving: Callable[[SharePartitionKey], None] = lambda _: None
 
     def __iter__(self) -> Iterator[LiveSharePartition]:
+        # A copy: metrics and pages pause between share partitions, and members load others
+        # meanwhile.
         yield from list(self._live.values())
 
     def __len__(self) -> int:
@@ -138,11 +142,14 @@ class SharePartitions:
                 state=state,
                 log=log_,
                 state_epoch=persisted.state_epoch,
+                # The state that was read may not be durable yet, so answers that rely on it wait
+                # for this write (ADR 0005).
                 last_write=self._coordinator.last_write(key),
             )
             self._live[key] = live
             self.counters.load_seconds.observe(self.counters.clock() - began)
             log.debug("event=share_partition_loaded %s", live)
+            # Otherwise `_append` reports such records, but these were written before the load.
             if state.snapshot().archiving_count:
                 self._archiving(key)
         return live
@@ -191,9 +198,11 @@ class SharePartitions:
         for _ in range(LOOKS_MAX):
             position = live.state.next_fetch_offset()
             end = self._readable_end(live)
+            # Writes of this loop may fail, which fences the share partition.
             if live.fenced or position >= end or not self._can_take(live, limits):
                 return None
             spans = log_batches(live, wanted, position=position, end=end, bytes_max=bytes_max)
+            # If all batches together are not large, none is: the usual fetch pays one subtraction.
             if spans.ends[-1] - spans.firsts[0] > THIN_BATCH_RECORDS:
                 known_spans = self.batch_checks.known(live, spans)
                 if known_spans is None:
@@ -203,7 +212,11 @@ class SharePartitions:
             fetched = self._acquire(
                 live, member_id, wanted, limits=own_limits, position=position, found=spans
             )
+            # The limits of the group, not the part of this member: it is crowded if nobody has
+            # room.
             live.crowded = not live.state.can_acquire(limits)
+            # Without progress another look would find the same.  Progress without records means
+            # that only holes were archived, so records may follow.
             if fetched is not None or live.state.next_fetch_offset() <= position:
                 return fetched
         # Many batches here are withheld from members: let other requests run, then continue.
@@ -222,6 +235,7 @@ class SharePartitions:
     ) -> FetchedRecords | None:
         """Acquire and read the records for members in these batches."""
         if not found.firsts:
+            # An unreadable batch (`BatchChecks.known`) is a hole of its whole length.
             batches = LogBatches(position, (), (), looked_until=found.ends[-1])
         elif self._settings.reads_committed(live.key.group_id):
             batches = deliverable(live, found, position=position)
@@ -237,6 +251,7 @@ class SharePartitions:
         self._append_unattended(live, acquisition.delta)
         if live.fenced or not acquisition.ranges:
             return None  # Fenced by the write above, or nothing to acquire.
+        # Before the read, which may raise: the locks exist from now on.
         self._expiry.watch(live)
         read = read_acquired(live, acquisition.ranges, found)
         if read.unreadable:
@@ -249,6 +264,8 @@ class SharePartitions:
     def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
         """Return how many bytes of log batches a fetch would find, up to about ``bytes_max``."""
         self.follow_log_start(live)
+        # After the start was followed: the log refuses an offset below its start, and the fetch
+        # would fail for ever.
         position, end = live.state.next_fetch_offset(), self._readable_end(live)
         limits = self._settings.limits(live.key.group_id)
         if position >= end or not self._can_take(live, limits):
@@ -270,13 +287,16 @@ class SharePartitions:
                 now_ms=self._clock.now_ms(),
             )
         except KafkaError as error:
+            # core knows neither the group nor the topic.
             raise type(error)(f"{live} member={member_id!r}: {error}") from error
         self._expiry.watch(live)  # With a shorter lock duration a renewed lock may expire sooner.
         self._append(live, delta)
         # If the records had been settled before, nothing changed, but that earlier change may not
         # be durable yet.  A success that is answered before it could be lost with it.
         ticket = live.last_write
+        # A failed ticket is awaited like a pending one, because `_durable` fences and raises.
         if ticket is None or (ticket.done and not ticket.failed):
+            # None, because an awaitable would cost the reply a task and a turn of the event loop.
             self._count_acknowledged(acks, began)
             return None
         return self._acknowledged(live, ticket, acks, began=began)
@@ -406,6 +426,8 @@ class SharePartitions:
         if delta is None:
             return None
         try:
+            # core has changed already and has no undo, so a refused write leaves the state in
+            # memory ahead of the log (ADR 0004).
             ticket = self._coordinator.write(live.key, live.state_epoch, delta)
         except KafkaError as error:
             self._fence(live)
@@ -458,6 +480,7 @@ class SharePartitions:
 
     def attend(self, work: Coroutine[Any, Any, object]) -> None:
         """Run ``work``, which waits for a change that no request waits for, in a task."""
+        # The event loop keeps only weak references to tasks, so the set keeps them alive.
         task = asyncio.get_running_loop().create_task(work)
         self._unattended.add(task)
         task.add_done_callback(self._unattended.discard)

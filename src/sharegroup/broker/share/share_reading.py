@@ -103,6 +103,8 @@ def deliverable(live: LiveSharePartition, found: BatchSpans, *, position: int) -
         for batch_first, batch_end in zip(found.firsts, found.ends, strict=True)
         if batch_first not in headers or not _is_withheld(headers[batch_first], aborted)
     ]
+    # The look reaches to the end of the withheld batches behind the last kept one, so those are
+    # holes, too.
     return LogBatches(
         position, [first for first, _ in kept], [end for _, end in kept], looked_until=end
     )
@@ -161,6 +163,8 @@ def _parts(ranges: tuple[Acquired, ...], found: BatchSpans) -> list[tuple[int, i
         if parts:
             part_first, part_end = parts[-1]
             if part_end != first:
+                # Without the batches that hold the end of one range and the beginning of the next:
+                # they are read anyway.
                 batches = bisect_right(found.firsts, first) - bisect_left(found.ends, part_end) - 2
                 if batches * batch_bytes >= SKIPPED_BYTES_MIN:
                     parts.append((first, end))

@@ -110,6 +110,7 @@ class StatePruning:
             await asyncio.sleep(0)
             log_ = self._log(partition)
             needed_from = self._coordinator.needless_before(keys, log_end=log_.end_offset)
+            # Snapshots of all would leave one record of each share partition instead of these.
             if log_.end_offset - needed_from <= 2 * len(keys):
                 continue
             cold = [key for key in keys if self._coordinator.is_cold(key)]

@@ -115,6 +115,8 @@ def handle(
         if throttle_ms:
             # Without a session: the client would expect every partition of a new one.
             return _messages(request.__version__).response(NO_SESSION, {}, throttle_ms)
+    # Before a throttled request is answered, because it has to use up the epoch of its session, as
+    # in Kafka (`getThrottledResponse` in `FetchContext.java`).
     plan = parts.fetch_sessions.plan(
         getattr(request, "session_id", 0),
         epoch,
@@ -129,6 +131,7 @@ def handle(
     if len(plan.partitions) > WIDE_PARTITIONS:
         return Later(fetch.in_slices())
     found = fetch.look(last=request.max_wait <= NO_WAIT)
+    # Without memory for the wait, it is answered at once with what there is.
     if found is None and not fetch.may_wait():
         found = fetch.look(last=True)
     return found if found is not None else Later(fetch.wait())
@@ -155,6 +158,7 @@ def _denials(parts: Parts, context: RequestContext, request: FetchRequest) -> De
     permission = topic_permission(rights, required.READ_TOPICS, parts.topics.catalog)
     if permission is None or not _is_replica(request):
         return None if permission is None else permission.denial
+    # As in `KafkaApis.handleFetchRequest`: replication needs one right for all topics.
     if is_allowed_on_cluster(rights, required.CLUSTER_ACTION):
         return None
     return lambda _: TopicAuthorizationFailed(
@@ -219,6 +223,7 @@ class _Fetch:
     def _look(self, *, last: bool) -> Steps[FetchResponse | None]:
         if self._parts.quotas.is_on and (throttled := self._throttled()) is not None:
             return throttled
+        # With min_bytes=1 any record is enough, and reading finds out.
         if not last and self._request.min_bytes > 1:
             yield from self._measure_all()
             if not self._is_enough():
@@ -245,6 +250,7 @@ class _Fetch:
         if reading.total:
             self._answers.reserve(self._number, reading.total)
         elif not (last or self._may_be_empty(reading)):
+            # Every partition was read and had nothing, so none has a size until it is woken.
             return None
         return self._respond((yield from self._news(reading)), reading)
 
@@ -286,6 +292,7 @@ class _Fetch:
                 last = True
                 continue
             parked = parts.waiting.park_open(
+                # The answer says whether the time is up; the records are read in slices afterwards.
                 lambda ended: ended if ended or self._is_enough() else None,
                 keys=(self._connection,),
                 deadline_ms=deadline_ms,
@@ -361,6 +368,7 @@ class _Fetch:
         bytes_max = min(self._request.max_bytes, server_bytes, room)
         if self._parts.quotas.is_on:
             bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
+        # Without room, the last look reads nothing, not even one large batch.
         return _Reads(bytes_max, has_room=room > 0)
 
     def _read_all(self, reading: _Reads) -> Steps[None]:
@@ -393,6 +401,8 @@ class _Fetch:
         log = self._log(key)
         self._keys[log.key] = key
         self._parts.topics.check_leader_epoch(log.key, wanted.leader_epoch)
+        # The end and not the high watermark, as in `LocalLog.read`: an offset whose record is not
+        # durable yet is not out of range; the fetch waits for it.
         if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
             raise OffsetOutOfRange(
                 f"{key[0]}-{key[1]}: offset {wanted.fetch_offset} is outside the log, which "
@@ -409,6 +419,8 @@ class _Fetch:
             records = b""
             if offset < end and (bytes_max > 0 or whole_batch):
                 records = log.read(offset, end=end, bytes_max=max(0, bytes_max))
+                # The log returns at least one batch, however large, but only the first batch of a
+                # response may exceed the limit (KIP-74).
                 if len(records) > bytes_max and not whole_batch:
                     records = b""
             aborted = _aborted(log, offset, end, records) if self._committed_only else None
@@ -424,6 +436,8 @@ class _Fetch:
         messages = _messages(self._request.__version__)
         sessions, session_id = self._parts.fetch_sessions, self._plan.session_id
         for (key, read), pause in paced(reading.reads, PIECE_PARTITIONS):
+            # Called even if the partition is returned anyway, because it stores what the response
+            # reports.
             news = session_id != NO_SESSION and sessions.news(
                 session_id, key, ReportedOffsets(read.high_watermark, read.start_offset)
             )
@@ -436,6 +450,7 @@ class _Fetch:
     def _respond(self, topics: Topics, reading: _Reads) -> FetchResponse:
         session_id = self._plan.session_id
         if session_id != NO_SESSION:
+            # The next response begins with the others, so no partition starves.
             returned = [key for key, read in reading.reads if read.records]
             self._parts.fetch_sessions.records_returned(session_id, returned)
         throttle_ms = 0

@@ -106,6 +106,7 @@ def _answer(
             if denial is not None:
                 answers.append(_not_listed(wanted.partition_index, denial))
             elif asked[topic.name, wanted.partition_index] > 1:
+                # As in `ReplicaManager.fetchOffset`, each mention gets this error.
                 answers.append(_not_listed(wanted.partition_index, ASKED_TWICE))
             else:
                 answers.append(
@@ -234,6 +235,7 @@ def _end_of_epoch(
     epoch, end = -1, -1
     # Of an epoch that nobody has begun the broker knows nothing, as in Kafka.
     if LEADER_EPOCH <= wanted.leader_epoch <= parts.topics.leader_epoch(log.key):
+        # Not the end of the log: nothing is visible before it is durable (docs/differences.md).
         epoch, end = wanted.leader_epoch, log.high_watermark
     return EpochEndOffset(
         error_code=ErrorCode.none,

@@ -155,6 +155,7 @@ def _answer(
     """Answer when the batches are durable, and ``entered``, the place in a transaction."""
     if request.acks == 0:
         return _without_reply(results)
+    # With `durability=os` all is durable already, and the reply needs no task.
     if (entered is None or entered.done) and _are_done(results):
         return (yield from _response(request.__version__, results))
     return Later(_when_durable(parts, request.__version__, results, entered))
@@ -182,6 +183,8 @@ def _transaction(
 
     assert request.transactional_id is not None
     write_id = Permission(context.rights, required.WRITE_TRANSACTIONAL_IDS)
+    # As in `KafkaApis.handleProduceRequest`, only transactional records need the right on the id.
+    # All batches are looked at, also those for topics that the principal may not write.
     if not write_id.is_unlimited and any(
         header.is_transactional for _, header in _headers(parts, request, None)
     ):
@@ -196,6 +199,8 @@ def _headers(
 ) -> Iterator[tuple[TransactionPartition, BatchHeader]]:
     """Yield the partition and the header of each batch that may be appended."""
     for topic in request.topic_data:
+        # A refused batch is not appended, so its partition does not become a part of the
+        # transaction.
         if write is not None and write.denial_of(topic) is not None:
             continue
         if hasattr(topic, "name"):
@@ -288,7 +293,10 @@ def _append(
                     f"{where}: a transactional batch in a request without a transactional id"
                 )
             transaction.check_first(header, log.producers)
+        # As in Kafka's `LogValidator`, timestamps that the broker replaces are not checked.
         times = None if settings.append_time else _times_to_check(header, settings, now_ms)
+        # Also while any batch is being prepared, because it may be one of this partition, which
+        # later batches must not overtake.
         if times or settings.reads_records or parts.produced_batches.last:
             later = _prepare(parts, context, log, batch, header, settings, times, transaction)
             if later is not None:
@@ -318,6 +326,7 @@ def _check(batch: Writable | None, settings: LogSettings, where: str) -> BatchHe
         headers = validate(batch)
     except KafkaError as error:
         raise type(error)(f"{where}: {error}") from error
+    # As in Kafka (`ProduceRequest.validateRecords`): one ticket and one base offset answer for all.
     if len(headers) != 1:
         raise InvalidRecord(f"{where}: expected one record batch, found {len(headers)}")
     return headers[0]
@@ -361,6 +370,7 @@ def _prepare(
     )
 
     def append(prepared: Writable) -> Appended:
+        # In another codec the batch may be larger than max.message.bytes.
         if prepared is not batch:
             _check(prepared, settings, _place(parts, log))
         if transaction is not None:
@@ -381,6 +391,8 @@ def _without_reply(results: Results) -> Encoded | Later[Encoded]:
     for _, partitions in results:
         for _, result in partitions:
             if isinstance(result, KafkaError):
+                # As in `KafkaApis.handleProduceRequest`: without a response, only a closed
+                # connection tells the producer of the error and lets it ask for new metadata.
                 raise CloseConnection(f"produce with acks=0 failed: {result}") from result
             if isinstance(result, asyncio.Task):
                 return Later(_without_reply_later(results))
@@ -406,6 +418,7 @@ async def _when_durable(
     parts: Parts, version: int, results: Results, entered: Ticket | None
 ) -> ProduceResponse:
     await _appended(results)
+    # If the record that adds the partitions to the transaction is lost, the request fails.
     if entered is not None:
         await entered
     waits = 0

@@ -34,8 +34,6 @@ from sharegroup.errors import KafkaError
 from sharegroup.ids import LEADER_EPOCH, GroupId, TopicId, TopicIdPartition
 from sharegroup.steps import Steps, paced
 
-"""The leader epoch of all partitions, because this broker is always their leader."""
-
 _id_number = attrgetter("int")
 _partition_index = attrgetter("partition_index")
 
@@ -54,6 +52,8 @@ def handle(
     read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
     sender = share_requests.Acknowledger(key, read)
     named, acks = yield from share_requests.named_partitions(request.topics)
+    # First, because a wrong epoch fails the whole request.  As in Kafka, an accepted epoch is used
+    # up, whatever becomes of the acknowledgements.
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
     started = yield from share_requests.start(
         parts, sender, acks, renewing=request.is_renew_ack, closed=closed
@@ -82,6 +82,8 @@ def _response_steps(
     named: Iterable[TopicIdPartition],
     acks: share_requests.AcknowledgementErrors,
 ) -> Steps[ShareAcknowledgeResponse]:
+    # Also a partition without acknowledgements is answered; Kafka leaves it out
+    # (docs/differences.md).
     outcomes: share_requests.AcknowledgementErrors = dict.fromkeys(named)
     outcomes.update(acks)
     lock_ms = parts.group_settings.limits(group_id).lock_ms

@@ -82,6 +82,8 @@ def handle(
     key = share_requests.session_key(request.group_id, request.member_id)
     read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
     sender = share_requests.Acknowledger(key, read)
+    # These checks come before the session, because a request that is refused as a whole must not
+    # use up an epoch.
     mode = _acquire_mode(request, key)
     renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
     if renewing:
@@ -104,16 +106,23 @@ def handle(
     if isinstance(outcome, Closed):
         closed = outcome
     else:
+        # Before the first pause, because the steps may end there with the connection: the sessions
+        # are closed already, so nothing else would release their records.
         _release_evicted(parts, outcome)
         yield from outcome.partitions.fill(named, forgotten)
     started = yield from share_requests.start(parts, sender, acks, renewing=renewing, closed=closed)
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
+        # After the acknowledgements, which need the locks.  As in Kafka, the result of this release
+        # is in no response, so the reply does not wait for it.
         share_requests.release(parts, outcome)
+        # The class itself makes an empty result: a request that closes its session fetches nothing.
         return reply.of(started, ShareFetchResult)
     session = outcome.partitions
     fetch = ShareLook(parts, context, request, key=key, mode=mode, session=session)
     if outcome.opened:
+        # A copy, because the session may change while the reply waits.  As in Kafka's
+        # `ShareSessionContext`, only later responses leave out partitions without news.
         reply.every_partition = tuple(session)
         parts.waiting.wake(key)  # A fetch of the previous session need not wait any longer.
     return reply.of(started, fetch.find)
@@ -173,6 +182,7 @@ async def _refuse_later(
     deadline_ms = parts.clock.now_ms() + wait_ms(request)
     await parts.waiting.park(
         lambda last: last or None,
+        # The wait ends with the connection.
         keys=(OfConnection(context.connection_id),),
         deadline_ms=deadline_ms,
     )
@@ -203,6 +213,7 @@ class _Reply:
 
     async def _when_durable(self, started: share_requests.Started, find: Find) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)
+        # The session may have ended meanwhile; then nothing is found, and nothing is locked.
         fetched = find()
         return await self._later(outcomes, fetched)
 
@@ -231,6 +242,7 @@ class _Reply:
         named: set[TopicIdPartition] = set()
         topics: dict[TopicId, list[PartitionAnswer]] = {}
         leader_is_news = False
+        # A partition may be in several of them, but must be in the response once.
         candidates = chain(self.every_partition, acks, fetched.records, errors)
         for partition, pause in paced(candidates):
             if partition not in named:
@@ -257,6 +269,8 @@ class _Reply:
         """Count the bytes of the response; return its throttle time."""
         quotas, context = self._parts.quotas, self._context
         size = fetched.record_bytes + PARTITION_BYTES * len(fetched.records)
+        # The empty answer of a throttled client does not count for its quota, as in Kafka
+        # (`unrecordQuotaSensor`).  Of the two throttle times the longer one is sent.
         throttle_ms = fetched.throttle_ms or quotas.fetched(context, size)
         return max(throttle_ms, quotas.request_throttle_ms(context))
 
@@ -279,6 +293,8 @@ SERVED = {
         handling=Handling.CHANGES_IN_STEPS,
         gates=(required.READ_GROUP,),
         checks=(required.READ_TOPICS,),
+        # Both versions answer with the same bytes (`share_fetch_answer`), and what version 1 lacks
+        # is read with a default, so no request of this hot path is converted.
         is_native=True,
     )
 }

@@ -126,6 +126,7 @@ def _answer(
 ) -> Steps[_PendingResponse]:
     describe = Permission(context.rights, required.DESCRIBE_GROUPS)
     groups, tickets = [], dict[Ticket, None]()
+    # A group that is named twice is answered once: a small request must not multiply its answer.
     for group, pause in paced(dict.fromkeys(request.groups), FEW):
         if (denial := describe.denial(group.group_id)) is not None:
             groups.append(_undescribed(group, denial))
@@ -154,6 +155,8 @@ def _group(
     for (name, indexes), pause in paced(topics, FEW):
         if (denial := describe.denial(name)) is None:
             described.append((yield from _described_topic(parts, group_id, name, indexes, tickets)))
+        # Only a topic that the request names is refused: the refusal of another would tell its
+        # name.
         elif wanted.topics is not None:
             described.append((yield from _denied_topic(name, indexes, denial)))
         if pause:
@@ -355,6 +358,7 @@ async def _delete(
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = GroupId(request.group_id)
     parts.share_group_coordinator.check_empty(group_id)
+    # Each name is answered once, so that no request multiplies its answer.
     topics = {topic.topic_name: topic for topic in request.topics}
     responses = []
     for wanted in topics.values():

@@ -58,6 +58,7 @@ def share_group_heartbeat(
     names = request.subscribed_topic_names
     describe = Permission(context.rights, required.DESCRIBE_TOPICS)
     if not describe.is_unlimited:
+        # One denied name fails the whole request, as in `KafkaApis.handleShareGroupHeartbeat`.
         for name in names or ():
             describe.require(name)
     with as_a_coordinator():
@@ -71,6 +72,7 @@ def share_group_heartbeat(
                     None if names is None else tuple(TopicName(name) for name in names)
                 ),
                 client_id=context.client_id,
+                # Java prints an address with this slash, and Kafka stores and shows it so.
                 client_host=f"/{context.peer.host}",
                 user=context.limited_user,
             ),

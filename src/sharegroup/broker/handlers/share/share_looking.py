@@ -119,10 +119,15 @@ class ShareLook:
     def find(self) -> ShareFetchResult | Awaitable[ShareFetchResult]:
         """Return the records found now, or an awaitable of records."""
         waiting, session = self._parts.waiting, self._session
+        # A member settles and fetches by one request.  Without this, it would always take the room
+        # that it has just made, before members that wait for room (`test_share_fairness`).
         if not waiting.serve_woken(session):
             answer = self.wait()  # Parked behind the woken fetches that were not tried yet.
+            # Its records may be there already, and then no event would come.
             waiting.wake(self._key)
             return answer
+        # MaxWaitMs counts from the arrival of the request, so the sync of its acknowledgements may
+        # have used it up.
         last = self._parts.clock.now_ms() >= self._deadline_ms
         if len(session) > WIDE_PARTITIONS and self._is_wide():
             return self._look_in_slices(self._park_wide(), Woken(last))
@@ -132,6 +137,7 @@ class ShareLook:
     def _is_wide(self) -> bool:
         """Return whether a look takes long."""
         request, session = self._request, self._session
+        # A fetch that asks for no records checks every partition, also the quiet ones.
         takes_nothing = request.max_records <= 0 or request.max_bytes <= 0
         return session.look_count > WIDE_PARTITIONS or takes_nothing or not self._is_counted
 
@@ -197,6 +203,7 @@ class ShareLook:
 
     def _is_on_connection(self) -> bool:
         """Return whether the session still belongs to this connection."""
+        # A member that has connected again has its new session there, while this fetch still waits.
         connection_id = str(self._connection.connection_id)
         return self._parts.share_sessions.is_on_connection(self._key, connection_id)
 
@@ -212,6 +219,7 @@ class ShareLook:
         if self._parts.quotas.is_on:
             bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
         bytes_left: int = bytes_max - found.record_bytes
+        # Without a ready partition the answer has no records, so it need not wait for room.
         if self._session.ready_count:
             return min(bytes_left, self._answers.room(self._number))
         return bytes_left
@@ -232,6 +240,7 @@ class ShareLook:
             except KafkaError as error:
                 found.errors[partition] = error.with_traceback(None)
                 found.failed_to_read = True
+                # Events tell of new records, not of a disk that reads again: each look tries it.
                 session.make_ready(partition)
                 continue
             if fetched is not None:
@@ -251,6 +260,8 @@ class ShareLook:
         session = self._session
         turns = session.ready_count
         while turns > 0 and bytes_left > 0 and not session.is_over:
+            # Partitions that had records are ready again behind the others, so the turns are those
+            # of the beginning.  Between two steps the session may have shrunk.
             self._take(found, min(turns, session.ready_count, PIECE_PARTITIONS), bytes_left)
             turns -= PIECE_PARTITIONS
             if turns > 0:
@@ -302,6 +313,8 @@ class ShareLook:
         watch_count = self._begin_to_wait()
         answer = self._parts.waiting.park(
             lambda last: self.look_everywhere() if last else self.look(),
+            # Events of partitions wake the key of the session (`on_wake`).  The key of the
+            # connection ends the wait when it closes (`give_up`).
             keys=(self._connection, self._key),
             deadline_ms=self._deadline_ms,
         )
@@ -342,6 +355,7 @@ class ShareLook:
                     finally:
                         self._end_to_wait(watch_count)
                 else:
+                    # Only during a wait can a wake-up have been missed.
                     if woken.last and has_waited:
                         self._session.wake_all()
                     self._is_looking = True
@@ -351,6 +365,8 @@ class ShareLook:
                     self._counters.waits_expired += has_waited and not found.records
                     return found
                 if isinstance(found, Woken):
+                    # The wake-up has ended the wait.  Parked again before it looks, so that events
+                    # during the look count.
                     parked = self._park_wide()
                 woken = found
         finally:
@@ -358,6 +374,8 @@ class ShareLook:
 
     def _begin_to_wait(self) -> int:
         """Count a waiting fetch and the keys that it waits for; return the number of keys."""
+        # The metric is Kafka's PurgatorySize, where a delayed fetch has two keys for each partition
+        # (`SharePartitionManager.processShareFetch`).
         watch_count = 2 * len(self._session) + 1
         self._counters.waiting_count += 1
         self._counters.watch_count += watch_count
@@ -370,6 +388,7 @@ class ShareLook:
     def _waited(self, answer: asyncio.Future[ShareFetchResult], watch_count: int) -> None:
         """Count a fetch that no longer waits."""
         self._end_to_wait(watch_count)
+        # A wait that ended with its connection has not expired.
         if not answer.cancelled() and answer.exception() is None:
             self._counters.waits_expired += not answer.result().records
 
@@ -396,6 +415,8 @@ class ShareLook:
     def _count_records(self, found: ShareFetchResult) -> None:
         """Count a fetch that returns records."""
         group = self._counters.of_group(self._key.group_id)
+        # Kafka's RequestTopicPartitionsFetchRatio, but of the partitions that had records
+        # (docs/differences.md).
         group.fetch_ratio.observe(len(found.records) / len(self._session))
         group.fetch_seconds.observe(self._counters.clock() - self._began)
 
@@ -437,6 +458,8 @@ class ShareLook:
             total += size
             if total >= bytes_min:
                 return True
+            # A fenced share partition has had its event already, and no event tells that the disk
+            # takes writes again: these stay ready.
             if not size and not live.fenced and share_partitions.can_settle(live):
                 session.quieten(partition)
         return (yield from self._watch_ready())

@@ -84,6 +84,7 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     """Return the key of a request's session, or raise InvalidRequest."""
     if group_id is None:
         raise InvalidRequest("a share request needs a group id, not null")
+    # The limit is that of `KafkaApis.isMemberIdValid`.
     if not member_id or len(member_id) > MEMBER_ID_CHARACTERS_MAX:
         raise InvalidRequest(
             f"group {group_id!r}: expected a member id of 1 to {MEMBER_ID_CHARACTERS_MAX} "
@@ -106,6 +107,8 @@ def named_partitions(
         partition = TopicIdPartition(TopicId(topic_id or ZERO_ID), wire.partition_index)
         named[partition] = None
         if wire.acknowledgement_batches:
+            # Kafka drops the first mention without an error: an acknowledgement would be lost that
+            # the client takes for confirmed (docs/differences.md).
             acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
         if pause:
             yield
@@ -176,6 +179,8 @@ def _start_some(
                 _check_no_renewal(parts, session, partition, batches)
             durable = _start_one(parts, session, partition, batches)
         except KafkaError as error:
+            # The traceback refers to this frame, which refers to the outcomes: a cycle that only
+            # the garbage collector would free (ADR 0025).
             started.outcomes[partition] = error.with_traceback(None)
         else:
             if durable is not None:
@@ -184,6 +189,8 @@ def _start_some(
 
 async def durable(parts: Parts, started: Started) -> AcknowledgementErrors:
     """Wait until every acknowledgement is durable or has failed; return the outcomes."""
+    # Tickets are awaited one after the other, without a task for each: one sync makes most of them
+    # durable together (ADR 0001), so the others are done by then.
     for (partition, acknowledged), pause in paced(started.waiting):
         try:
             await acknowledged
@@ -253,6 +260,9 @@ def _start_one(
 ) -> Awaitable[None] | None:
     """Decide the acknowledgements of one share partition; None if they are durable already."""
     key = SharePartitionKey(session.group_id, *partition)
+    # A hot path: a loaded share partition has a topic and a partition, because a deletion unloads
+    # it.  It is not loaded here to find out more: locks are never durable, so there would be none
+    # (KIP-932).
     live = parts.share_partitions.loaded(key)
     if live is not None:
         return parts.share_partitions.acknowledge(live, session.member_id, batches)

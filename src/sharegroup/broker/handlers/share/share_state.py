@@ -250,6 +250,8 @@ def _initialize(parts: Parts, key: SharePartitionKey, wanted: initialize.Partiti
         key, state_epoch=wanted.state_epoch, start_offset=wanted.start_offset
     )
     _changed(parts, key, ticket)
+    # A repeated request writes nothing, but its answer promises the state, too.  So it waits for
+    # the last write, which may be that of the first request.
     return Decided(INITIALIZED.done(key.partition), parts.share_coordinator.last_write(key))
 
 
