@@ -73,6 +73,7 @@ async def ask_leaders(
         )
         if failure is not None:
             raise failure
+        # `retrying` tries again only after an exception.
         for result in results.values():
             if isinstance(result, retried):
                 raise result
@@ -116,6 +117,7 @@ async def ask_leaders_once(
         except KafkaError as error:
             if not error.retriable:
                 raise
+            # The other leaders are still asked, so their partitions get results in this attempt.
             failure = failure or error
             continue
         results |= _read_response(cluster, part, response, read, operation)

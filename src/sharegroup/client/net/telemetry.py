@@ -218,6 +218,8 @@ class Telemetry:
 
     async def _push(self, subscription: Subscription, *, is_last: bool = False) -> None:
         now_ns = time.time_ns()
+        # A copy, which is kept after the answer only: increments of a failed push go with the
+        # next.
         pushed = dict(self._pushed)
         payload = encode_metrics(
             wanted_values(self._cluster.metrics.read(), subscription, pushed),
