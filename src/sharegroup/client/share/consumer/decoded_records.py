@@ -168,6 +168,7 @@ def _take_apart(
                         decompressed_bytes_max=bytes_max,
                         check_crc=True,
                     )
+                # Above the limit of memory; read in pieces of it instead (docs/adr/0033).
                 except TooLarge:
                     batch = memoryview(records)[position : position + header.size]
                     pieces = streamed(batch, header, make, record_bytes_max=bytes_max)

@@ -223,6 +223,7 @@ class ShareConsumer:
             )
         finally:
             await self._member.stop()
+        # After `stop`, which reports what was left without an answer.
         self._results.run_callback()
         self._results.close()
         results = tuple(result for pending in pending_results for result in pending.results)
@@ -440,6 +441,7 @@ class ShareConsumer:
         limit = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
         try:
             async with asyncio.timeout(limit):
+                # One after the other, because all are under way already: the order costs no time.
                 for pending in pending_results:
                     await pending.done.wait()
         except TimeoutError:
@@ -520,6 +522,7 @@ class ShareConsumer:
     async def _wait(self, deadline: float, fetched: int, *, has_room: bool) -> bool:
         """Send fetches and wait for an event; return False when the time is up."""
         member = self._member
+        # Cleared before anything is looked at, so an event after this line is not lost.
         self._wake.clear()
         self._results.run_callback()
         self._raise_failures()
@@ -527,6 +530,8 @@ class ShareConsumer:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
+        # Settling helps only a poll that waits for room; any other would be woken by each record
+        # for nothing.
         tables = [] if has_room else list(member.tables())
         for table in tables:
             table.on_settled = self._wake.set

@@ -220,6 +220,8 @@ class ShareNode:
         self._task = asyncio.current_task()
         try:
             while True:
+                # Cleared before the step reads the state: what is requested during the step starts
+                # another.
                 self._wake.clear()
                 outcome = await self._step()
                 if outcome is not None:
@@ -252,6 +254,7 @@ class ShareNode:
 
     async def _fetch(self, limits: FetchLimits) -> RequestOutcome:
         outcome = RequestOutcome(limits=limits)
+        # `ask_fetches` may replace the attribute during the request.
         wanted = self.wanted
         acknowledgements = self._take(outcome)
         self._fetching = limits
@@ -259,6 +262,8 @@ class ShareNode:
             answer = await self._session.fetch(wanted, acknowledgements, limits)
         finally:
             self._fetching = None
+        # The loss of earlier locks first, because the locks of this answer belong to the session
+        # that it opened.
         self._read(answer, outcome)
         outcome.outdated |= answer.outdated_leaders(wanted)
         for partition in answer.partitions:
@@ -366,6 +371,7 @@ class ShareNode:
     ) -> None:
         again, refused_for_good = after_refusal(unit, error, now)
         queue = self._renewals if unit.is_renewal else self._again
+        # In front of later acknowledgements, in the order in which they were settled.
         queue.extendleft(reversed(again))
         if refused_for_good is not None:
             _report(refused_for_good, error, outcome)
@@ -385,6 +391,7 @@ class ShareNode:
             outcome.failures.append(partition.error)
             if refusal_of(partition.error) is Refusal.LOCKS_GONE and partition.key in self._held:
                 self._lose([self._held[partition.key]], partition.error, outcome)
+        # Records of a topic without a name cannot be handed out; their locks end by themselves.
         if not partition.acquired or self._cluster.name_of(partition.key.topic_id) is None:
             return
         held = self._held.get(partition.key)
@@ -419,6 +426,7 @@ class ShareNode:
         self, tables: Iterable[HeldRecords], error: KafkaError, outcome: RequestOutcome
     ) -> None:
         for table in tuple(tables):
+            # A refusal of this answer may have lost the table already.
             if table.lost is not None:
                 continue
             table.lose(error)

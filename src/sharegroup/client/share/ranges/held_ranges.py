@@ -251,6 +251,8 @@ class HeldRanges:
                 text = "event=acknowledgement.refused key=%s offsets=%d error=%r"
                 log.info(text, key, refused.count, error)
             confirmed[key] = sent_offsets - refused
+            # The refused ones, too: their locks end by themselves, and the records are delivered
+            # again.
             self._drop(key, sent_offsets)
             if error is not None and refusal_of(error) is Refusal.LOCKS_GONE:
                 self._lose(key, error)

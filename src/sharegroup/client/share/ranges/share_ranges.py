@@ -316,6 +316,7 @@ class ShareRanges:
             self.member,
             failure,
         )
+        # `Heartbeats.run` ended with the failure, so it is started again.
         self._group.membership.reset()
         self._tasks.create_task(self._group.heartbeats.run())
 
@@ -343,6 +344,7 @@ class ShareRanges:
             if fetched.failure is not None or _is_last(fetched, count):
                 break
             count += fetched.offset_count
+            # Only the first fetch waits; records that were acquired must not wait for others.
             wait_ms = 0
         await node.acknowledge_empty()
         return fetches
