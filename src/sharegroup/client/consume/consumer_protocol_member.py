@@ -117,7 +117,11 @@ class ConsumerProtocolMember:
                 except (FencedMemberEpoch, UnknownMemberId) as error:
                     await self._lose(error)
                 except KafkaError as error:
+                    # The coordinator may not have processed the request, so the next one says all
+                    # of it again.
                     self._told_subscription = self._told_made = None
+                    # UNRELEASED_INSTANCE_ID passes when the session of the killed process ends
+                    # (docs/differences.md).
                     if not may_pass(error) and not isinstance(error, UnreleasedInstanceId):
                         self.failure = error
                         self._changed()
@@ -189,6 +193,7 @@ class ConsumerProtocolMember:
         subscription, made = (topics, pattern), self._made
         tells_subscription = joins or self._told_subscription != subscription
         tells_made = joins or self._told_made != made
+        # KIP-848: -1 and null mean unchanged since the last heartbeat.
         rebalance_timeout = timedelta(milliseconds=config.max_poll_interval_ms if joins else -1)
         names = tuple(map(KioTopicName, sorted(topics)))
         return (
