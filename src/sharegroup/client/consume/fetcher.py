@@ -202,8 +202,8 @@ class NodeFetches:
         if ending is None:
             return
         try:
+            # Not the connection for records, where a parked fetch would hold this request up.
             connection = await self._fetcher.cluster.connection(
-                # Not the connection for records, where a parked fetch would hold this request up.
                 self._node_id, ConnectionPurpose.CONTROL
             )
             await connection.request(self._message(ending, waits=False))
