@@ -66,6 +66,7 @@ class _Call:
                 self._begun()
                 result = self.context.run(self.function, *self.arguments)
             finally:
+                # An interruption may be raised in here, too; the outer `try` catches it.
                 self._ended()
         except BaseException as raised:  # noqa: BLE001  It is passed to the caller.
             error = raised

@@ -107,6 +107,7 @@ class KafkaSource:
             in_flight_bytes=in_flight_bytes,
             auto_renew=True,
             renew_age_max_ms=RENEW_AGE_MS,
+            # A worker does not poll while it has no room, however long its handlers run.
             max_poll_interval_ms=NEVER_MS,
             max_poll_records=FETCH_RECORDS,
         )
