@@ -228,6 +228,7 @@ def validate(buffer: Buffer) -> list[BatchHeader]:
     """
     headers: list[BatchHeader] = []
     position = 0
+    # An empty buffer is looked at, too, so that it is refused.
     while position < len(buffer) or not headers:
         header = _checked_header(buffer, position)
         headers.append(header)

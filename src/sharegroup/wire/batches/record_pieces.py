@@ -78,6 +78,7 @@ class RecordCutter:
                 del self._rest[:end]
                 self._count_left -= count
                 first = self.following
+                # The offsets between are not read: `part_of_batch` checks that they ascend.
                 self._go_on(body, last)
                 yield WholeRecords(first, self.following, body, count)
             large = self._large() if self._count_left else None
