@@ -293,6 +293,7 @@ def opened(kept: KeptRecords) -> Reader | None:
         file = os.open(kept.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
+    # The process id, or its file number, may be another's since the look above.
     if os.readlink(f"/proc/self/fd/{file}") != expected:
         os.close(file)
         return None

@@ -110,6 +110,7 @@ def dead_letter(
     require a login need ``options`` for it.  Returns the number of rows.
     """
     origin = origin_of(rows if source is None else source)
+    # Evaluated once: the rows that are copied must be the rows that are rejected.
     persisted = rows.persist()
     try:
         write = (
