@@ -248,6 +248,7 @@ def _outcome(
             f"{position}: broker {connection.peer}: the response ends before this offset, at "
             f"{last.end_offset}"
         )
+    # It is divided by, and a broker may send any offsets.
     span = max(1, last.end_offset - first.base_offset)
     return RecordBatches(records, positions, span, last.end_offset, answer.high_watermark)
 

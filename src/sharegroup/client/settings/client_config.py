@@ -52,7 +52,7 @@ CREDENTIALS = ("sasl_plain_username", "sasl_plain_password")
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of all three clients: AdminClient, Producer and ShareConsumer."""
+    """Options that all clients have in common; an AdminClient has no others."""
 
     bootstrap_servers: BootstrapServers
     client_id: str
