@@ -156,6 +156,7 @@ class ClassicMember:
         """Give up partitions, join, and take the new assignment."""
         await self._give_up()
         topics = self._topics.subscribed
+        # Stays set if anything fails before the assignment is here, so that the next round joins.
         self._must_join = True
         joined = await self._join(topics)
         if joined is None:

@@ -404,11 +404,13 @@ class NodeFetches:
             # A follower may lag behind, so the leader is asked before anything is concluded.
             state.replica = NO_REPLICA
             return
+        # Even for OFFSET_OUT_OF_RANGE, which a leader that has been replaced answers, too.
         fetcher.cluster.outdate(state.where.topic)
         if isinstance(error, OffsetOutOfRange):
             # The records that were fetched before are handed out first.
             if not state.fetched:
                 fetcher.reset(state, error)
+        # Kafka's table of errors calls it retriable, but Java's `FetchCollector` reports it, too.
         elif isinstance(error, CorruptMessage) or not may_pass(error):
             state.failure = error
 

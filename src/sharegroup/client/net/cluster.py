@@ -305,6 +305,7 @@ class Cluster:
             # By address, not by purpose: a broker that is down refuses all of its connections
             # alike.
             pause = self._pauses.setdefault(address, self._reconnect_pause())
+            # Under the lock, so that all callers that want this connection share one attempt.
             await asyncio.sleep(pause.remaining_seconds())
             if not self._warned:
                 self._warned = warn_of_plaintext(self.config, address)
@@ -406,6 +407,8 @@ class Cluster:
         """
         if timeout_seconds is not None and timeout_seconds <= 0:
             raise ValueError(f"timeout={timeout_seconds}; expected more than 0 seconds, or None")
+        # A call within another one, without a limit of its own, keeps the deadline of the outer
+        # one.
         if timeout_seconds is None:
             yield
             return

@@ -65,6 +65,7 @@ from sharegroup.wire.codec.headers import decode_response_header
 IN_FLIGHT_MAX = 64
 """Maximum number of requests under way on one connection; further ones wait."""
 
+# The correlation id alone.
 RESPONSE_BYTES_MIN = 4
 OPENING_BYTES_MAX = 512 * 1024
 """Maximum size of an answer while the connection opens, when the peer is not known yet."""
@@ -255,6 +256,8 @@ class Connection(asyncio.Protocol):
         if self._failure is not None or self._transport is None:
             raise self._refusal(self._failure or NetworkException("not connected"))
         self._used_at = time.monotonic()
+        # Encoded now even if it is held until the login ends: what cannot be encoded fails in its
+        # own sender.
         chunks = encode_request(correlation_id, self._config.client_id, message)
         size = sum(map(len, chunks))
         for meter in self._meters:
@@ -308,6 +311,8 @@ class Connection(asyncio.Protocol):
                 request.future.set_exception(self._refusal(error))
                 # Mark the exception as retrieved, because the sender may have been cancelled.
                 request.future.exception()
+        # A caller that waits until the buffer has room would wait for ever; its next write raises
+        # the failure.
         self._writable.set()
 
     def _refusal(self, failure: Exception) -> KafkaError:
@@ -474,6 +479,8 @@ class Connection(asyncio.Protocol):
             while (frame := self._frames.next()) is not None:
                 self._answered(frame)
         except FrameError as error:
+            # A TLS listener answers plain bytes with an alert of TLS, whose first bytes make a
+            # huge length.
             tls = not self._answers and chunk.startswith(_TLS_ALERT)
             hint = " (the listener uses TLS: try security_protocol=SSL)" if tls else ""
             self.fail(DecodeError(f"{error}{hint}"))

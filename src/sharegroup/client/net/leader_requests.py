@@ -100,6 +100,7 @@ async def ask_leaders_once(
 
     The partitions of that leader get no result.  An error that no retry can change is raised.
     """
+    # Not from the cache: the leader known there may be the one that has just refused.
     described = await cluster.refresh({where.topic for where in items})
     topics = {name: topic for name, topic in described.items() if isinstance(topic, Topic)}
     parts: dict[int, dict[TopicPartition, Item]] = defaultdict(dict)

@@ -367,6 +367,7 @@ class Sender:
             queue.not_before = self._monotonic() + CONCURRENT_PAUSE_MS / 1000
         else:
             self._pause(queue)
+        # It may have been removed as empty while its last batch was under way.
         self._active[queue.where] = queue
         log.debug("event=producer.retry where=%s error=%r", batch.where, batch.error)
 

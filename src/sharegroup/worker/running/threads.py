@@ -165,6 +165,8 @@ class HandlerThreads:
     def _submit(self, call: _Call) -> None:
         with self._there_is_one:
             self._calls.append(call)
+            # Not `if not self._idle`: an idle thread that was notified counts as idle until it
+            # runs.
             if self._idle < len(self._calls) and self._count < self._max:
                 self._count += 1
                 name = f"{IDLE_THREADS_NAME}-{self._count}"

@@ -103,6 +103,7 @@ class KafkaSource:
             **options,
             group_id=group,
             share_acknowledgement_mode="explicit",
+            # Only until the first `take`, which sets it before each poll.
             in_flight_max=1,
             in_flight_bytes=in_flight_bytes,
             auto_renew=True,
@@ -176,6 +177,7 @@ class KafkaSource:
     def quiet(self, *, delivered_below: int) -> Sequence[Record]:
         """Stop taking records; of those fetched ahead, release some and return the others."""
         self._control.quiet(release_below=delivered_below)
+        # Ends the poll under way, which may wait for records that are not wanted any more.
         self._consumer.wakeup()
         return self._control.take_waiting()
 

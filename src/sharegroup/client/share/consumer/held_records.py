@@ -155,6 +155,7 @@ class HeldRecords:
         if len(self._locks) > self._locks_max:
             # A new list, because acknowledgements under way refer to the old one.
             self._locks = [known_lock for known_lock in self._locks if not known_lock.is_done]
+            # Twice what is left, so that these sweeps cost each lock a constant time on average.
             self._locks_max = max(LOCKS_KEPT_MIN, 2 * len(self._locks))
 
     def hand_out(self, lock: AcquisitionLock, offsets: Iterable[int]) -> None:

@@ -201,6 +201,7 @@ class ShareConsumer:
         if self._closed:
             return CloseReport()
         self._closed = True
+        # Ends a poll that another task waits in.
         self._wake.set()
         self._member.stop_watching()
         self._say_let_go()
@@ -241,6 +242,7 @@ class ShareConsumer:
         self._member.group.membership.subscribe(names)
         if names:
             self._member.group.heartbeats.wake()
+        # One at a time: a second call while the member leaves has nothing left to do.
         elif self._member.is_running and (self._leaving is None or self._leaving.done()):
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
 
@@ -267,6 +269,7 @@ class ShareConsumer:
     async def _leave(self) -> None:
         await self._member.leave()
         for table in self._member.tables():
+            # The sessions have ended, so the broker has released what was open.
             table.forget_open()
         if self._member.group.membership.subscription:
             # The application has subscribed again; `leave` stopped the heartbeats after that.
@@ -373,6 +376,7 @@ class ShareConsumer:
         check_type(acknowledge_type)
         if isinstance(records, Record | UnreadableDelivery):
             records.settle(acknowledge_type)
+        # An isinstance would have to import pyarrow first.
         elif hasattr(records, "schema"):
             # Imported here because it needs pyarrow, an optional dependency.
             from sharegroup.client.share.consumer import record_batches

@@ -232,6 +232,8 @@ class ShareMember:
         asked_records = sum(node.asked_records for node in self._nodes.values())
         for node_id, node in tuple(self._nodes.items()):
             node.wanted = wanted_by_node.get(node_id, ())
+            # It may still hold records of partitions that it has lost.  Without any, this ends its
+            # session.
             if not node.wanted:
                 node.flush()
                 continue
@@ -242,6 +244,7 @@ class ShareMember:
                 continue
             max_wait_ms = 0 if ahead else self.window.max_wait_ms
             limits = self.window.to_fetch(records, self.tables(), asked_records, max_wait_ms)
+            # The window is full; acknowledgements make room again.
             if limits is None:
                 node.flush()
                 continue
@@ -431,6 +434,7 @@ class ShareMember:
                 and self.group.membership.subscription
             ):
                 await self._leave_unpolled()
+            # Not 0 once the limit has passed: after it has left, the time away goes on growing.
             await asyncio.sleep(max(limit_seconds - away_seconds, limit_seconds / 10))
 
     async def _leave_unpolled(self) -> None:
@@ -442,6 +446,7 @@ class ShareMember:
             *self.session_member,
             self.config.max_poll_interval_ms,
         )
+        # First, so that a heartbeat that is due in the meantime does not join again.
         self.group.membership.active = False
         try:
             await self.leave()

@@ -192,6 +192,7 @@ class ShareNode:
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_future()
         self._wake.set()
+        # Several callers may wait for the same end, and one that is cancelled must not cancel it.
         await asyncio.shield(self._closing)
 
     def stop(self) -> None:
@@ -231,6 +232,7 @@ class ShareNode:
             self._closed()  # Callers of `close` must not wait forever.
 
     async def _step(self) -> RequestOutcome | None:
+        # Before the pause after a failure, which `close` must not wait for.
         if self._closing is not None:
             return await self._close()
         remaining = self._paused_until - asyncio.get_running_loop().time()
@@ -243,6 +245,7 @@ class ShareNode:
             self._flushing = False
             return await self._acknowledge(close=not self.wanted and not self.has_open)
         if self._asked is not None:
+            # The partitions may have been taken away since `fetch` asked for this.
             limits, self._asked = self._asked, None
             if self.wanted:
                 return await self._fetch(limits)
@@ -378,8 +381,11 @@ class ShareNode:
             if unit.is_renewal:
                 outcome.not_renewed.append((refused_for_good, error))
         if again and error.retriable:
+            # A failure makes the node pause before it sends them again.
             outcome.failures.append(error)
         if refusal_of(error) is Refusal.LOCKS_GONE:
+            # The table of this partition may have been lost and made anew while the request was
+            # under way.
             if (held := self._held.get(unit.held.key)) is unit.held:
                 self._lose([held], error, outcome)
             outcome.outdated.add(unit.held.key)
