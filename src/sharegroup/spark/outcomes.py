@@ -225,6 +225,7 @@ def _letters(rows: DataFrame, group: str, message: str | Column) -> DataFrame:
         )
     )
     if "headers" in rows.columns:
+        # A slice of no elements is an empty array of the right type; concat with null gives null.
         own = functions.coalesce(functions.col("headers"), functions.slice(headers, 1, 0))
         headers = functions.concat(own, headers)
     key = [functions.col("key")] if "key" in rows.columns else []

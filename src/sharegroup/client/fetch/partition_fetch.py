@@ -243,6 +243,7 @@ def _outcome(
         return NoRecords(answer.high_watermark)
     first = parse_header(records, positions[0])
     last = parse_header(records, positions[-1])
+    # The offset would not move, and a reader would fetch the same until its timeout.
     if last.end_offset <= position.offset:
         return CorruptMessage(
             f"{position}: broker {connection.peer}: the response ends before this offset, at "

@@ -72,6 +72,7 @@ class TopicGate:
 
     async def changes(self) -> None:
         """Wait until the gate opens or another record may try."""
+        # Nothing is lost: `may_try` has just seen what was set before.
         self._changed.clear()
         await self._changed.wait()
 
