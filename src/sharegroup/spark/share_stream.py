@@ -373,6 +373,7 @@ class ShareStream:
             if failure is None and await self._is_done(targets):
                 return {}
             now = time.monotonic()
+            # An outage, and the time before the first assignment, do not count as idle.
             if failure is not None or not self._ranges.assigned:
                 idle_since = now
             if now - began > times.join_seconds_max and failure is not None:

@@ -138,6 +138,7 @@ class ConsumerProtocolMember:
         """Leave the group; a static member keeps its partitions.  `run` must have ended before."""
         identity = self._identity
         was_member = identity.epoch > JOIN_EPOCH
+        # Before the request: whatever becomes of it, the next heartbeat joins.
         identity.epoch = NO_GENERATION
         self._forget()
         if not was_member:
@@ -223,6 +224,8 @@ class ConsumerProtocolMember:
                 while True:
                     await self._wake.wait()
                     self._wake.clear()
+                    # The watch of the topics also wakes it for changes that the group need not
+                    # know.
                     subscription = self._topics.subscribed, self._broker_pattern()
                     if self._told_subscription != subscription or self._told_made != self._made:
                         return

@@ -190,6 +190,7 @@ class Telemetry:
         return self._interval_ms
 
     async def _subscribe(self) -> None:
+        # One at a time: two requests without an id would get two ids.
         async with self._asking:
             connection = await self._cluster.any_connection()
             answer = await connection.request(

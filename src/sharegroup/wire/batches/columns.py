@@ -307,6 +307,7 @@ def _decompressed(header: np.void, body: Buffer, bytes_max: int) -> Buffer:
     try:
         return decompress(codec, body, bytes_max=bytes_max)
     except CorruptMessage as error:
+        # Of the same type, because `TooLarge` is no damage.
         raise type(error)(f"batch at offset {int(header['base_offset'])}: {error}") from error
 
 

@@ -163,6 +163,7 @@ class Membership:
             )
             if request.subscribed_topic_names is not None:
                 self._told = tuple(request.subscribed_topic_names)
+            # KIP-932, ShareGroupHeartbeat: null means unchanged.
             if response.assignment is not None:
                 self.assignment = frozenset(
                     TopicIdPartition(TopicId(topic.topic_id), int(partition))

@@ -360,6 +360,8 @@ def whole_batches(partition: FetchedPartition) -> tuple[AcquiredBatches, OffsetS
                 log_first = header.base_offset
             size, log_end = position + header.size, header.end_offset
             if not header.is_control:
+                # Neighbours become one range.  The first time this adds an empty one, which is
+                # left out below.
                 if header.base_offset != end:
                     present.append((first, end))
                     first = header.base_offset

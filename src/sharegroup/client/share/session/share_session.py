@@ -284,6 +284,8 @@ class ShareSession:
         answer.lost = ShareSessionNotFound(f"{self.name} was lost: {error}")
         self._session.lose()
         if self._connection is not None:
+            # Kafka ends the session with its connection, so the locks do not last until their
+            # deadline.
             self._connection.fail(error)
 
     # Answers.  Partitions that were not requested are ignored: a broker must not be able to make
