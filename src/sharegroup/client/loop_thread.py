@@ -87,6 +87,7 @@ class LoopThread:
         """Count one more client; the first one starts the thread."""
         with self._users_lock:
             if self._loop is None:
+                # Not counted down in a forked process, whose clients left with the thread.
                 self._users = 0
                 self._is_forked = False
                 self._loop = _Loop(self.lock)

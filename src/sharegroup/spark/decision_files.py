@@ -112,11 +112,14 @@ class DecisionFiles:
         group = _inside(self._location, _group_folder(self._location, self._group))
         limit = time.time() - KEPT_SECONDS
         for folder in group.iterdir() if group.is_dir() else ():
+            # A folder's time changes with each file that is written, marked or removed in it.
             if folder.stat().st_mtime < limit:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _files(self, batch: StreamOffset) -> Iterator[Path]:
         """Iterate over the files that may be about the batch; remove those of earlier batches."""
+        # A batch that runs again after a restart is decided under the new `load`, and may have
+        # been decided under its old one before the crash.
         for load in dict.fromkeys((batch.load, self._load)):
             folder = Path(folder_of(self._location, self._group, load))
             for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():

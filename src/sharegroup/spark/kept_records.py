@@ -290,9 +290,12 @@ def opened(kept: KeptRecords) -> Reader | None:
     try:
         if os.readlink(kept.path) != expected:
             return None  # Another process's file; opening it might have side effects.
+        # Writable for the mark, and without waiting, because it may be another process's pipe by
+        # now.
         file = os.open(kept.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
+    # The process id, or its file number, may be another's since the look above.
     if os.readlink(f"/proc/self/fd/{file}") != expected:
         os.close(file)
         return None

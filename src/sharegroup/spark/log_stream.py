@@ -81,6 +81,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except KafkaError as error:
             if self._is_available_now or not error.retriable:
                 raise
+            # Spark makes no batch then, and asks again at the next trigger.
             log.warning("event=stream.waits topics=%s error=%r", self._options.topics, error)
             return start
         if self._is_available_now:

@@ -110,6 +110,7 @@ def dead_letter(
     require a login need ``options`` for it.  Returns the number of rows.
     """
     origin = origin_of(rows if source is None else source)
+    # Evaluated once: the rows that are copied must be the rows that are rejected.
     persisted = rows.persist()
     try:
         write = (
@@ -224,6 +225,7 @@ def _letters(rows: DataFrame, group: str, message: str | Column) -> DataFrame:
         )
     )
     if "headers" in rows.columns:
+        # A slice of no elements is an empty array of the right type; concat with null gives null.
         own = functions.coalesce(functions.col("headers"), functions.slice(headers, 1, 0))
         headers = functions.concat(own, headers)
     key = [functions.col("key")] if "key" in rows.columns else []

@@ -89,6 +89,7 @@ class Progress:
         """Return the figures of a report; None if the query has no source ``kafka-share``."""
         run_id = str(report["runId"])
         at = datetime.fromisoformat(report["timestamp"]).timestamp()
+        # `_remember` adds it again at the end, so the runs without reports for longest come first.
         last = self._last.pop(run_id, None)
         now = _Last(at)
         groups = []

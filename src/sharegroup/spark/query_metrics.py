@@ -72,6 +72,7 @@ class QueryMetrics:
         """Remove the gauges of a run that has ended; the counters stay."""
         with self._lock:
             ended = self._labels.pop(run_id, set())
+            # A query that was started again has the same labels in another run.
             ended -= set().union(*self._labels.values())
         for labels in ended:
             for gauge in self._gauges:

@@ -220,8 +220,10 @@ class ShareStream:
     # The previous batch.
 
     async def _settle(self, start: StreamOffset) -> None:
+        # Spark asks with the same offset again when the last call found no records.
         if start.seq == self._settled:
             return
+        # After a start the checkpoint has the carry; later the one in memory is newer.
         if self._settled is None:
             self._carry = start.carry
         decided = self._decisions.outcomes(start)
@@ -230,6 +232,7 @@ class ShareStream:
             for key, runs in start.acquired.items()
         }
         self._carry = self._carry.with_refused(await self._acknowledge(outcomes))
+        # Only now: if the acknowledgement raises, the next call settles the batch again.
         self._settled = start.seq
 
     async def _acknowledge(self, outcomes: DecidedOffsets) -> DecidedOffsets:
@@ -330,6 +333,7 @@ class ShareStream:
             fresh, again = recognise(acquisition.ranges, self._carry)
             if again:
                 await self._settle_again(again)
+            # All records may have been carried ones; then the call goes on waiting for new ones.
             if fresh or acquisition.failure is not None or time.monotonic() >= deadline:
                 return fresh, acquisition.failure
 
@@ -369,6 +373,7 @@ class ShareStream:
             if failure is None and await self._is_done(targets):
                 return {}
             now = time.monotonic()
+            # An outage, and the time before the first assignment, do not count as idle.
             if failure is not None or not self._ranges.assigned:
                 idle_since = now
             if now - began > times.join_seconds_max and failure is not None:

@@ -112,6 +112,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return start
         finally:
             member.keeper.publish()
+        # Spark compares offsets as text, so an equal one starts no batch.
         if end is offset:
             return start
         member.call(member.stream.acquire_ahead(end, records_max))

@@ -142,6 +142,7 @@ class _Reader:
                 points, is_sum = (start, stop), number == 7
             elif number in (9, 10, 11):
                 self.found.skipped_count += 1
+        # Only here, because the name may stand behind the values.
         if points is not None:
             yield from self._points(name, *points, is_sum=is_sum)
 

@@ -88,6 +88,7 @@ def _around(handler: Proceed, middleware: Middleware) -> Proceed:
             raise TypeError(
                 f"middleware {name}: it calls proceed() without awaiting it; {EXPECTED}"
             )
+        # A middleware that forgets to return loses no failures of a batch.
         return inside if returned is None else returned
 
     return call_it

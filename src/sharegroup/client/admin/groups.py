@@ -85,6 +85,7 @@ async def list_groups(
             if response.error_code != NONE:
                 raise refused(response.error_code, None, request="list_groups", node=node_id)
             for group in response.groups:
+                # By id: two brokers may list a group that moves between their answers.
                 listed[group.group_id] = GroupListing(
                     group.group_id,
                     GroupType.of(group.group_type),

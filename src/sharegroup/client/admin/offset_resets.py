@@ -172,6 +172,7 @@ async def carry_out(
     try:
         await cluster.retrying(attempt, subject=f"offsets of group {group_id!r}")
     except RequestTimedOut:
+        # Otherwise the results tell more: the errors of some partitions, and that others are set.
         if not results:
             raise
     return results

@@ -78,6 +78,7 @@ async def set_start(
         )
     if error is not None:
         raise error
+    # A user who may not read the setting cannot see when brokers know it.
     if present is not None:
         await _known_everywhere(cluster, group, start_from)
     return StartOutcome.SET

@@ -115,6 +115,9 @@ def _kept(counts: PartitionCounts, members: Subscriptions) -> dict[str, set[Topi
             ):
                 continue
             other = owner.get(where)
+            # With two owners of one generation, Java's `AbstractStickyAssignor` takes it from
+            # both.  Here the first one keeps it, and `withhold_moving` leaves it out while the
+            # other owns it.
             if other is None or members[other].generation < subscription.generation:
                 owner[where] = member
     kept: dict[str, set[TopicPartition]] = {member: set() for member in members}

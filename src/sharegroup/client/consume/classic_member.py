@@ -133,6 +133,7 @@ class ClassicMember:
         member_id, identity.member_id = identity.member_id, ""
         identity.epoch = NO_GENERATION
         self._must_join, self._group_counts = True, None
+        # KIP-345: the partitions of a static member wait for it until its session ends.
         if not member_id or identity.instance_id is not None:
             return
         await self._ask(
@@ -155,6 +156,7 @@ class ClassicMember:
         """Give up partitions, join, and take the new assignment."""
         await self._give_up()
         topics = self._topics.subscribed
+        # Stays set if anything fails before the assignment is here, so that the next round joins.
         self._must_join = True
         joined = await self._join(topics)
         if joined is None:
@@ -183,6 +185,7 @@ class ClassicMember:
         owned = self._owned()
         if self._config.is_cooperative:
             topics = self._topics.subscribed
+            # KIP-429: a cooperative member only gives up what it does not subscribe to any more.
             owned = frozenset(where for where in owned if where.topic not in topics)
         if owned:
             await self._change(ChangeKind.REVOKED, owned)
@@ -212,6 +215,7 @@ class ClassicMember:
             response = await self._ask(
                 request, purpose=ConnectionPurpose.GROUP, timeout_ms=timeout_ms
             )
+        # KIP-394: `_ask` has kept the new member id, with which the next attempt joins.
         except MemberIdRequired:
             return None
         identity.member_id = response.member_id
@@ -221,6 +225,8 @@ class ClassicMember:
     async def _sync(self, joined: Any) -> frozenset[TopicPartition]:
         identity = self._identity
         assignments: dict[str, bytes] = {}
+        # KIP-814: a static leader that came back must not assign again; it only learns its
+        # partitions.
         if joined.leader == joined.member_id and not joined.skip_assignment:
             assignments = await self._assignments(joined)
         elif joined.leader != joined.member_id:

@@ -569,6 +569,8 @@ class Consumer:
                 if owned := tasks.states.partitions:
                     await self._apply(AssignmentChange(ChangeKind.LOST, owned))
             await self.start()
+            # Before this poll takes records: the positions are behind records of earlier polls,
+            # which the application has processed.
             self._commits.commit_if_due(now, self._positions_to_commit)
             # The tasks get a turn, also if the application polls without ever waiting.
             await asyncio.sleep(0)
@@ -604,6 +606,7 @@ class Consumer:
             elif listener is not None:
                 await self._call_listener(listener.on_partitions_lost, partitions)
         finally:
+            # Also when the listener raises: the partitions are given to others in any case.
             self._unyielded = [
                 record for record in self._unyielded if record.topic_partition not in partitions
             ]

@@ -117,7 +117,11 @@ class ConsumerProtocolMember:
                 except (FencedMemberEpoch, UnknownMemberId) as error:
                     await self._lose(error)
                 except KafkaError as error:
+                    # The coordinator may not have processed the request, so the next one says all
+                    # of it again.
                     self._told_subscription = self._told_made = None
+                    # UNRELEASED_INSTANCE_ID passes when the session of the killed process ends
+                    # (docs/differences.md).
                     if not may_pass(error) and not isinstance(error, UnreleasedInstanceId):
                         self.failure = error
                         self._changed()
@@ -134,6 +138,7 @@ class ConsumerProtocolMember:
         """Leave the group; a static member keeps its partitions.  `run` must have ended before."""
         identity = self._identity
         was_member = identity.epoch > JOIN_EPOCH
+        # Before the request: whatever becomes of it, the next heartbeat joins.
         identity.epoch = NO_GENERATION
         self._forget()
         if not was_member:
@@ -189,6 +194,7 @@ class ConsumerProtocolMember:
         subscription, made = (topics, pattern), self._made
         tells_subscription = joins or self._told_subscription != subscription
         tells_made = joins or self._told_made != made
+        # KIP-848: -1 and null mean unchanged since the last heartbeat.
         rebalance_timeout = timedelta(milliseconds=config.max_poll_interval_ms if joins else -1)
         names = tuple(map(KioTopicName, sorted(topics)))
         return (
@@ -218,6 +224,8 @@ class ConsumerProtocolMember:
                 while True:
                     await self._wake.wait()
                     self._wake.clear()
+                    # The watch of the topics also wakes it for changes that the group need not
+                    # know.
                     subscription = self._topics.subscribed, self._broker_pattern()
                     if self._told_subscription != subscription or self._told_made != self._made:
                         return

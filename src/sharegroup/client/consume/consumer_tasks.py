@@ -138,6 +138,7 @@ class ConsumerTasks:
         """Start the background tasks, unless they run already."""
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name="consumer")
+            # Wakes a poll that waits, which then raises the error of the tasks.
             self._runner.add_done_callback(lambda _: self._changed())
         await self._ready.wait()
 

@@ -79,6 +79,8 @@ class FetchSession:
 
     def refused(self, code: int) -> None:
         """Note an error of the session: the next request names all partitions."""
+        # With any other error the id is sent with epoch 0, which closes that session and opens
+        # another, as in `FetchMetadata.nextCloseExistingAttemptNew`.
         if code == FetchSessionIdNotFound.code:
             self._id = NO_SESSION
         self._epoch = FULL_EPOCH

@@ -94,6 +94,8 @@ class FetchedRecords:
         self._index = end
         if end >= len(self._decoded):
             self._decoded, self._index = [], 0
+            # A whole batch may end behind its last record, which compaction has removed; what
+            # follows in a streamed batch is not known yet.
             self.next_offset = self._end_of_batch if self._is_whole else records[-1].offset + 1
         else:
             self.next_offset = self._decoded[end].offset
@@ -154,6 +156,8 @@ class FetchedRecords:
                     if piece.end <= self.next_offset:
                         continue
                     self.next_offset = max(self.next_offset, piece.first)
+                    # The next `take` meets the same offsets again, until the application seeks
+                    # behind them.
                     self._restart()
                     raise self._failure(piece)
                 if piece and piece[0].offset < self.next_offset:

@@ -202,6 +202,7 @@ class NodeFetches:
         if ending is None:
             return
         try:
+            # Not the connection for records, where a parked fetch would hold this request up.
             connection = await self._fetcher.cluster.connection(
                 self._node_id, ConnectionPurpose.CONTROL
             )
@@ -259,6 +260,8 @@ class NodeFetches:
                 timeout_ms=fetcher.config.request_timeout_ms + fetcher.config.fetch_max_wait_ms,
             )
         except BaseException:
+            # Also after a cancellation: the broker may have counted the request, so its epoch is
+            # unknown.
             self._session.lost()
             raise
         code = int(response.error_code)
@@ -308,6 +311,7 @@ class NodeFetches:
                     continue
                 try:
                     brought = self._take_in_partition(state, answer) or brought
+                    # A truncation sets another position, from which nothing was fetched yet.
                     if not answer.diverging_epoch.end_offset >= 0:
                         state.topic_id = topic.topic_id
                 except KafkaError as error:
@@ -339,6 +343,7 @@ class NodeFetches:
             return False
         if int(answer.preferred_read_replica) != NO_REPLICA:
             state.replica = int(answer.preferred_read_replica)
+            # KIP-392; Java's `FetchCollector` keeps the replica as long.
             state.replica_until = time.monotonic() + config.metadata_max_age_ms / 1000
             self._fetcher.changed()
             return False
@@ -382,6 +387,7 @@ class NodeFetches:
                 OffsetAndMetadata(end_offset, leader_epoch=epoch),
             )
             if self._fetcher.config.auto_offset_reset == "none":
+                # The position stays before the lost records until the application has decided.
                 state.refetch()
                 raise error
             log.warning(
@@ -398,11 +404,13 @@ class NodeFetches:
             # A follower may lag behind, so the leader is asked before anything is concluded.
             state.replica = NO_REPLICA
             return
+        # Even for OFFSET_OUT_OF_RANGE, which a leader that has been replaced answers, too.
         fetcher.cluster.outdate(state.where.topic)
         if isinstance(error, OffsetOutOfRange):
             # The records that were fetched before are handed out first.
             if not state.fetched:
                 fetcher.reset(state, error)
+        # Kafka's table of errors calls it retriable, but Java's `FetchCollector` reports it, too.
         elif isinstance(error, CorruptMessage) or not may_pass(error):
             state.failure = error
 

@@ -165,6 +165,7 @@ class OffsetCommits:
                     ),
                 ),
             ),
+            # KIP-447: an open transaction gives UNSTABLE_OFFSET_COMMIT, which is retriable.
             require_stable=True,
         )
         response = await ask_group_coordinator(self._cluster, self._group_id, request)

@@ -91,6 +91,7 @@ class OffsetLookup:
 
     async def _look_up(self, wanted: Collection[PartitionState]) -> bool:
         """Look up the positions once; return whether every partition got an answer."""
+        # As it is asked for: a seek or another lookup during the requests wins over their answers.
         lookups = {state: state.lookup for state in wanted}
         of_group = [state for state in wanted if state.lookup == COMMITTED]
         if of_group:

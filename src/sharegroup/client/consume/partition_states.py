@@ -170,6 +170,7 @@ class PartitionStates:
         """Whether enough records of a partition wait, or of all partitions together."""
         if state.buffered_bytes >= self._buffered_max:
             return True
+        # A partition without records is never full: paused ones may hold all of the room.
         return bool(state.buffered_bytes) and self.buffered_bytes >= self._total_max
 
     def next_to_take(self) -> PartitionState | None:

@@ -87,6 +87,7 @@ class TopicWatch:
         """Ask for metadata as it is needed; retry after errors."""
         backoff = self._cluster.backoff()
         while True:
+            # Before the look, so that a subscription that changes during it is looked at again.
             self._wake.clear()
             try:
                 is_complete = await self._look()

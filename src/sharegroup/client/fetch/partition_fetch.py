@@ -243,11 +243,13 @@ def _outcome(
         return NoRecords(answer.high_watermark)
     first = parse_header(records, positions[0])
     last = parse_header(records, positions[-1])
+    # The offset would not move, and a reader would fetch the same until its timeout.
     if last.end_offset <= position.offset:
         return CorruptMessage(
             f"{position}: broker {connection.peer}: the response ends before this offset, at "
             f"{last.end_offset}"
         )
+    # It is divided by, and a broker may send any offsets.
     span = max(1, last.end_offset - first.base_offset)
     return RecordBatches(records, positions, span, last.end_offset, answer.high_watermark)
 

@@ -164,6 +164,7 @@ class RangeFetch:
         # A leader always sends the next batch of the first partition, whatever its size, so every
         # partition makes progress in some round.
         self._unfinished = [progress for progress in self._unfinished if not progress.is_finished]
+        # Then there is a failure, because records and missing offsets move an offset.
         if not has_moved:
             raise failures[0]
         return fetched

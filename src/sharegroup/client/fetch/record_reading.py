@@ -139,6 +139,8 @@ def _decoded(
                 records = Records(header.is_letter)
             for piece in _pieces_of(data, at, header, batch, unreadable, here.end):
                 records += piece
+                # Fewer than the header's count: a part of a large batch, which is used before the
+                # next part is decompressed.
                 if len(records) >= RECORDS_MIN or len(piece) < header.record_count:
                     yield _within(records, here)
                     records = Records(header.is_letter)

@@ -219,6 +219,8 @@ class Cluster:
 
     async def _any_connection(self, in_turn: str | None) -> tuple[Address, Connection]:
         addresses = [*dict.fromkeys((*self._nodes.values(), *await self._bootstrap_addresses()))]
+        # Otherwise all new clients would begin with the first bootstrap server.  Kafka's
+        # `NetworkClient.leastLoadedNode` begins at a random node, too.
         if not any(self._is_open(candidate, ConnectionPurpose.CONTROL) for candidate in addresses):
             random.shuffle(addresses)
         failures = []
@@ -293,12 +295,17 @@ class Cluster:
     async def _connect(self, address: Address, purpose: ConnectionPurpose) -> Connection:
         key = (address, purpose)
         async with self._opening.setdefault(key, asyncio.Lock()):
+            # Looked at under the lock: callers that waited here while `close` ran must not connect
+            # again.
             if self._closed:
                 raise NetworkException("this client is closed")
             open_already = self._connections.get(key)
             if open_already is not None and open_already.is_open:
                 return open_already
+            # By address, not by purpose: a broker that is down refuses all of its connections
+            # alike.
             pause = self._pauses.setdefault(address, self._reconnect_pause())
+            # Under the lock, so that all callers that want this connection share one attempt.
             await asyncio.sleep(pause.remaining_seconds())
             if not self._warned:
                 self._warned = warn_of_plaintext(self.config, address)
@@ -325,6 +332,7 @@ class Cluster:
                 pause.failed()
                 if error.retriable:
                     self._doubtful[address] = self._monotonic()
+                # Any other error, for example of a login, shows that this address was reached.
                 if origin and type(error) in CONNECTION_ERRORS:
                     raise type(error)(f"{error}{origin}") from error
                 raise
@@ -332,6 +340,7 @@ class Cluster:
                 log.info("event=connection.restored broker=%s", connection.peer)
             pause.worked()
             self._doubtful.pop(address, None)
+            # `close` ran during the attempt and could not see this connection.
             if self._closed:
                 connection.close()
             self._connections[key] = connection
@@ -398,6 +407,8 @@ class Cluster:
         """
         if timeout_seconds is not None and timeout_seconds <= 0:
             raise ValueError(f"timeout={timeout_seconds}; expected more than 0 seconds, or None")
+        # A call within another one, without a limit of its own, keeps the deadline of the outer
+        # one.
         if timeout_seconds is None:
             yield
             return
@@ -437,6 +448,7 @@ class Cluster:
                         last = error
                     await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError as error:
+            # `asyncio.timeout` raises from the CancelledError, to which `_connect` added its note.
             notes = getattr(error.__cause__, "__notes__", ())
             why = last or "; ".join(notes) or "the first attempt has not ended"
             raise RequestTimedOut(
@@ -480,6 +492,8 @@ class Cluster:
             leaders = list(topic.leaders)
             leaders[partition] = NO_LEADER
             self._topics[name] = replace(topic, leaders=tuple(leaders))
+            # A pause without a failure is over at once: another broker may lead the partition
+            # already.
             self._leaderless.setdefault(name, self._new_pause())
 
     def to_ask_again(self) -> set[str]:
@@ -547,6 +561,7 @@ class Cluster:
             include_topic_authorized_operations=authorized_operations,
         )
         requested = frozenset(wanted or ())
+        # Before the request, so that a request without an answer also delays the next one.
         for name in requested & self._leaderless.keys():
             self._leaderless[name].failed()
         response: MetadataResponse = await self._ask_in_turn(request)
@@ -592,11 +607,14 @@ class Cluster:
                 # Move the id to the end, so that the topics in use are dropped last.
                 self._names.pop(topic.topic_id, None)
                 self._names[topic.topic_id] = topic.name
+            # A topic that is being created has no partitions yet, so its next use asks again.
             if topic.leaders:
                 self._asked_at[name] = now
             if NO_LEADER not in topic.leaders:
                 self._leaderless.pop(name, None)
             elif name not in self._leaderless:
+                # A broker has just described the partition without a leader, so the next request
+                # waits.
                 pause = self._leaderless[name] = self._new_pause()
                 pause.failed()
         while len(self._names) > len(self._topics) + FORMER_IDS_MAX:
@@ -614,6 +632,7 @@ class Cluster:
         alive = in_use | {address for address, _ in self._connections}
         self._doubtful = {key: at for key, at in self._doubtful.items() if key in alive}
         self._asks = {ask: number for ask, number in self._asks.items() if ask[1] in alive}
+        # A locked entry belongs to an attempt under way, whose waiters share that lock.
         for key, lock in list(self._opening.items()):
             if key[0] not in alive and not lock.locked():
                 del self._opening[key]
@@ -647,6 +666,7 @@ class Cluster:
                     principal=self.principal,
                     **{kind.resource: key},
                 )
+            # There may be no metadata yet, or the coordinator is a node that joined after it.
             self._nodes[answer.node_id] = (answer.host, answer.port)
             self._coordinators[kind, key] = answer.node_id
             return int(answer.node_id)
@@ -682,6 +702,8 @@ def _topic(described: MetadataResponseTopic, *, known: Topic | None = None) -> T
     later = known.leader_epochs if known is not None and known.topic_id == topic_id else ()
     for partition in described.partitions:
         index = int(partition.partition_index)
+        # Kafka numbers partitions from 0 without gaps; a broker that claims otherwise is not
+        # believed.
         if not 0 <= index < len(leaders):
             continue
         leaders[index], epochs[index] = int(partition.leader_id), int(partition.leader_epoch)

@@ -65,6 +65,7 @@ from sharegroup.wire.codec.headers import decode_response_header
 IN_FLIGHT_MAX = 64
 """Maximum number of requests under way on one connection; further ones wait."""
 
+# The correlation id alone.
 RESPONSE_BYTES_MIN = 4
 OPENING_BYTES_MAX = 512 * 1024
 """Maximum size of an answer while the connection opens, when the peer is not known yet."""
@@ -190,6 +191,8 @@ class Connection(asyncio.Protocol):
         While the broker throttles this client, the message is sent later.
         """
         limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
+        # Outside the timeout below: a broker that throttles reads nothing meanwhile (KIP-219), so
+        # its silence must not close the connection.
         await self._throttle.over(limit_ms / 1000)
         answer: asyncio.Future[Any] | None = None
         try:
@@ -246,12 +249,15 @@ class Connection(asyncio.Protocol):
 
     def send_only(self, message: Any) -> None:
         """Write a request that gets no answer (Produce with acks=0)."""
+        # Nothing will look this id up, because no answer comes.
         self._write(0, message)
 
     def _write(self, correlation_id: int, message: Any, *, during_login: bool = False) -> None:
         if self._failure is not None or self._transport is None:
             raise self._refusal(self._failure or NetworkException("not connected"))
         self._used_at = time.monotonic()
+        # Encoded now even if it is held until the login ends: what cannot be encoded fails in its
+        # own sender.
         chunks = encode_request(correlation_id, self._config.client_id, message)
         size = sum(map(len, chunks))
         for meter in self._meters:
@@ -286,11 +292,15 @@ class Connection(asyncio.Protocol):
         self._failure = error
         self._throttle.end()  # Requests that wait fail when they are sent.
         if self._transport is not None:
+            # Not `close`, which would wait until a peer that reads nothing has taken the write
+            # buffer.
             self._transport.abort()
             self._metrics.closed.add()
         for timer in (self._login_timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
+        # A login that was refused calls this itself; its task ends by itself, and must not cancel
+        # itself.
         if self._login is not None and self._login is not asyncio.current_task():
             self._login.cancel()
         pending, self._waiting = self._waiting, {}
@@ -301,6 +311,8 @@ class Connection(asyncio.Protocol):
                 request.future.set_exception(self._refusal(error))
                 # Mark the exception as retrieved, because the sender may have been cancelled.
                 request.future.exception()
+        # A caller that waits until the buffer has room would wait for ever; its next write raises
+        # the failure.
         self._writable.set()
 
     def _refusal(self, failure: Exception) -> KafkaError:
@@ -323,6 +335,8 @@ class Connection(asyncio.Protocol):
             client_software_name="sharegroup", client_software_version=sharegroup.__version__
         )
         answer = await self.request_as_is(request)
+        # KIP-511: a broker that does not know this version of ApiVersions answers in version 0,
+        # which every broker serves.
         if answer.error_code == UnsupportedVersion.code:
             answer = await self.request_as_is(request_class(API_VERSIONS, 0)())
         if answer.error_code != NONE:
@@ -348,6 +362,8 @@ class Connection(asyncio.Protocol):
 
     def opened(self) -> None:
         """Accept answers up to ``response_bytes_max``, because the peer is verified now."""
+        # No request is under way, so nobody asked for these bytes.  The `Frames` made below would
+        # lose them, and with them the boundaries of all frames that follow.
         if self._frames.buffered_bytes:
             count = self._frames.buffered_bytes
             raise NetworkException(f"broker {self.peer}: {count} unexpected bytes")
@@ -357,8 +373,10 @@ class Connection(asyncio.Protocol):
     def _watch_idleness(self) -> None:
         """Close the connection when it has had no request for too long; look again otherwise."""
         limit = self._config.connections_max_idle_ms / 1000
+        # Negative for share consumers: a share session and its locks end with the connection.
         if limit < 0 or self._failure is not None:
             return
+        # A parked fetch or JoinGroup is a use of the connection, however old it is.
         idle = 0.0 if self._waiting else time.monotonic() - self._used_at
         if idle >= limit:
             self.fail(NetworkException("closed by this client: it was idle"))
@@ -390,10 +408,13 @@ class Connection(asyncio.Protocol):
             return
         self._metrics.reauthentication.add()
         self._metrics.reauthentication_ms.observe((time.monotonic() - started_at) * 1000)
+        # The order of calls is the order on the wire, so held requests go before any later one:
+        # there is no await between here and the last write.
         held_requests, self._held = self._held, None
         if self._failure is None and self._transport is not None:
             for chunks in held_requests or ():
                 self._transport.writelines(chunks)
+        # `pause_writing` may have come during the login; then `resume_writing` sets the event.
         if not self._paused:
             self._writable.set()
         self._log_in_later(lifetime_ms)
@@ -458,6 +479,8 @@ class Connection(asyncio.Protocol):
             while (frame := self._frames.next()) is not None:
                 self._answered(frame)
         except FrameError as error:
+            # A TLS listener answers plain bytes with an alert of TLS, whose first bytes make a
+            # huge length.
             tls = not self._answers and chunk.startswith(_TLS_ALERT)
             hint = " (the listener uses TLS: try security_protocol=SSL)" if tls else ""
             self.fail(DecodeError(f"{error}{hint}"))
@@ -475,6 +498,7 @@ class Connection(asyncio.Protocol):
             self._waiting[correlation_id] = waiting  # It fails together with the others.
             raise
         self._answers += 1
+        # Before the future is looked at: a cancelled caller has left its slot to this answer.
         if waiting.has_slot:
             self._slots.release()
         latency_ms = (time.monotonic() - waiting.sent_at) * 1000
@@ -502,6 +526,7 @@ class Connection(asyncio.Protocol):
 
 
 _VERSION_REFUSED = UnsupportedVersion.code.to_bytes(2, "big")
+# RFC 8446, 5.1: content type 21 (alert) and the major version that all records of TLS carry.
 _TLS_ALERT = b"\x15\x03"
 CERTIFICATE_ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
 """Parts of OpenSSL's names of alerts from a peer that wants a certificate, or another one.
@@ -556,6 +581,7 @@ async def open_connection(
     )
     try:
         async with asyncio.timeout(config.connect_timeout_ms / 1000):
+            # asyncio refuses a `server_hostname` without TLS.
             await loop.create_connection(
                 lambda: connection, host, port, ssl=tls, server_hostname=host if tls else None
             )

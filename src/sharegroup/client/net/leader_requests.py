@@ -73,6 +73,7 @@ async def ask_leaders(
         )
         if failure is not None:
             raise failure
+        # `retrying` tries again only after an exception.
         for result in results.values():
             if isinstance(result, retried):
                 raise result
@@ -99,6 +100,7 @@ async def ask_leaders_once(
 
     The partitions of that leader get no result.  An error that no retry can change is raised.
     """
+    # Not from the cache: the leader known there may be the one that has just refused.
     described = await cluster.refresh({where.topic for where in items})
     topics = {name: topic for name, topic in described.items() if isinstance(topic, Topic)}
     parts: dict[int, dict[TopicPartition, Item]] = defaultdict(dict)
@@ -116,6 +118,7 @@ async def ask_leaders_once(
         except KafkaError as error:
             if not error.retriable:
                 raise
+            # The other leaders are still asked, so their partitions get results in this attempt.
             failure = failure or error
             continue
         results |= _read_response(cluster, part, response, read, operation)

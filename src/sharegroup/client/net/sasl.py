@@ -199,6 +199,7 @@ class OAuthBearer:
         except Exception as error:  # The application's code may raise any exception.
             text = f"OAUTHBEARER: sasl_oauth_token_provider raised {type(error).__name__}"
             raise SaslAuthenticationFailed(text) from error
+        # A control character, such as the one behind the token, would change the message.
         if not isinstance(token, str) or not token.isprintable() or not token:
             raise SaslAuthenticationFailed(
                 "OAUTHBEARER: sasl_oauth_token_provider must return a printable, non-empty str"

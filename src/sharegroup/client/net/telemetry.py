@@ -190,6 +190,7 @@ class Telemetry:
         return self._interval_ms
 
     async def _subscribe(self) -> None:
+        # One at a time: two requests without an id would get two ids.
         async with self._asking:
             connection = await self._cluster.any_connection()
             answer = await connection.request(
@@ -218,6 +219,8 @@ class Telemetry:
 
     async def _push(self, subscription: Subscription, *, is_last: bool = False) -> None:
         now_ns = time.time_ns()
+        # A copy, which is kept after the answer only: increments of a failed push go with the
+        # next.
         pushed = dict(self._pushed)
         payload = encode_metrics(
             wanted_values(self._cluster.metrics.read(), subscription, pushed),

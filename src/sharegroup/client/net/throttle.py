@@ -67,6 +67,8 @@ class Throttle:
 
     async def over(self, limit_seconds: float) -> None:
         """Wait until requests may be sent; raise RequestTimedOut if that takes too long."""
+        # Requests may still wait for their turn after the end of the pause; none may overtake
+        # them.
         if self._is_over.is_set() and not self._waiting:
             return
         self._waiting += 1

@@ -150,6 +150,7 @@ class PartitionQueue:
         if not self.waiting:
             return None
         last = self.waiting[-1]
+        # A batch that was sent may be written as it is, so nothing may be added to it.
         fits = not last.sent and last.sequence == NO_SEQUENCE
         return last if fits and last.bytes + size <= self._batch_bytes else None
 
@@ -179,6 +180,7 @@ class PartitionQueue:
         if self._idempotent and batch.sequence == NO_SEQUENCE:
             batch.identity = self.identity
             batch.sequence = self._next
+            # The header contains the identity and the sequence.
             batch.encoded = None
             self._next = _after(self._next, len(batch.records))
         batch.sent = True
@@ -259,6 +261,7 @@ class PartitionQueue:
         self._recovering = False
         if self._restart and not (self.waiting and self._keeps_number(self.waiting[0])):
             self._restart, self._refused = False, NO_SEQUENCE
+            # They were proved to be unwritten, so `take` may number them anew.
             for batch in self.waiting:
                 batch.sequence = NO_SEQUENCE
             if self._identity is not None:
@@ -266,6 +269,7 @@ class PartitionQueue:
                 if epoch < EPOCH_MAX:
                     self._identity = Identity(producer_id, epoch + 1)
                 else:
+                    # Epochs have 16 bits; the sender asks for another producer id.
                     self._identity, self.exhausted_id = None, producer_id
             self._begin_numbers()
 

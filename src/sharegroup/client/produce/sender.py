@@ -57,6 +57,7 @@ from sharegroup.wire.codec.schema import MILLISECOND
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_NODE_MAX = 5
+# Kafka's coordinator ignores it in a request without a transactional id.
 TRANSACTION_TIMEOUT = timedelta(minutes=1)
 
 NUMBERING_ERRORS = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
@@ -100,7 +101,7 @@ class Sender:
         self._identity: Identity | None = None
         """The producer id, and the epoch that partitions begin with; None before the first."""
         self._identifying = False
-        """Whether the last request for a producer id failed."""
+        """Whether a request for a producer id is under way."""
         self._asking = False
         self._stopping = False
         self.flushing = 0
@@ -211,6 +212,8 @@ class Sender:
                 f"last error: {batch.error!r}"
             )
             error = RequestTimedOut(text)
+            # If it was sent, its sequences are used up.  Unless it is written, the next batch is
+            # refused as out of order, and `_judge` restarts the sequences.
             self._end(batch, error)
             if self._transaction is not None:
                 self._transaction.failed(TransactionRequest.PRODUCE, error)
@@ -224,6 +227,8 @@ class Sender:
         except KafkaError as error:
             if isinstance(error, NoAnswer):
                 self._cluster.doubt(node_id)
+            # An answer without content for each, so that all batches come back to their queues, in
+            # doubt.
             answers = {batch.where: Answered(UNKNOWN_POSITION, error) for batch in batches}
         finally:
             self._requests[node_id] -= 1
@@ -259,6 +264,7 @@ class Sender:
         )
         self._metrics.records_per_request.observe(sum(len(batch.records) for batch in batches))
         await connection.drained()
+        # The broker answers nothing then, so the outcome counts as good without an offset.
         if self._config.acks_number == 0:
             connection.send_only(request)
             return {batch.where: Answered(UNKNOWN_POSITION, None) for batch in batches}
@@ -361,6 +367,7 @@ class Sender:
             queue.not_before = self._monotonic() + CONCURRENT_PAUSE_MS / 1000
         else:
             self._pause(queue)
+        # It may have been removed as empty while its last batch was under way.
         self._active[queue.where] = queue
         log.debug("event=producer.retry where=%s error=%r", batch.where, batch.error)
 

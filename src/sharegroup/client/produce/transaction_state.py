@@ -359,6 +359,7 @@ class TransactionState:
         self._check_usable()
         if self._phase is TransactionPhase.ABORTABLE_ERROR:
             raise self.abortable_error()
+        # With version 2 a batch adds its partition itself, so each of these may be known already.
         parts = self._partitions if self.is_version_2 else self._added
         return Ending(
             self._phase is TransactionPhase.COMMITTING,
@@ -414,6 +415,7 @@ class TransactionState:
         if verdict is Verdict.REFUSED:
             self._enter(TransactionPhase.UNINITIALIZED)
         elif verdict is Verdict.ABORTABLE:
+            # As in Java's `TransactionManager`, method `abortableErrorIfPossible`.
             self._lose_epoch()
             if not self.is_lost:
                 self._enter(TransactionPhase.ABORTABLE_ERROR)

@@ -97,6 +97,7 @@ class Transactions:
             while not self._operations:
                 self._wake.clear()
                 await self._wake.wait()
+            # It stays in the queue while it runs, so that `close` can fail it, too.
             operation = self._operations[0]
             try:
                 await operation.run()
@@ -303,6 +304,8 @@ class Transactions:
                 ),
                 requests.read_error(principal, operation="READ", group=member.group_id),
             )
+        # Before the request: without an answer the offsets may be in the transaction, which then
+        # needs an EndTxn.
         state.add_offsets()
         await self._ask(
             TransactionRequest.COMMIT_OFFSETS,

@@ -52,7 +52,7 @@ CREDENTIALS = ("sasl_plain_username", "sasl_plain_password")
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of all three clients: AdminClient, Producer and ShareConsumer."""
+    """Options that all clients have in common; an AdminClient has no others."""
 
     bootstrap_servers: BootstrapServers
     client_id: str
@@ -294,6 +294,7 @@ class ProducerConfig(ClientConfig):
     """
 
     def __post_init__(self) -> None:
+        # Not `super()`, which finds the class before `slots=True` has made another one of it.
         super(ProducerConfig, self).__post_init__()
         if self.acks not in ("all", -1, 0, 1):
             raise InvalidConfig(f"acks={self.acks!r}; expected 'all', 1 or 0")

@@ -145,6 +145,7 @@ class ShareConsumerConfig(ClientConfig):
     """Action when a deserializer fails: ``raise``, ``reject``, or ``raw`` for the bytes."""
 
     def __post_init__(self) -> None:
+        # Not `super()`, which finds the class before `slots=True` has made another one of it.
         super(ShareConsumerConfig, self).__post_init__()
         if not self.group_id:
             raise InvalidConfig("group_id is missing: a ShareConsumer is a member of a share group")

@@ -88,6 +88,7 @@ def client_options(properties: Mapping[str, str], kind: type[ClientConfig]) -> d
         elif name == TOKEN_URL:
             options["sasl_oauth_token_provider"] = _token_file(text)
         elif name == CHECK_HOSTNAME:
+            # Java's clients check the name unless the algorithm is empty; by default it is https.
             options["ssl_check_hostname"] = text != ""
         elif name not in STORE_TYPES:
             options[_keyword(name)] = _value(name, text, types[_keyword(name)])
@@ -116,6 +117,7 @@ def _types(kind: type[ClientConfig]) -> dict[str, str]:
 
 def _refuse_java_stores(properties: Mapping[str, str]) -> None:
     for type_name, location_name in STORE_TYPES.items():
+        # JKS is Kafka's default (`SslConfigs.DEFAULT_SSL_KEYSTORE_TYPE`).
         if location_name in properties and properties.get(type_name, "JKS").upper() != "PEM":
             raise InvalidConfig(
                 f"{location_name} is a Java key store; export it as PEM (keytool -exportcert "

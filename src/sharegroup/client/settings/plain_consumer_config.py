@@ -149,6 +149,7 @@ class ConsumerConfig(ReadingConfig):
     """Action when a deserializer fails: ``raise``, or ``raw`` for the record with its bytes."""
 
     def __post_init__(self) -> None:
+        # Not `super()`, which finds the class before `slots=True` has made another one of it.
         super(ConsumerConfig, self).__post_init__()
         choose(self, "group_protocol", GroupProtocol)
         choose(self, "isolation_level", IsolationLevel)

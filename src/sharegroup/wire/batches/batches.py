@@ -228,6 +228,7 @@ def validate(buffer: Buffer) -> list[BatchHeader]:
     """
     headers: list[BatchHeader] = []
     position = 0
+    # An empty buffer is looked at, too, so that it is refused.
     while position < len(buffer) or not headers:
         header = _checked_header(buffer, position)
         headers.append(header)
@@ -278,6 +279,7 @@ def _checked_header(buffer: Buffer, position: int) -> BatchHeader:
         _check_attributes(header)
     if header.producer_id != NO_PRODUCER_ID:
         _check_producer(header)
+    # Few batches claim so many; without compression this is the limit itself.
     if header.record_count * RECORD_BYTES_MIN > header.length - LENGTH_MIN:
         _check_claim(header)
     return header
@@ -297,6 +299,8 @@ def _check_extent(buffer: Buffer, position: int) -> None:
     """Raise unless the buffer has a whole batch of format version 2."""
     size = len(buffer) - position
     if size > MAGIC_AT and buffer[position + MAGIC_AT] != MAGIC:
+        # As in Kafka, where `ByteBufferLogInputStream` finds a newer magic corrupt, and
+        # `ProduceRequest` refuses an older one.
         magic = buffer[position + MAGIC_AT]
         text = f"expected magic {MAGIC}, found {magic}"
         raise InvalidRecord(text) if magic < MAGIC else CorruptMessage(text)

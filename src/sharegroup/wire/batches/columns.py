@@ -155,6 +155,7 @@ def record_columns(
     octets = np.frombuffer(buffer, dtype=np.uint8)
     positions = batch_positions(buffer) if positions is None else positions
     starts: Integers = np.array(positions, dtype=np.int64)
+    # The last batch of a group may exceed its size, and the whole must fit into one Arrow array.
     decompressed_bytes_max = min(decompressed_bytes_max, SPAN_BYTES_MAX - group_bytes)
     table = octets[starts[:, None] + np.arange(HEADER_BYTES)].view(_HEADER)[:, 0]
     wanted = table["attributes"] & CONTROL == 0
@@ -228,6 +229,7 @@ def _groups(
 
     def group() -> _Group:
         first, last = batches[0], batches[-1]
+        # In place, the view also spans the batches between that are not wanted.
         if any(codecs[first : last + 1]) or ends[last] - begins[first] > SPAN_BYTES_MAX:
             return _joined(bodies, table[batches])
         return _in_place(view, positions[batches], table[batches])
@@ -305,6 +307,7 @@ def _decompressed(header: np.void, body: Buffer, bytes_max: int) -> Buffer:
     try:
         return decompress(codec, body, bytes_max=bytes_max)
     except CorruptMessage as error:
+        # Of the same type, because `TooLarge` is no damage.
         raise type(error)(f"batch at offset {int(header['base_offset'])}: {error}") from error
 
 
@@ -348,6 +351,7 @@ def _decode(group: _Group, ranges: OffsetRanges | None, *, headers: bool) -> Rec
             return None
         key_sizes, key_first = read_varints(octets, at, INT_BYTES_MAX)
         key_end = key_first + np.maximum(key_sizes, 0)
+        # Not `<=`: the size of the value follows, and the count of headers after the value.
         _require(key_end < ends, group, batch, "its key extends beyond its end")
         value_sizes, value_first = read_varints(octets, key_end, INT_BYTES_MAX)
         value_end = value_first + np.maximum(value_sizes, 0)

@@ -90,6 +90,7 @@ def compress(codec: int, payload: Buffer, *, level: int | None = None) -> bytes:
 
 def _lz4_frame(payload: Buffer, level: int | None) -> bytes:
     """Return one frame; the compressor gets pieces, because it works under the interpreter lock."""
+    # The flags that Java's `Lz4BlockOutputStream` sets; its reader refuses linked blocks.
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     with memoryview(payload) as view:
         for start in range(0, len(view), LZ4_PIECE_BYTES):
@@ -137,6 +138,8 @@ def _gunzip(payload: Buffer, bytes_max: int) -> bytes | bytearray:
                 if not piece:
                     piece = bytes(view[position : position + GZIP_INPUT_BYTES])
                     position += len(piece)
+                # One byte more than is permitted, to notice that there is more; and 0 is no limit
+                # to zlib.
                 room = min(GZIP_OUTPUT_BYTES, bytes_max + 1 - len(output))
                 part = inflated(stream, piece, room)
                 if not piece and not part:

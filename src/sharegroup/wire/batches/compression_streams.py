@@ -100,10 +100,12 @@ def _lz4(view: memoryview) -> Iterator[Buffer]:
         raise CorruptMessage(f"lz4: unknown flags {flags:#04x}")
     if not flags & LZ4_INDEPENDENT:
         raise CorruptMessage("lz4: expected independent blocks, which Java requires, too")
+    # Behind the magic, the flags and the block size, and the content's size if it is told.
     position = 14 if flags & LZ4_SIZE else 6
     if view[position : position + 1] != _lz4_header_checksum(view[4:position]):
         raise CorruptMessage("lz4: the checksum of the header does not match")
     position += 1
+    # The size and the checksum are those of the whole content, which one block does not have.
     made_up = bytes((flags & ~(LZ4_SIZE | LZ4_CHECKSUM), view[5]))
     header = LZ4_MAGIC + made_up + _lz4_header_checksum(made_up)
     while size := int.from_bytes(view[position : position + 4], "little"):
@@ -204,6 +206,7 @@ def _snappy_elements(block: memoryview, position: int) -> tuple[int, int]:
 def _snappy_literal(content: Buffer) -> bytes:
     if not content:
         return b""
+    # The tag of a literal whose length takes four bytes.
     return b"\xfc" + (len(content) - 1).to_bytes(4, "little") + bytes(content)
 
 

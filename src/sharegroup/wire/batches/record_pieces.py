@@ -78,6 +78,7 @@ class RecordCutter:
                 del self._rest[:end]
                 self._count_left -= count
                 first = self.following
+                # The offsets between are not read: `part_of_batch` checks that they ascend.
                 self._go_on(body, last)
                 yield WholeRecords(first, self.following, body, count)
             large = self._large() if self._count_left else None
@@ -113,10 +114,12 @@ class RecordCutter:
         rest = self._rest
         try:
             octet = rest[position]
+            # Nearly all sizes of small records: one byte, and positive, which zigzag makes even.
             if octet < 0x80 and octet and not octet & 1:
                 return octet >> 1, position + 1
             size, begin = number(rest, position, INT_BYTES_MAX, INT_BITS)
         except IndexError:
+            # The record then ends behind the bytes that are here, so it counts as incomplete.
             return 1, len(rest)
         if size < 1:
             raise CorruptMessage(f"a record has {size} bytes")
@@ -145,6 +148,8 @@ class RecordCutter:
             offset = self._base + number(body, position, INT_BYTES_MAX, INT_BITS)[0]
         except IndexError:
             raise CorruptMessage("a record ends before its offset") from None
+        # Never back: a producer's offsets need not ascend, and what was yielded must not come
+        # again.
         self.following = max(self.following, offset + 1)
         return offset
 
@@ -172,6 +177,7 @@ def read_pieces(
             decompressed_bytes_max=decompressed_bytes_max,
             check_crc=check_crc,
         )
+    # Before UNREADABLE, because it is a CorruptMessage, too.
     except TooLarge:
         batch = memoryview(buffer)[position : position + header.size]
         return streamed(batch, header, make, record_bytes_max=decompressed_bytes_max)
@@ -235,5 +241,6 @@ def cut_in_steps(
     except CorruptMessage as error:
         text = str(error)
     failure = CorruptMessage(f"batch at offset {header.base_offset}: {text}")
+    # The records may go on behind the end that the header tells.
     end = max(header.end_offset, cutter.following)
     yield UnreadableRange(cutter.following, end, failure)

@@ -74,6 +74,8 @@ def finish(walk: Walk[T]) -> T:
     failure: Exception | None = None
     while True:
         try:
+            # The walk gets the errors of its work, because it may handle one, for example
+            # `TooLarge`.
             step = walk.send(sent) if failure is None else walk.throw(failure)
         except StopIteration as end:
             answer: T = end.value

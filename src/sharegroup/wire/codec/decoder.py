@@ -63,6 +63,7 @@ def decode(
     if type(buffer) is memoryview and len(buffer) <= SMALL_BYTES:
         buffer = bytes(buffer)
     try:
+        # The budget is a list, because the functions of all nested structs count down one number.
         message, end = read(buffer, position, len(buffer), [elements_max])
     except DECODING_ERRORS as error:
         raise DecodeError(_explain(cls, error)) from None

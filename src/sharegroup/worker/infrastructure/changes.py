@@ -215,6 +215,7 @@ def _replica_changes(
     if MIN_INSYNC in topic.configs or entry is None or not (entry.value or "").isdecimal():
         return
     insync = min_insync_of(declared, there.replicas)
+    # A leader asks for no more than there are replicas (`Partition.effectiveMinIsr`).
     if min(int(entry.value or 0), there.replicas) < insync:
         is_declared = declared.min_insync_replicas is not None
         yield Change(

@@ -224,7 +224,7 @@ class Program:
         around = self._around
         if around.health_port is None and around.metrics_port is None:
             return
-        # Imported here, because ports need h11, of the extra `worker`.
+        # Imported here, because a worker without ports needs neither.
         from sharegroup.worker.lifecycle.endpoint import new_endpoint
         from sharegroup.worker.lifecycle.health import pages
 

@@ -72,6 +72,8 @@ class Watcher:
         try:
             while True:
                 awaited: set[asyncio.Future[Any]] = {change, wish}
+                # A worker that has ended must not wake the loop again and again until a file
+                # changes.
                 if not ended.done():
                     awaited.add(ended)
                 await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)

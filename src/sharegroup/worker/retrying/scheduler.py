@@ -181,6 +181,7 @@ class Scheduler:
                     type(error).__name__,
                     error,
                 )
+            # The group may give the partitions to others during the pause.
             await self.revoked(tuple(self._movers))
             await clock.sleep_until(clock.now() + backoff.next_ms() / 1000)
 

@@ -82,6 +82,7 @@ class Shelf:
         if offset < self.next_offset:
             return
         self.next_offset = offset + 1
+        # Also if the record is done: `to_commit` passes over the offsets in log order.
         self._outstanding.append(offset)
         if offset in self._done:
             return

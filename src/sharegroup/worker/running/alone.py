@@ -195,6 +195,7 @@ class Alone:
             self._asked.clear()
             if (run := self.run_now) is not None:
                 for group in self._groups:
+                    # Groups call `notify` only while somebody waits for it (`RoomSignal`).
                     group.room.waiters += 1
                 try:
                     await self._run(run)
@@ -209,7 +210,9 @@ class Alone:
                 self._wait_no_longer(run)
                 return
             await self._change(deadline)
+        # docs/adr/0035: a crash during the run must not double a record that was put aside.
         await self._acknowledged()
+        # A stop may have withdrawn the record meanwhile.
         if self.run_now is not run:
             return
         await self._grant(run)
@@ -229,6 +232,7 @@ class Alone:
         deadline = self._clock.now() + BEGIN_SECONDS
         while self.run_now is run and self._is_under_way(run):
             if run.has_begun:
+                # Without a limit: alone, a handler may run as long as beside others.
                 await self._change(None)
             elif self._clock.now() < deadline:
                 await self._change(deadline)

@@ -79,6 +79,8 @@ class GroupRunner:
     ) -> None:
         in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
         own_topic = routes[0].own_topic
+        # The own topic has records of all routes.  Each topic has a member of its own
+        # (docs/adr/0018).
         in_flight[own_topic] = max(in_flight.values())
         sources = [parts.open_source(group, topic, in_flight[topic]) for topic in in_flight]
         self.group = group
@@ -188,6 +190,7 @@ class GroupRunner:
         interrupted = await self._interrupt()
         self.quiet()  # A fetch that was under way may have brought more.
         await self._finish_writes()
+        # Before the writes are cancelled, because no list has their records afterwards.
         at_close = [*parts.released_at_close, *parts.in_custody()]
         at_close += [record for runner in self.runners for record in runner.queue]
         await parts.writes.cancel()
@@ -195,6 +198,7 @@ class GroupRunner:
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
+        # No `_take` is left by now: a poll during the close of its consumer would raise.
         await asyncio.gather(*(intake.source.close(CLOSE_SECONDS) for intake in self._intakes))
         for runner in self.runners:
             await runner.close()
@@ -354,6 +358,7 @@ class GroupRunner:
             return
         if self._parts.held:
             self._note_newest(deliveries)
+        # `add` puts the suspects of this take into the list first, so `took` judges with them.
         caution = self._parts.cautions[intake.source.topic]
         self._routing.add(deliveries, caution.suspects)
         if caution.suspects is not None:

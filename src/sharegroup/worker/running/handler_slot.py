@@ -169,6 +169,8 @@ class HandlerSlot:
             ):
                 raise error  # The slot was cancelled, not the handler.
             return error
+        # The task goes on.  A CancelledError that a later handler raises by itself must not look
+        # like a cancellation of the slot, above.
         while self.task.cancelling():
             self.task.uncancel()
         if error is not None:

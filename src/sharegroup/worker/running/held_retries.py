@@ -102,6 +102,7 @@ class HeldRetries:
     async def _sleep_until(self, when: float) -> None:
         self._sleep = asyncio.ensure_future(self._clock.sleep_until(when))
         try:
+            # `wait` does not raise the cancellation by which `add` ends the sleep.
             await asyncio.wait({self._sleep})
         finally:
             self._sleep.cancel()

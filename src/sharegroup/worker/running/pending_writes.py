@@ -72,6 +72,7 @@ class TopicGate:
 
     async def changes(self) -> None:
         """Wait until the gate opens or another record may try."""
+        # Nothing is lost: `may_try` has just seen what was set before.
         self._changed.clear()
         await self._changed.wait()
 
@@ -197,6 +198,7 @@ class PendingWrites:
         """
         for task, write in self._tasks.items():
             gate, attempt_at = write.gate, write.attempt_at
+            # An attempt under way goes on: a cancellation would not undo what it may have written.
             if attempt_at is None and write.record.is_done:
                 task.cancel()
             elif attempt_at is not None and now - attempt_at >= SLOW_SECONDS and gate.is_open:

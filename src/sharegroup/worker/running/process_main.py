@@ -33,7 +33,7 @@ PARENTS_SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-"""Signals that a terminal sends to the whole process group; child processes ignore them."""
+"""Signals of the worker, which may reach its whole process group; child processes ignore them."""
 
 
 class RemoteTraceback(Exception):

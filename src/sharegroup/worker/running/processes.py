@@ -79,6 +79,8 @@ class _Child:
             name=f"sharegroup-{shape.name}",
         )
         self.process.start()
+        # Otherwise the pipe would not end with the child, because this process had its other end
+        # open.
         child_end.close()
         self._is_ready = False
 
@@ -199,6 +201,7 @@ class HandlerProcesses:
             await _ended(asking)
             raise
         assert isinstance(answer, HandlerResult), "a call that was not cancelled has an answer"
+        # Not strict: the answer to a call that could not be read there has no decisions.
         for taken, decision in zip(records, answer.decisions, strict=False):
             taken.decision = _restored(decision)
         if answer.error is not None:
@@ -227,6 +230,7 @@ class HandlerProcesses:
 
         Returns None if the call was cancelled before it began.
         """
+        # Before a child is taken: a payload that cannot be pickled must not cost one.
         pickled = pickle.dumps(call)
         with self._lock:
             if run.is_over:

@@ -24,6 +24,7 @@ class RateLimiter:
         """Wait until the handlers of all these records may begin."""
         now = self._clock.now()
         begin_at = max([self._bucket.reserve(now) for _ in records], default=now)
+        # In sight while they wait: a quiet worker releases them, and they count for the room.
         self.waiting += records
         try:
             if begin_at > now:

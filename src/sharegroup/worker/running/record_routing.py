@@ -100,6 +100,7 @@ class RecordRouting:
 
     def add_unreadable(self, unreadable: UnreadableRange) -> None:
         """Send offsets that cannot be read to the dead letters, or as the route's options say."""
+        # In the own topic the origin is in headers, which cannot be read either.
         runner = self._by_topic.get(unreadable.topic, self.runners[0])
         record = TakenRecord(runner.route, unreadable, NEW, self._parts.clock.now())
         runner.counts.unreadable += unreadable.end - unreadable.offset

@@ -229,6 +229,8 @@ class RouteRunner:
             queue.wake_one()
             if batch:
                 await self._run_batch(slot, batch)
+                # A batch handler that never waits lets other tasks run here; `LoopPace` is for
+                # single records.
                 await asyncio.sleep(0)
 
     def _set_context(self) -> None:

@@ -55,6 +55,7 @@ class Settlement:
             record.delivery.accept()
         except IllegalStateError as error:
             self._say_not_held(record, error)
+        # Without keys no record waits for this one, so the call is spared.
         if self._queue.keys is None:
             record.is_done = True
         else:

@@ -66,6 +66,7 @@ class _Call:
                 self._begun()
                 result = self.context.run(self.function, *self.arguments)
             finally:
+                # An interruption may be raised in here, too; the outer `try` catches it.
                 self._ended()
         except BaseException as raised:  # noqa: BLE001  It is passed to the caller.
             error = raised
@@ -164,6 +165,8 @@ class HandlerThreads:
     def _submit(self, call: _Call) -> None:
         with self._there_is_one:
             self._calls.append(call)
+            # Not `if not self._idle`: an idle thread that was notified counts as idle until it
+            # runs.
             if self._idle < len(self._calls) and self._count < self._max:
                 self._count += 1
                 name = f"{IDLE_THREADS_NAME}-{self._count}"

@@ -87,6 +87,8 @@ class Watch:
         if lost:
             text = "event=locks_lost group=%s waiting=%d action='the records are delivered again'"
             log.info(text, parts.group, len(lost))
+        # A busy route fetches nothing, and its acknowledgements would wait for a fetch to carry
+        # them.
         parts.members.flush()
         if parts.room.waiters:
             parts.room.notify()
@@ -98,6 +100,7 @@ class Watch:
         if slot.verdict is not None:
             if now - slot.interrupted_at >= STUCK_SECONDS:
                 runner.give_up(slot, now)
+        # A batch goes on while one of its records is locked; the others are dropped at its end.
         elif all(record.is_lost(now) for record in records):
             slot.interrupt(LockLost("the record's lock ended while its handler ran"), now)
         elif limit is not None and now - slot.begun_at >= limit:

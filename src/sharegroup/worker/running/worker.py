@@ -170,6 +170,7 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as outer:
                 alone = outer.create_task(self._alone.run(), name="alone")
+                # `Alone.run` never ends by itself, so an inner group waits for the others.
                 async with asyncio.TaskGroup() as tasks:
                     for group in self._groups:
                         tasks.create_task(group.run(), name=f"group-{group.group}")

@@ -91,10 +91,12 @@ class Tracing:
         is_batch = call.route.shape.is_batch
         with self._tracer.start_as_current_span(
             f"process {call.record.topic}",
+            # A span has one parent, so a batch has links to the spans of its records instead.
             context=None if is_batch else contexts[0],
             kind=SpanKind.CONSUMER,
             links=[*(_links_to(contexts) if is_batch else ()), *self._links_before(call.records)],
             attributes=_attributes(call),
+            # `_failed` does both, with redacted texts.
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -111,6 +113,8 @@ class Tracing:
         trace = _written(span.get_span_context())
         for record in records:
             record.story = replace(record.story, trace=trace)
+            # The story goes with a copy of the record; the record itself may also be delivered
+            # again.
             self._before[_place_of(record)] = trace
         while len(self._before) > self._remembered_max:
             self._before.popitem(last=False)
@@ -197,6 +201,7 @@ class _HeaderGetter(Getter[Sequence[Header]]):
     def get(self, carrier: Sequence[Header], key: str) -> list[str] | None:
         """Return the values of a header; None if there are none."""
         values = [value for name, value in carrier if name == key and value is not None]
+        # Headers may have any bytes, all of which Latin-1 decodes.
         return [value.decode("latin-1") for value in values] or None
 
     def keys(self, carrier: Sequence[Header]) -> list[str]:

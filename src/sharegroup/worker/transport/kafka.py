@@ -103,10 +103,12 @@ class KafkaSource:
             **options,
             group_id=group,
             share_acknowledgement_mode="explicit",
+            # Only until the first `take`, which sets it before each poll.
             in_flight_max=1,
             in_flight_bytes=in_flight_bytes,
             auto_renew=True,
             renew_age_max_ms=RENEW_AGE_MS,
+            # A worker does not poll while it has no room, however long its handlers run.
             max_poll_interval_ms=NEVER_MS,
             max_poll_records=FETCH_RECORDS,
         )
@@ -175,6 +177,7 @@ class KafkaSource:
     def quiet(self, *, delivered_below: int) -> Sequence[Record]:
         """Stop taking records; of those fetched ahead, release some and return the others."""
         self._control.quiet(release_below=delivered_below)
+        # Ends the poll under way, which may wait for records that are not wanted any more.
         self._consumer.wakeup()
         return self._control.take_waiting()
 

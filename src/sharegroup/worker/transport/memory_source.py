@@ -131,7 +131,7 @@ class MemorySource:
 
     @property
     def look_seconds(self) -> float:
-        """None: what is there is taken immediately."""
+        """0: records that are there are taken immediately."""
         return 0.0
 
     async def take(self, room: int, wait_seconds: float) -> Sequence[MemoryDelivery]:
@@ -144,6 +144,7 @@ class MemorySource:
                 self._arrived.clear()
                 if taken := self._take(room):
                     return taken
+                # After `cut` this never returns, as in a process that is dead.
                 if (clock.now() >= deadline or self._is_quiet) and not self._is_cut:
                     return ()
                 await self._arrived.wait()

@@ -88,6 +88,7 @@ class KafkaTierLog:
             **connection_options(self._config),
             group_id=self._group_id,
             enable_auto_commit=False,
+            # Before the first commit, too, records wait in a tier, and none may be passed over.
             auto_offset_reset="earliest",
             # Round robin spreads the partitions of each tier over the members.
             partition_assignment_strategy="roundrobin",

@@ -98,6 +98,8 @@ def decode_records(
             lock.origins = decoded.origins
             low = bisect_left(offsets, lock.first)
             high = bisect_left(offsets, lock.end, low)
+            # Only the piece that reaches the end of the lock shows which of its records are
+            # missing.
             if index >= first_unsettled and (decoded.is_last or lock.end <= decoded.end):
                 if high - low != lock.end - lock.first:
                     settle_missing(held, lock, offsets[low:high], decoded.end, unread)
@@ -168,6 +170,7 @@ def _take_apart(
                         decompressed_bytes_max=bytes_max,
                         check_crc=True,
                     )
+                # Above the limit of memory; read in pieces of it instead (docs/adr/0033).
                 except TooLarge:
                     batch = memoryview(records)[position : position + header.size]
                     pieces = streamed(batch, header, make, record_bytes_max=bytes_max)

@@ -34,6 +34,7 @@ class AheadOf:
         if records >= limits.max_records:
             self._full.add(node_id)
             self._pauses[node_id] = max(self._pauses.get(node_id, 0) - 1, 0)
+        # A fetch ahead, which does not wait.  One that waited has reached the end of the log.
         elif not records and not limits.max_wait_ms:
             self._full.discard(node_id)
             self._pauses[node_id] = FUTILE_PAUSE

@@ -155,6 +155,7 @@ class HeldRecords:
         if len(self._locks) > self._locks_max:
             # A new list, because acknowledgements under way refer to the old one.
             self._locks = [known_lock for known_lock in self._locks if not known_lock.is_done]
+            # Twice what is left, so that these sweeps cost each lock a constant time on average.
             self._locks_max = max(LOCKS_KEPT_MIN, 2 * len(self._locks))
 
     def hand_out(self, lock: AcquisitionLock, offsets: Iterable[int]) -> None:
@@ -350,6 +351,8 @@ class HeldRecords:
 
     def take_renewals(self) -> Iterator[Settled]:
         """Take the renewals that the application requested, for records that are still open."""
+        # A record may have been settled since; its acknowledgement ends the lock, so a renewal
+        # would be refused.
         requested, self._renewals = self._renewals, {}
         still_open = {
             offset: lock for offset, lock in requested.items() if self._open.get(offset) is lock
@@ -372,6 +375,7 @@ class HeldRecords:
             AckRun(*waiting, RENEW) for lock in locks_to_renew for waiting in lock.waiting_ranges()
         ]
         in_columns = {lock for columns in self._columns for lock, _ in columns.locks}
+        # All of its offsets so far are open, so one run stands for them, without a look at each.
         whole_locks = [
             lock
             for lock in locks_to_renew.difference(in_columns)

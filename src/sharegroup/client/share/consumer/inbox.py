@@ -188,6 +188,8 @@ class Inbox:
         taken: list[Record] = []
         while self._parcels and len(taken) < count:
             parcel = self._parcels[0]
+            # A parcel of which all locks have ended is not decoded: nothing of it may be handed
+            # out.
             decoded = parcel.as_records(self._config) if parcel.is_alive(now) else None
             if decoded:
                 _hand_out(parcel.held, decoded, taken, count, now)
@@ -208,6 +210,7 @@ class Inbox:
         taken: list[Piece] = []
         while self._parcels and count > 0:
             parcel = self._parcels[0]
+            # Not `any`, as in `take`: columns are handed out in whole pieces, over several locks.
             alive = all(now < lock.deadline for lock in parcel.locks)
             pieces = parcel.as_columns(self._config) if alive else None
             while pieces and count > 0:

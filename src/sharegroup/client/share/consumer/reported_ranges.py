@@ -120,6 +120,8 @@ class ReportedRanges:
                 _append(parts, part)
                 continue
             count += high - low
+            # Only undecided offsets count as open, so a change from one type to another counts
+            # nothing.
             opened += (high - low) * ((ack_type == UNDECIDED) - (part.ack_type == UNDECIDED))
             _append(parts, part._replace(end=low))
             _append(parts, _Part(lock, ack_type, is_kept, low, high))

@@ -201,6 +201,7 @@ class ShareConsumer:
         if self._closed:
             return CloseReport()
         self._closed = True
+        # Ends a poll that another task waits in.
         self._wake.set()
         self._member.stop_watching()
         self._say_let_go()
@@ -223,6 +224,7 @@ class ShareConsumer:
             )
         finally:
             await self._member.stop()
+        # After `stop`, which reports what was left without an answer.
         self._results.run_callback()
         self._results.close()
         results = tuple(result for pending in pending_results for result in pending.results)
@@ -240,6 +242,7 @@ class ShareConsumer:
         self._member.group.membership.subscribe(names)
         if names:
             self._member.group.heartbeats.wake()
+        # One at a time: a second call while the member leaves has nothing left to do.
         elif self._member.is_running and (self._leaving is None or self._leaving.done()):
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
 
@@ -266,6 +269,7 @@ class ShareConsumer:
     async def _leave(self) -> None:
         await self._member.leave()
         for table in self._member.tables():
+            # The sessions have ended, so the broker has released what was open.
             table.forget_open()
         if self._member.group.membership.subscription:
             # The application has subscribed again; `leave` stopped the heartbeats after that.
@@ -372,6 +376,7 @@ class ShareConsumer:
         check_type(acknowledge_type)
         if isinstance(records, Record | UnreadableDelivery):
             records.settle(acknowledge_type)
+        # An isinstance would have to import pyarrow first.
         elif hasattr(records, "schema"):
             # Imported here because it needs pyarrow, an optional dependency.
             from sharegroup.client.share.consumer import record_batches
@@ -440,6 +445,7 @@ class ShareConsumer:
         limit = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
         try:
             async with asyncio.timeout(limit):
+                # One after the other, because all are under way already: the order costs no time.
                 for pending in pending_results:
                     await pending.done.wait()
         except TimeoutError:
@@ -520,6 +526,7 @@ class ShareConsumer:
     async def _wait(self, deadline: float, fetched: int, *, has_room: bool) -> bool:
         """Send fetches and wait for an event; return False when the time is up."""
         member = self._member
+        # Cleared before anything is looked at, so an event after this line is not lost.
         self._wake.clear()
         self._results.run_callback()
         self._raise_failures()
@@ -527,6 +534,8 @@ class ShareConsumer:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
+        # Settling helps only a poll that waits for room; any other would be woken by each record
+        # for nothing.
         tables = [] if has_room else list(member.tables())
         for table in tables:
             table.on_settled = self._wake.set

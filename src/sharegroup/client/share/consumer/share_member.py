@@ -130,6 +130,8 @@ class ShareMember:
         """
         await self._ready.wait()  # The caller of `start` may have been cancelled before this.
         assert self._tasks is not None
+        # Sessions end before the membership, as in
+        # `ShareConsumerImpl.sendAcknowledgementsAndLeaveGroup`: acknowledgements need the session.
         closing = [self._tasks.create_task(node.close()) for node in self._nodes.values()]
         if closing:
             await asyncio.wait(closing)
@@ -224,10 +226,14 @@ class ShareMember:
         for node_id in wanted_by_node:
             if node_id not in self._nodes:
                 self._add_node(node_id)
+        # Two brokers could each bring the whole limit, so record_limit fetches from one node at a
+        # time, as Kafka's `ShareConsumeRequestManager` does.
         one_at_a_time = self.window.acquire_mode is AcquireMode.RECORD_LIMIT
         asked_records = sum(node.asked_records for node in self._nodes.values())
         for node_id, node in tuple(self._nodes.items()):
             node.wanted = wanted_by_node.get(node_id, ())
+            # It may still hold records of partitions that it has lost.  Without any, this ends its
+            # session.
             if not node.wanted:
                 node.flush()
                 continue
@@ -238,6 +244,7 @@ class ShareMember:
                 continue
             max_wait_ms = 0 if ahead else self.window.max_wait_ms
             limits = self.window.to_fetch(records, self.tables(), asked_records, max_wait_ms)
+            # The window is full; acknowledgements make room again.
             if limits is None:
                 node.flush()
                 continue
@@ -324,11 +331,14 @@ class ShareMember:
     def _take_in(self, node: ShareNode, outcome: RequestOutcome) -> None:
         """Process the outcome of one request: records, results, lost locks and failures."""
         answer = outcome.answer
+        # First the losses: they are about records of earlier answers, never about the parcels of
+        # this one (`SessionAnswer.lost`).
         if outcome.lost:
             dropped = self.inbox.drop(outcome.lost)
             if dropped:
                 log.info("event=inbox.dropped group=%s records=%s", self.config.group_id, dropped)
         self.inbox.add(outcome.parcels)
+        # This fetch was under way when the member became quiet.
         if self.group.membership.quiet and outcome.parcels:
             self.release_waiting()
         self.results.add(outcome.results)
@@ -339,6 +349,7 @@ class ShareMember:
         for error in outcome.failures:
             group_id = self.config.group_id
             log.info("event=fetch.failed group=%s node=%s error=%r", group_id, node.node_id, error)
+            # An error that passes is retried by the node; the log and `Idleness` tell of it.
             if not may_pass(error) and self.failure is None:
                 self.failure = error
             self.group.idleness.failed(node.node_id, error)
@@ -423,6 +434,7 @@ class ShareMember:
                 and self.group.membership.subscription
             ):
                 await self._leave_unpolled()
+            # Not 0 once the limit has passed: after it has left, the time away goes on growing.
             await asyncio.sleep(max(limit_seconds - away_seconds, limit_seconds / 10))
 
     async def _leave_unpolled(self) -> None:
@@ -434,6 +446,7 @@ class ShareMember:
             *self.session_member,
             self.config.max_poll_interval_ms,
         )
+        # First, so that a heartbeat that is due in the meantime does not join again.
         self.group.membership.active = False
         try:
             await self.leave()

@@ -192,6 +192,7 @@ class ShareNode:
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_future()
         self._wake.set()
+        # Several callers may wait for the same end, and one that is cancelled must not cancel it.
         await asyncio.shield(self._closing)
 
     def stop(self) -> None:
@@ -220,6 +221,8 @@ class ShareNode:
         self._task = asyncio.current_task()
         try:
             while True:
+                # Cleared before the step reads the state: what is requested during the step starts
+                # another.
                 self._wake.clear()
                 outcome = await self._step()
                 if outcome is not None:
@@ -229,6 +232,7 @@ class ShareNode:
             self._closed()  # Callers of `close` must not wait forever.
 
     async def _step(self) -> RequestOutcome | None:
+        # Before the pause after a failure, which `close` must not wait for.
         if self._closing is not None:
             return await self._close()
         remaining = self._paused_until - asyncio.get_running_loop().time()
@@ -241,6 +245,7 @@ class ShareNode:
             self._flushing = False
             return await self._acknowledge(close=not self.wanted and not self.has_open)
         if self._asked is not None:
+            # The partitions may have been taken away since `fetch` asked for this.
             limits, self._asked = self._asked, None
             if self.wanted:
                 return await self._fetch(limits)
@@ -252,6 +257,7 @@ class ShareNode:
 
     async def _fetch(self, limits: FetchLimits) -> RequestOutcome:
         outcome = RequestOutcome(limits=limits)
+        # `ask_fetches` may replace the attribute during the request.
         wanted = self.wanted
         acknowledgements = self._take(outcome)
         self._fetching = limits
@@ -259,6 +265,8 @@ class ShareNode:
             answer = await self._session.fetch(wanted, acknowledgements, limits)
         finally:
             self._fetching = None
+        # The loss of earlier locks first, because the locks of this answer belong to the session
+        # that it opened.
         self._read(answer, outcome)
         outcome.outdated |= answer.outdated_leaders(wanted)
         for partition in answer.partitions:
@@ -366,14 +374,18 @@ class ShareNode:
     ) -> None:
         again, refused_for_good = after_refusal(unit, error, now)
         queue = self._renewals if unit.is_renewal else self._again
+        # In front of later acknowledgements, in the order in which they were settled.
         queue.extendleft(reversed(again))
         if refused_for_good is not None:
             _report(refused_for_good, error, outcome)
             if unit.is_renewal:
                 outcome.not_renewed.append((refused_for_good, error))
         if again and error.retriable:
+            # A failure makes the node pause before it sends them again.
             outcome.failures.append(error)
         if refusal_of(error) is Refusal.LOCKS_GONE:
+            # The table of this partition may have been lost and made anew while the request was
+            # under way.
             if (held := self._held.get(unit.held.key)) is unit.held:
                 self._lose([held], error, outcome)
             outcome.outdated.add(unit.held.key)
@@ -385,6 +397,7 @@ class ShareNode:
             outcome.failures.append(partition.error)
             if refusal_of(partition.error) is Refusal.LOCKS_GONE and partition.key in self._held:
                 self._lose([self._held[partition.key]], partition.error, outcome)
+        # Records of a topic without a name cannot be handed out; their locks end by themselves.
         if not partition.acquired or self._cluster.name_of(partition.key.topic_id) is None:
             return
         held = self._held.get(partition.key)
@@ -419,6 +432,7 @@ class ShareNode:
         self, tables: Iterable[HeldRecords], error: KafkaError, outcome: RequestOutcome
     ) -> None:
         for table in tuple(tables):
+            # A refusal of this answer may have lost the table already.
             if table.lost is not None:
                 continue
             table.lose(error)

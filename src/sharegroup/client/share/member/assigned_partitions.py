@@ -113,6 +113,8 @@ class AssignedPartitions:
     def _leader(self, key: TopicIdPartition) -> int:
         name = self._cluster.name_of(key.topic_id)
         topic = None if name is None else self._cluster.known_topic(name)
+        # Another id is a topic that was created again under the name; its leaders are not this
+        # one's.
         if topic is None or topic.topic_id != key.topic_id:
             return NO_LEADER
         return topic.leader_of(key.partition)

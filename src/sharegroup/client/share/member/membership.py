@@ -134,6 +134,7 @@ class Membership:
             group_id=KioGroupId(self.group_id),
             member_id=self.member_id,
             member_epoch=i32(self._epoch),
+            # KIP-932, ShareGroupHeartbeat: null means unchanged since the last heartbeat.
             rack_id=self._rack_id if joins else None,
             subscribed_topic_names=tuple(map(KioTopicName, topics)) if sends_topics else None,
         )
@@ -162,6 +163,7 @@ class Membership:
             )
             if request.subscribed_topic_names is not None:
                 self._told = tuple(request.subscribed_topic_names)
+            # KIP-932, ShareGroupHeartbeat: null means unchanged.
             if response.assignment is not None:
                 self.assignment = frozenset(
                     TopicIdPartition(TopicId(topic.topic_id), int(partition))
@@ -169,6 +171,8 @@ class Membership:
                     if topic.topic_id is not None
                     for partition in topic.partitions
                 )
+            # A coordinator older than Kafka 4.1 does not repeat the assignment, so only a join
+            # gets it.
             elif self._in_doubt and request.member_epoch != JOIN_EPOCH:
                 self._rejoin()
                 return Reaction.REJOIN
@@ -303,6 +307,7 @@ class Heartbeats:
             coordinator = self._cluster.known_coordinator(group_id)
             if isinstance(error, NoAnswer) and coordinator is not None:
                 self._cluster.doubt(coordinator)
+            # Also after a lost connection: the group may have another coordinator by now.
             self._cluster.forget_coordinator(group_id)
             if error.retriable:
                 self._note_silence(error)

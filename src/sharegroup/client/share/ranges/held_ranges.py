@@ -251,6 +251,8 @@ class HeldRanges:
                 text = "event=acknowledgement.refused key=%s offsets=%d error=%r"
                 log.info(text, key, refused.count, error)
             confirmed[key] = sent_offsets - refused
+            # The refused ones, too: their locks end by themselves, and the records are delivered
+            # again.
             self._drop(key, sent_offsets)
             if error is not None and refusal_of(error) is Refusal.LOCKS_GONE:
                 self._lose(key, error)
@@ -358,6 +360,8 @@ def whole_batches(partition: FetchedPartition) -> tuple[AcquiredBatches, OffsetS
                 log_first = header.base_offset
             size, log_end = position + header.size, header.end_offset
             if not header.is_control:
+                # Neighbours become one range.  The first time this adds an empty one, which is
+                # left out below.
                 if header.base_offset != end:
                     present.append((first, end))
                     first = header.base_offset

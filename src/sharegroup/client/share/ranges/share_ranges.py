@@ -191,6 +191,7 @@ class ShareRanges:
         count = sum(run.offset_count for runs in ahead.values() for run in runs)
         if count >= records_max:
             return AcquiredRanges(ahead)
+        # Records that are there must not wait for others.
         acquisition = await self._counted(records_max - count, 0 if count else wait_ms)
         for key, ranges in ahead.items():
             acquisition.ranges[key] = joined_ranges((*ranges, *acquisition.ranges.get(key, ())))
@@ -260,6 +261,7 @@ class ShareRanges:
     async def _leaders(self, deadline: float) -> Mapping[int, tuple[TopicIdPartition, ...]]:
         """Return the assigned partitions by leader; wait for them until the deadline."""
         while True:
+            # Before the look, so that a change during it ends the wait below.
             self._changed.clear()
             if self._runner is not None and self._runner.done():
                 self._runner.result()  # Only an error ends the runner; it is raised here.
@@ -316,6 +318,7 @@ class ShareRanges:
             self.member,
             failure,
         )
+        # `Heartbeats.run` ended with the failure, so it is started again.
         self._group.membership.reset()
         self._tasks.create_task(self._group.heartbeats.run())
 
@@ -343,6 +346,7 @@ class ShareRanges:
             if fetched.failure is not None or _is_last(fetched, count):
                 break
             count += fetched.offset_count
+            # Only the first fetch waits; records that were acquired must not wait for others.
             wait_ms = 0
         await node.acknowledge_empty()
         return fetches

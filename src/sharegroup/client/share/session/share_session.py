@@ -176,6 +176,7 @@ class ShareSession:
             request = fetch_request(
                 self.member, self._session.fetch(wanted, batches), batches, limits
             )
+            # The broker may park the fetch for all of `max_wait_ms` before it begins to answer.
             limit_ms = self._request_timeout_ms + limits.max_wait_ms
             response = await self._exchange(connection, request, acks, answer, limit_ms)
             if response is not None:
@@ -217,6 +218,8 @@ class ShareSession:
             )
             if response is not None:
                 self._read_acknowledge(response, acks, answer)
+            # Also without an answer: the connection is closed then, and Kafka ends the session
+            # with it.
             if close:
                 self._session.lose()
                 answer.lost = answer.lost or ShareSessionNotFound(f"{self.name} was closed")
@@ -236,6 +239,7 @@ class ShareSession:
 
     def _notice_loss(self, acks: RunsByPartition, answer: SessionAnswer) -> None:
         """Mark the session as lost if its connection was closed since the last request."""
+        # Since Kafka 4.1 a broker drops a share session when its connection ends.
         if self._session.is_open and self._is_cut():
             text = f"{self.name} ended with its connection, before the request was sent"
             answer.lost = ShareSessionNotFound(text)
@@ -280,6 +284,8 @@ class ShareSession:
         answer.lost = ShareSessionNotFound(f"{self.name} was lost: {error}")
         self._session.lose()
         if self._connection is not None:
+            # Kafka ends the session with its connection, so the locks do not last until their
+            # deadline.
             self._connection.fail(error)
 
     # Answers.  Partitions that were not requested are ignored: a broker must not be able to make
