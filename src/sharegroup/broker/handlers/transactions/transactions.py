@@ -173,6 +173,8 @@ def write_txn_markers(
     transactions.sh abort``).
     """
     rights = context.rights
+    # ALTER is for administrators, CLUSTER_ACTION for brokers; one of them is enough, so a missing
+    # ALTER is no denial yet.
     if not is_allowed_on_cluster(rights, required.ALTER_CLUSTER, is_audited=False):
         check_gates((required.CLUSTER_ACTION,), rights, request)
     return Later(_write_all(parts, request))
