@@ -203,6 +203,8 @@ class Quotas:
         throttle_ms = rate.throttle_ms(limit, self._windows, now_ms)
         if not throttle_ms:
             return True
+        # A refused connection does not count (`ConnectionQuotas` in Kafka): otherwise a client that
+        # tries again and again would never get in.
         rate.record(-1, self._windows, now_ms)
         self._count(key, min(throttle_ms, self._windows.window_ms))
         return False
@@ -224,6 +226,7 @@ class Quotas:
             return 0
         throttle_ms = min(throttle_ms, THROTTLE_MS_MAX)
         peer, until_ms = client.peer, self._clock.now_ms() + throttle_ms
+        # Several quotas may throttle one connection; the longest time counts (KIP-219).
         peer.throttled_until_ms = max(peer.throttled_until_ms, until_ms)
         self._count(key, throttle_ms)
         return throttle_ms

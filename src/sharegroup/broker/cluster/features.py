@@ -95,6 +95,7 @@ class FinalizedFeatures:
     @property
     def transaction_version(self) -> int:
         """The protocol of transactions that clients may use (KIP-890)."""
+        # Data directories from before transactions have no level for it (`LEVELS_BEFORE`).
         return self._catalog.feature_levels.get(TRANSACTION_VERSION, 0)
 
     @property

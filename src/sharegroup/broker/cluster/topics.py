@@ -171,6 +171,8 @@ class Topics:
         """
         if check_identity(self.catalog, self._directory):
             self._directory.begin()
+            # The cluster id comes last: after a crash before it the directory counts as new, and
+            # does not get the levels of a catalog without features (`LEVELS_BEFORE`).
             first: list[Event] = [
                 {"event": "features", "levels": dict(FIRST_LEVELS), "epoch": 1},
                 {"event": "cluster", "id": topic_id_text(TopicId(uuid4()))},
@@ -196,6 +198,7 @@ class Topics:
     def settings(self, topic: Topic) -> LogSettings:
         """Return the effective settings of a topic; they are cached until a setting changes."""
         cached = self._settings.get(topic.name)
+        # By identity: each change of a topic or of the broker's configuration makes a new object.
         if cached is not None and cached[0] is topic.config and cached[1] is self._config.log:
             return cached[2]
         settings = self._worked_out(topic)
@@ -268,6 +271,7 @@ class Topics:
             partition_count=topic.partition_count,
         )
         key = TopicIdPartition(topic.topic_id, partition)
+        # A lambda: logs exist before `on_visible` sets the callback.
         created.subscribe(lambda: self._visible(key))
         return created
 
@@ -430,6 +434,7 @@ class Topics:
     async def delete(self, topic: Topic) -> None:
         """Delete a topic and its records; its id is never used again."""
         async with self._changing:
+            # Another request may have deleted it while this one waited for the lock.
             if self.catalog.by_id(topic.topic_id) is None:
                 raise UnknownTopicOrPartition(f"topic {topic.name!r} does not exist any more")
             await self._happen({"event": "topic_deleted", "id": topic.topic_id.hex})

@@ -168,6 +168,7 @@ class LiveConfig:
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Make both sets of values effective."""
+        # Checked again: if this raises, nothing has changed.
         self._current = self.check(own, default)
         self._own, self._default = dict(own), dict(default)
         for callback in self._on_applied:
@@ -186,6 +187,8 @@ class LiveConfig:
         """
         kept_own: dict[str, str] = {}
         kept_default: dict[str, str] = {}
+        # One by one, because two stored values may be valid alone and contradict each other;
+        # defaults first, because values of this broker replace them.
         for kept, settings in ((kept_default, default), (kept_own, own)):
             for name, value in settings.items():
                 kept[name] = value

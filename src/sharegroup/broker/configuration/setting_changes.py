@@ -211,6 +211,8 @@ def _changed(
         elif change.operation == ConfigOperation.SET:
             outcome[change.name] = change.value
         else:
+            # APPEND and SUBTRACT start from the effective list, also where the resource inherits
+            # it.
             before = own.get(change.name, holds.get(change.name, ""))
             outcome[change.name] = _list_changed(change, kinds.get(change.name), before)
     return outcome

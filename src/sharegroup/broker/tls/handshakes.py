@@ -210,6 +210,7 @@ class Handshakes:
                 self._admission.refuse(layer.peer, f"{key}={count_max}", now_ms)
                 return False
             oldest.close("the TLS handshake was slow, and a new connection needs its place")
+            # At once: the event loop reports the end of the connection only later.
             self._leave(oldest)
         return True
 
@@ -270,6 +271,8 @@ class Handshakes:
         """Let waiting handshakes go on while there are time and places, address by address."""
         self._timer = None
         stuck = 0
+        # Each address in turn; when all of them are stuck, only the end of a handshake makes a
+        # place.
         while stuck < len(self._waiting) and self._has_time():
             host = next(iter(self._waiting))
             layers = self._waiting.pop(host)

@@ -64,11 +64,13 @@ def join_group(
     rebalance_timeout_ms = count_ms(request.rebalance_timeout)
     if context.api_version < REBALANCE_TIMEOUT_VERSION:
         rebalance_timeout_ms = session_timeout_ms
+    # Clients choose it, and each member keeps a copy (ADR 0022).
     client_id = context.client_id[:LABEL_CHARACTERS_MAX]
     protocols: Protocols = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, bytes(protocol.metadata))
     join = parts.consumer_group_coordinator.join
+    # The group decides, not the request: classic members join groups of KIP-848 during a migration.
     if parts.modern_groups.has(GroupId(request.group_id)):
         join = parts.modern_group_coordinator.join
     pending = join(
@@ -81,6 +83,7 @@ def join_group(
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
             client_id=client_id,
+            # With a slash, as Java prints an address without a name; tools show it.
             client_host=f"/{context.peer.host}",
             new_member_id=MemberId(f"{request.group_instance_id or client_id}-{uuid4()}"),
             must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,

@@ -198,6 +198,7 @@ def _dead_letter_author(
     name = outcome.get(DEAD_LETTER_TOPIC)
     if not name:
         return None
+    # Another setting was changed: the letters stay those of the user who named the topic.
     if all(change.name != DEAD_LETTER_TOPIC for change in changes):
         return parts.topics.catalog.dead_letter_author(group_id)
     if parts.authorizer is None:
@@ -262,6 +263,7 @@ def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
     catalog, default = parts.topics.catalog, not name
 
     def event() -> Event:
+        # A stored value that contradicts the start configuration must not make every change fail.
         own_settings, defaults = parts.config.tenable(*catalog.broker_settings())
         before = defaults if default else own_settings
         changes = changes_of(before)
@@ -276,6 +278,7 @@ def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
         parts.config.apply(*parts.config.tenable(*catalog.broker_settings()))
         parts.group_settings.all_changed()
         parts.share_partitions.settings_changed(None)
+        # Topics without a value of their own inherit the broker's.
         for topic in catalog.topics():
             parts.topics.apply_settings(topic)
         log.info(

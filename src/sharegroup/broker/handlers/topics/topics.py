@@ -71,6 +71,7 @@ async def _create_all(
     parts: Parts, context: RequestContext, request: CreateTopicsRequest, mutations: Mutations
 ) -> CreateTopicsResponse:
     rights, user = context.rights, context.limited_user
+    # CREATE on the cluster or on the topic: that the first is missing is no denial yet.
     may_create_all = is_allowed_on_cluster(rights, required.CREATE_IN_CLUSTER, is_audited=False)
     create = Permission(rights, required.CREATE_TOPICS)
     read_configs = Permission(rights, required.DESCRIBE_CONFIGS_OF_TOPICS, is_audited=False)
@@ -218,6 +219,7 @@ def delete_topics(
 async def _delete_all(
     parts: Parts, rights: Rights, request: DeleteTopicsRequest, mutations: Mutations
 ) -> DeleteTopicsResponse:
+    # DELETE on the cluster allows every topic, as in Kafka's `ControllerApis`.
     if is_allowed_on_cluster(rights, required.DELETE_IN_CLUSTER, is_audited=False):
         rights = UNLIMITED
     describe = Permission(rights, required.DESCRIBE_TOPICS)
