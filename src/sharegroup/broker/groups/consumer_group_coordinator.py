@@ -221,6 +221,8 @@ class ConsumerGroupCoordinator:
     ) -> None:
         """Keep a member in its group; raise RebalanceInProgress if it must join again."""
         self._begin(group_id)
+        # The alarm is not set: a heartbeat only postpones a deadline, and an alarm that rings for
+        # an earlier one is set again.
         must_join = self._groups.heartbeat(
             group_id, member_id, instance_id=instance_id, generation=generation, now=self._now()
         )

@@ -344,6 +344,7 @@ class TransactionCoordinator:
         if self._transactions.needs_producer_id(transactional_id, version=client_version):
             return end_later()
         ending = self.when_settled(transactional_id, lambda: end(None))
+        # Nothing to wait for in most cases: the handler can answer without a task.
         return ending.result() if ending.done() else when_durable(ending)
 
     # Waiting for the end of a transaction
