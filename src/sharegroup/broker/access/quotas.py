@@ -251,6 +251,8 @@ class Quotas:
             return found
 
     def _rate(self, key: QuotaKey, limit: Limit, client: Client) -> Rate:
+        # By the limit and not by the client: a user's limit without a client id is one rate for all
+        # its client ids.
         return self._rates.of(_meter_key(key, limit), self._is_idle, client.limited_user)
 
     def _is_idle(self, key: MeterKey, meter: Meter) -> bool:
@@ -259,6 +261,7 @@ class Quotas:
         if isinstance(meter, Rate):
             return meter.is_idle(self._windows, now_ms)
         limit = self._limits.limit_of(*key)
+        # Without a limit the quota was removed, so the bucket is of no use any more.
         return limit is None or meter.is_idle(limit.value, self._mutation_windows, now_ms)
 
 

@@ -55,6 +55,7 @@ class Feature(NamedTuple):
 
 FEATURES = (
     Feature(GROUP_VERSION, 0, 1),
+    # Kafka 4 has no lower level than 7 (`MetadataVersion.MINIMUM_VERSION`).
     Feature(METADATA_VERSION, 7, 33),
     Feature(SHARE_VERSION, 0, 2),
     Feature(TRANSACTION_VERSION, 0, 2),

@@ -181,6 +181,8 @@ class Topics:
                 await ticket
             for event in first:
                 self.catalog.replay(event)
+        # All checks come before the first change: a broker that refuses to start has changed
+        # nothing (ADR 0019).
         check_folders(self.catalog, self._directory)
         check_journal(self._directory, self._journal)
         check_internal_folders(self.catalog, self._directory)
@@ -215,6 +217,7 @@ class Topics:
             segment_ms = min(segment_ms, compaction.lag_ms_max)
         target = _target(own, broker)
         record_bytes_max: int | None = _own_or(own.record_bytes_max, broker.record_bytes_max)
+        # No record can be larger than the default, so records need not be read because of it.
         if record_bytes_max == RECORD_BYTES_MAX:
             record_bytes_max = None
         return LogSettings(

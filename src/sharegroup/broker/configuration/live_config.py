@@ -152,6 +152,7 @@ class LiveConfig:
         ``changed`` has the names of the keys that a request sets or unsets.
         """
         self.check(own, default)
+        # Not for keys that are unset: those of a listener that is gone must be removable.
         self._check_listeners(name for name in changed if name in own or name in default)
         for callback in self._on_offer:
             callback({**self._started.given, **default, **own}, changed)

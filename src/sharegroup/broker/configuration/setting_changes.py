@@ -71,6 +71,7 @@ def changed_group(
     config: LiveConfig, own: Mapping[str, str], changes: tuple[SettingChange, ...]
 ) -> dict[str, str]:
     """Return a group's settings after ``changes``."""
+    # No setting of a group is a list, so there is none to append to that is inherited.
     outcome = _changed(own, changes, _kinds(GroupConfig), {})
     check_group(outcome, config.share_group, config.modern_group)
     return outcome

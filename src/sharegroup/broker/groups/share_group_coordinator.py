@@ -115,6 +115,8 @@ class ShareGroupCoordinator:
         """Make the share coordinator's state agree with the groups, after both logs were read."""
         self._preparations.invalidate()
         initialized = self._groups.initialized_keys()
+        # A dict keeps the order, so the same seed writes in the same order in the simulation (ADR
+        # 0015).
         known = dict.fromkeys(self._share_coordinator.known())
         by_id = self._topics.catalog.by_id
         # Sorting all keys takes long: there may be 200,000, and nearly always both logs agree.
@@ -459,6 +461,7 @@ class ShareGroupCoordinator:
         self._log.forget_what_failed(group_id)
         if self._paired:
             self._in_doubt |= any(ticket.failed for ticket in self._paired)
+            # A ticket that is done was looked at above; the others may still fail.
             self._paired = [ticket for ticket in self._paired if not ticket.done]
         if self._in_doubt:
             log.warning("event=coordinators_in_doubt reason='one of two writes failed'")

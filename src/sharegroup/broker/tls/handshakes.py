@@ -205,6 +205,7 @@ class Handshakes:
         ):
             if count < count_max:
                 continue
+            # Insertion order: the first one is the oldest, so no other can be slow if this is not.
             oldest = next(iter(layers))
             if now_ms - oldest.began_ms < EVICTION_MS:
                 self._admission.refuse(layer.peer, f"{key}={count_max}", now_ms)

@@ -626,6 +626,8 @@ class TransactionCoordinator:
                 transactions.replay(record, now=now)
         transactions.memory.forget_lost()
         self._transactions = transactions
+        # The logs may have open transactions whose record was lost, at a start as after a failed
+        # write.
         self._agrees_with_logs = False
 
     def _write(

@@ -111,6 +111,8 @@ class WaitingRequests:
         while queue:
             if not self._is_settled(transactional_id):
                 return
+            # One at a time, because the action may decide the next transaction; then the rest waits
+            # for that.
             queue.popleft().run()
         self._queues.pop(transactional_id, None)
 

@@ -44,8 +44,11 @@ from sharegroup.ids import GroupId, MemberId
 from sharegroup.steps import Steps
 from sharegroup.wire.codec.convert import downgrade
 
+# KIP-62: clients send the time to join apart from the session timeout.
 REBALANCE_TIMEOUT_VERSION = 1
+# KIP-394: a new member gets its id first, so a lost response leaves no member behind.
 MEMBER_ID_REQUIRED_VERSION = 4
+# KIP-814: a static leader that returns learns that it need not assign.
 SKIP_ASSIGNMENT_VERSION = 9
 
 NO_GENERATION = i32(-1)

@@ -127,6 +127,7 @@ async def _alter(
     else:
         raise InvalidRequest(f"configurations of type {resource_type} are not served")
     if validate_only:
+        # Making the event runs all checks and changes nothing.
         event()
     else:
         await parts.topics.alter(event)
@@ -222,6 +223,7 @@ def _check_room(
     growth_bytes = settings_bytes(group_id, after) - settings_bytes(group_id, before)
     total = parts.topics.catalog.group_settings_bytes + growth_bytes
     bytes_max = parts.config.server.group_settings_bytes_max
+    # Above the limit settings can still be removed and shortened.
     if growth_bytes > 0 and total > bytes_max:
         raise PolicyViolation(
             f"group {group_id!r}: the settings of all groups would take {total} bytes, at most "

@@ -262,6 +262,7 @@ def _find(parts: Parts, wanted: DeleteTopicState, describe: Permission) -> Topic
     if wanted.name is not None:
         describe.require(wanted.name)
         return catalog.topic(TopicName(wanted.name))
+    # No DESCRIBE is needed: an error about an id never shows the name of its topic.
     found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
     if found is None:
         raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
