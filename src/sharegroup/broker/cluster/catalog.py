@@ -98,7 +98,7 @@ class Catalog:
         self.cluster_id = ""
         self.producer_ids_end = 0
         self.topics_version = 0
-        """A number that changes whenever topics are created, deleted or grow; not stored."""
+        """A number that changes whenever a topic is created, changed or deleted; not stored."""
         self.feature_levels: Mapping[str, int] = LEVELS_BEFORE
         self.features_epoch = 0
         self._topics: dict[TopicName, Topic] = {}

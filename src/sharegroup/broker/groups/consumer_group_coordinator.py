@@ -149,6 +149,7 @@ class ConsumerGroupCoordinator:
         A topic may be gone.  After a loss of power a log may end before a committed offset, and
         records that are written there later must not count as read.
         """
+        # Collected first, because writing changes the offsets that are looked at.
         stale: dict[GroupId, list[OffsetCommit | OffsetTombstone]] = {}
         for commit in self._groups.all_offsets():
             correction = self._fitting(commit)
@@ -359,6 +360,8 @@ class ConsumerGroupCoordinator:
     def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
         """Return all classic groups, in the order of their ids."""
         listed = self._groups.list_groups()
+        # The offsets of a group of KIP-848 are here, too, and look like a classic group without
+        # members.
         return tuple(group for group in listed if not self._modern.has(group.group_id))
 
     def describe(self, group_id: GroupId) -> DescribedConsumerGroup:

@@ -187,6 +187,7 @@ class ModernGroupCoordinator:
             return self._leave(request, limits)
         needed = self._groups.patterns(request, self._version)
         if needed:
+            # The result None means that the steps were few and are done; otherwise it is a future.
             matching = slices.run(lambda: self._patterns.match(needed, describe), connection_id)
             if matching is not None:
                 return self._heartbeat_matched(matching, request, slices, connection_id, describe)
@@ -204,6 +205,7 @@ class ModernGroupCoordinator:
     ) -> HeartbeatReply:
         for _ in range(MATCHES_MAX):
             await matching
+            # Topics or ACLs may have changed during the wait.
             missing = self._unmatched(request)
             if not missing:
                 break
@@ -237,6 +239,7 @@ class ModernGroupCoordinator:
         if plan is None:
             return None
         encoded: dict[int, KeyAndValue] = {}
+        # Encoded in steps, too: an assignment of thousands of partitions takes milliseconds.
         for record in plan.result[0]:
             yield
             encoded[id(record)] = encode(record)
@@ -589,6 +592,7 @@ class ModernGroupCoordinator:
 
     def begin_reading(self) -> Reading:
         """Return the consumer of this coordinator's records for a new reading of the log."""
+        # The owners of groups are kept, because the log does not have them.
         groups = ModernGroups(self._groups.memory.restarted())
 
         def replay(key: bytes, value: bytes | None) -> None:

@@ -80,6 +80,7 @@ def plan_offsets(
                         f"metadata of {len(note)} is longer than {note_bytes_max}"
                     )
             except KafkaError as error:
+                # Without the traceback, which would keep this frame, and so the request.
                 plan.refused[place, index] = error.with_traceback(None)
                 continue
             committed = OffsetAndMetadata(

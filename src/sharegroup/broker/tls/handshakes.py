@@ -129,6 +129,7 @@ class Handshakes:
 
     def advance(self, layer: TlsLayer) -> None:
         """Let a handshake go on, now or when it is its turn."""
+        # Never past handshakes that wait.
         if not self._waiting and self._has_time() and self._may_begin(layer):
             self._shake(layer)
             return

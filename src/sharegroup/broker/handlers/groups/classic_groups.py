@@ -59,9 +59,8 @@ def join_group(
 ) -> Later[JoinGroupResponse]:
     """JoinGroup (11): joins a member to its consumer group; the reply waits for all members.
 
-    Join the member; version 0 has no rebalance timeout, so the session timeout is used.
-
-    If a protocol is named twice, its first metadata is used.
+    Version 0 has no rebalance timeout, so the session timeout is used.  If a protocol is named
+    twice, its first metadata is used.
     """
     session_timeout_ms = count_ms(request.session_timeout)
     rebalance_timeout_ms = count_ms(request.rebalance_timeout)
@@ -208,7 +207,7 @@ def leave_group(
 ) -> Steps[Later[LeaveGroupResponse]]:
     """LeaveGroup (13): removes members from a consumer group; before version 3 one per request.
 
-    Remove many members in pieces, each of which is decided and written on its own.
+    Many members are removed in pieces, each of which is decided and written on its own.
     """
     group_id = GroupId(request.group_id)
     pieces = []
