@@ -287,8 +287,7 @@ class ShareGroupCoordinator:
         tickets.append(self._apply(group_id, records))
         self._groups.claim(group_id, user)
         self._pair(*tickets)
-        # Share partitions in memory still have the old offsets and locks; the next fetch loads
-        # them.
+        # Share partitions in memory still have the old offsets; the next fetch loads the new ones.
         self._share_partitions.drop_group(group_id)
         log.info("event=offsets_altered group=%r partitions=%d", group_id, len(altered))
         return _after(tickets, None)
