@@ -45,6 +45,7 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.GtE: operator.ge,
     ast.In: _within,
     ast.NotIn: lambda member, container: not _within(member, container),
+    # Python programmers write `is None`; values that were read from JSON have no identity.
     ast.Is: operator.eq,
     ast.IsNot: operator.ne,
 }

@@ -124,6 +124,8 @@ class Ledger:
         for entry in entries:
             start = firsts.get(entry.partition, 0)
             gone = all(end <= start for _, end in entry.ranges)
+            # Up to the first entry that is needed, because a log deletes only from its beginning.
+            # The letters of another topic id are gone with their topic.
             if entry.topic_id == self._topic_id and not gone:
                 break
             before += 1
@@ -144,6 +146,8 @@ class Ledger:
         """Record durably that the letters at these ascending offsets were redriven."""
         ranges = tuple(runs_of(offsets))
         value = encoded(self._topic_id, partition, ranges, facts)
+        # One partition, so that the order of the entries is that of the offsets, by which `prune`
+        # counts.
         await producer.send_and_wait(self.topic, value, partition=0)
         self._done[partition] = self._done.get(partition, EMPTY) | OffsetSet.of(ranges)
 

@@ -156,6 +156,7 @@ class Letter:
         """The share group of the record; empty if the letter does not have it."""
         names = (DEAD_GROUP, KAFKA_GROUP) if self.by_worker else (KAFKA_GROUP, DEAD_GROUP)
         first, second = (self.told.get(name) for name in names)
+        # In a vouched letter the other header is that of the record, which its producer wrote.
         return _text(first if first or self.is_vouched else second)
 
     @property
@@ -208,6 +209,7 @@ class Letter:
     @property
     def redrive_id(self) -> str:
         """The id of all copies that redrives send of this letter, or of a duplicate of it."""
+        # A broker writes no such header, so in a vouched letter its content is a producer's.
         told = "" if self.is_vouched else _text(self.told.get(DEAD_ID))
         usable = told and len(told.encode()) <= ID_BYTES_MAX
         return told if usable else f"{self.topic}/{self.partition}/{self.offset}"
@@ -247,6 +249,8 @@ def letter_of(
         if name in TOLD:
             ours = headers[first:]
             told = dict(ours)
+            # Fewer names than headers: the record is itself a letter, and `_sorted` tells them
+            # apart.
             if len(told) == len(ours) and told.keys() <= TOLD:
                 own = tuple(headers[:first])
                 return Letter(
@@ -266,6 +270,7 @@ def _sorted(headers: Sequence[Header]) -> tuple[dict[str, bytes | None], tuple[H
     """Split headers into those of the letter, by name, and those of the application."""
     told: dict[str, bytes | None] = {}
     own: list[Header] = []
+    # From the end, because of a name that occurs twice only the last one is the letter's own.
     for name, content in reversed(headers):
         if name.startswith(PREFIX):
             told.setdefault(name, content)

@@ -70,6 +70,7 @@ class DeadLetterQueue:
         try:
             await self._open()
         except BaseException:
+            # `__aexit__` is not called if this fails.
             self.cluster.close()
             raise
         return self

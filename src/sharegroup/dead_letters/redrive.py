@@ -196,6 +196,8 @@ class Redrive:
                     break
                 now = self._now
                 if now.partition != chunk.partition or len(now.letters) >= unit:
+                    # The older copies are settled while the newer ones are on their way, so neither
+                    # the producer nor the ledger waits for the other.
                     last, self._before = self._before, now
                     self._now = _UnderWay(chunk.partition)
                     await self._settle(last)
@@ -324,6 +326,8 @@ class Redrive:
             else:
                 failed = failed or error
         if written:
+            # Before an error is raised: these copies are durable, and a later run must skip their
+            # letters.
             facts = {"at_ms": self._at_ms, "to": sorted(set(under_way.targets))}
             await self._queue.ledger.note(self._producer, under_way.partition, written, facts=facts)
         if failed is not None:
@@ -348,6 +352,8 @@ class Redrive:
         if not new:
             return
         if len(self._partitions) + len(new) > TARGETS_KNOWN_MAX:
+            # `_chosen_of` needs all targets of this chunk, so those that were known are asked for
+            # again.
             self._partitions.clear()
             new = [name for name in wanted if is_topic_name(name)]
         answers = await describe_topics(self._queue.cluster, new, operation="WRITE")
@@ -377,11 +383,14 @@ class Redrive:
         assert origin is not None, "a letter without an origin is not selected"
         count = self._partitions[target]
         assert isinstance(count, int), "no letter is sent to a refused target"
+        # A record that was sent with a delay has no partition (`NOWHERE`), and a topic that was
+        # made again may have fewer.
         return origin.partition if 0 <= origin.partition < count else None
 
     def _copy_headers(self, letter: Letter) -> list[Header]:
         redrive_id = letter.redrive_id
         if self._options.again:
+            # A handler that skips known ids would skip the copy that the user wants once more.
             redrive_id += f"@{self._at_ms}"
         return sent_back_headers(letter, redrive_id)
 

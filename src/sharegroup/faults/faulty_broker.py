@@ -92,5 +92,6 @@ class FaultyBroker:
     def _taken(self) -> Running:
         assert self.running is not None, "the broker is stopped"
         running, self.running = self.running, None
+        # Requests that wait for a thaw or a pause would hold up the stop.
         self.script.release()
         return running

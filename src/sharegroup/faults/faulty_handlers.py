@@ -119,17 +119,21 @@ class FaultyHandlers:
         action = None if fault is None else fault.action
         pause: asyncio.Future[None] | None = None
         if isinstance(action, Delay) and not action.applied:
+            # The pause begins when the request arrives, not when those before it are handled.
             pause, fault = self._script.pause(parts.clock, action.seconds), None
 
         async def run() -> Any:
             try:
                 if behind is not None:
+                    # `wait`, because awaiting the future itself would cancel it with this request.
                     await asyncio.wait([behind])
                 if pause is not None:
                     await pause
                 await self._script.wait_until_thawed()
                 result = self._handle_now(parts, fault, handle)
             finally:
+                # Before the response: the next request may be handled when this one is, as without
+                # faults.
                 handled.set_result(None)
                 if self._held.get(connection_id) is handled:
                     del self._held[connection_id]

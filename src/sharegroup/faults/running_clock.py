@@ -78,6 +78,7 @@ class RunningClock:
             due_ms, _, timer = heapq.heappop(self._due)
             self._ahead_ms += max(0, due_ms - self.now_ms())
             timer.fire()
+        # A timer may have advanced the clock further.
         self._ahead_ms = max(self._ahead_ms, ahead_ms)
         self._set_alarm()
 

@@ -270,6 +270,7 @@ class FaultScript:
 
     async def wait_until_thawed(self) -> None:
         """Return at once, or when the broker is not frozen any more."""
+        # A loop, because a test may freeze the broker anew before this task runs.
         while self.is_frozen:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._thawed.append(waiting)

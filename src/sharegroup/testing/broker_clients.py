@@ -64,6 +64,7 @@ class BrokerClients:
     async def let_in(self, security: Security) -> None:
         """Create the users of a secured broker, and their permissions."""
         results: dict[Any, KafkaError | None] = {}
+        # One request for each mechanism, because a request may name a user once.
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             results |= await self._admin.alter_user_scram_credentials(
                 UserScramCredentialUpsertion(name, password, mechanism)
@@ -104,6 +105,7 @@ class BrokerClients:
             self._producer = await self._open.enter_async_context(
                 Producer(bootstrap_servers=self._address, client_id=EXEMPT_CLIENT_ID)
             )
+        # The broker's clock, which the test may have advanced: retention compares with it.
         wall_ms = self._running.parts.clock.wall_ms()
         sent = [
             await self._producer.send(

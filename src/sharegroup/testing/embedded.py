@@ -542,5 +542,6 @@ def run_broker(
             loop.call_soon_threadsafe(stop.set)
         thread.join(STOP_SECONDS_MAX)
         assert not thread.is_alive(), f"the broker did not stop within {STOP_SECONDS_MAX} s"
+        # An error of the start was raised before the body.
         if failed and started:
             raise failed[0]

@@ -153,6 +153,7 @@ class AuditLog:
         for kind, lines in self._lines.items():
             _report(kind, lines)
         second = self._clock.now_ms() // 1_000
+        # The counts of earlier seconds begin at 0 again anyway.
         self._lines = {kind: lines for kind, lines in self._lines.items() if lines.second == second}
 
     def _may_log(self, event: str, principal: str) -> bool:

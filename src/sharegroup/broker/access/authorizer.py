@@ -42,6 +42,7 @@ class Authorizer:
         self._audit = audit
         self._super_users = settings.super_users
         self._rules = StandardRules(entries.acls, settings.super_users, settings.allow_if_no_acl)
+        # Weak: the connections of a principal keep its decisions, so they go with the last one.
         self._known = WeakValueDictionary[tuple[str, str], _Decisions]()
         self.decision_count = 0
         """The number of decisions that are kept."""
@@ -53,6 +54,7 @@ class Authorizer:
 
     def rights_of(self, peer: Peer) -> AclRights:
         """Return the rights of a peer with its present principal."""
+        # An ACL may name an IPv6 address in any spelling (`docs/differences.md`).
         key = str(peer.principal), canonical_address(peer.host) or peer.host
         decisions = self._known.get(key)
         if decisions is None:
@@ -100,6 +102,8 @@ class _Decisions:
             authorizer = self._authorizer
             bits = authorizer.rules.operations(self.principal, self._host, resource_type, name)
             if len(name) <= NAME_CHARACTERS_MAX:
+                # A principal that asks for many names loses its own decisions first.  `forget`
+                # empties the tables and keeps them, so `known` is still one of them.
                 if self._count >= PRINCIPAL_DECISIONS_MAX:
                     self.forget()
                 authorizer.make_room()

@@ -81,6 +81,7 @@ def _accepted(
                 f"sasl.enabled.mechanisms={','.join(own.mechanisms)!r} of the listener {listener}: "
                 f"this broker does not have {name!r}; set it to some of {', '.join(MECHANISMS)}"
             )
+    # The users of PLAIN and OAUTHBEARER are not in the catalog, so with them somebody can log in.
     if exchanges.keys() <= SCRAM.keys() and not credentials.count:
         _warn_without_users(config, listener, own.mechanisms)
     return AcceptedLogins(
@@ -125,6 +126,7 @@ def _bearer(
     refresh = Refresh(
         settings.keys_refresh_ms, settings.keys_backoff_ms, settings.keys_backoff_max_ms
     )
+    # Listeners with the same key set share it, so it is read once.
     place = (url, *refresh)
     found = keys.get(place) or keys.setdefault(place, TokenKeys(url, clock, refresh))
     rules = TokenRules(

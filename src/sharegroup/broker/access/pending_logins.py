@@ -58,6 +58,8 @@ class PendingLogins:
 
     def _evict(self, pending: dict[int, Unauthenticated]) -> None:
         oldest = next(iter(pending.values()))
+        # Before it is closed, which takes a while: its place is free for the new connection at
+        # once.
         self.end(oldest)
         self.evicted_count += 1
         oldest.close("not logged in, and a new connection needs its place")

@@ -203,6 +203,8 @@ class Quotas:
         throttle_ms = rate.throttle_ms(limit, self._windows, now_ms)
         if not throttle_ms:
             return True
+        # A refused connection does not count (`ConnectionQuotas` in Kafka): otherwise a client that
+        # tries again and again would never get in.
         rate.record(-1, self._windows, now_ms)
         self._count(key, min(throttle_ms, self._windows.window_ms))
         return False
@@ -224,6 +226,7 @@ class Quotas:
             return 0
         throttle_ms = min(throttle_ms, THROTTLE_MS_MAX)
         peer, until_ms = client.peer, self._clock.now_ms() + throttle_ms
+        # Several quotas may throttle one connection; the longest time counts (KIP-219).
         peer.throttled_until_ms = max(peer.throttled_until_ms, until_ms)
         self._count(key, throttle_ms)
         return throttle_ms
@@ -248,6 +251,8 @@ class Quotas:
             return found
 
     def _rate(self, key: QuotaKey, limit: Limit, client: Client) -> Rate:
+        # By the limit and not by the client: a user's limit without a client id is one rate for all
+        # its client ids.
         return self._rates.of(_meter_key(key, limit), self._is_idle, client.limited_user)
 
     def _is_idle(self, key: MeterKey, meter: Meter) -> bool:
@@ -256,6 +261,7 @@ class Quotas:
         if isinstance(meter, Rate):
             return meter.is_idle(self._windows, now_ms)
         limit = self._limits.limit_of(*key)
+        # Without a limit the quota was removed, so the bucket is of no use any more.
         return limit is None or meter.is_idle(limit.value, self._mutation_windows, now_ms)
 
 

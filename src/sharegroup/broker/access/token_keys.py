@@ -156,12 +156,14 @@ class TokenKeys:
                 return False
             self._waiters = asyncio.get_running_loop().create_future()
             self._due.set()
+        # All logins wait for one future, which the end of one connection must not cancel.
         await asyncio.shield(self._waiters)
         return True
 
     def _pause_ms(self) -> int:
         if not self._failures:
             return self._refresh.refresh_ms
+        # Limited, because the number of failures is not: a server may be gone for weeks.
         doubled = self._refresh.backoff_ms << min(self._failures - 1, 30)
         return max(1, min(doubled, self._refresh.backoff_max_ms))
 
@@ -254,6 +256,7 @@ def _fetched(clock: Clock, url: str) -> bytes:
                 if not part:
                     return b"".join(parts)
                 parts.append(part)
+                # The time-out of urllib is that of each wait, which a slow server never reaches.
                 if clock.now_ms() > end_ms:
                     raise TimeoutError(f"not complete after {READ_MS_MAX} ms")
     except urllib.error.HTTPError as error:
@@ -277,6 +280,7 @@ def _usable(entry: Any) -> TokenKey | None:
     if not algorithms:
         return None
     key_id = entry.get("kid")
+    # The modulus is in base64: each character is worth six bits.
     is_short = kind == "RSA" and len(str(entry.get("n")).rstrip("=")) * 6 < RSA_BITS_MIN
     if is_short or not isinstance(key_id, str | None):
         return None

@@ -83,6 +83,7 @@ class TokenVerifier:
         subject = claims.get(self._rules.subject_claim)
         if not isinstance(subject, str) or not (subject := subject.strip(SPACE)):
             raise LoginRefused(f"the token has no claim {self._rules.subject_claim!r}")
+        # JSON can escape half of a pair, which UTF-8 cannot encode.
         if any("\ud800" <= character <= "\udfff" for character in subject):
             raise LoginRefused("the token's subject has half of a surrogate pair")
         if len(subject.encode()) > SUBJECT_BYTES_MAX:
@@ -119,6 +120,7 @@ class TokenVerifier:
         now_ms, skew_ms = self._clock.wall_ms(), self._rules.clock_skew_ms
         if now_ms - skew_ms >= _wall_ms(claims, "exp"):
             raise LoginRefused("the token has expired")
+        # It must be there, as for Kafka's `BrokerJwtValidator`; nothing is compared with it.
         _wall_ms(claims, "iat")
         if "nbf" in claims and _wall_ms(claims, "nbf") - skew_ms > now_ms:
             raise LoginRefused("the token is not valid yet")

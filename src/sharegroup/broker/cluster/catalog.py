@@ -98,7 +98,7 @@ class Catalog:
         self.cluster_id = ""
         self.producer_ids_end = 0
         self.topics_version = 0
-        """A number that changes whenever topics are created, deleted or grow; not stored."""
+        """A number that changes whenever a topic is created, changed or deleted; not stored."""
         self.feature_levels: Mapping[str, int] = LEVELS_BEFORE
         self.features_epoch = 0
         self._topics: dict[TopicName, Topic] = {}
@@ -224,6 +224,7 @@ class Catalog:
                 f"topic {name!r} differs from an existing topic only in '.' and '_', which are the "
                 "same in names of metrics"
             )
+        # Only checked here: `replay` parses the settings, also those that the journal has.
         check_topic_config(parse_part(TopicConfig, settings))
         return {
             "event": "topic_created",
@@ -235,6 +236,8 @@ class Catalog:
 
     def events(self) -> Iterator[Event]:
         """Yield the shortest sequence of events that leads to this catalog."""
+        # Without an epoch the levels are `LEVELS_BEFORE`, which a catalog without this event has
+        # anyway.
         if self.features_epoch:
             yield {
                 "event": "features",

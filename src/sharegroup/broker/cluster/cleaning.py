@@ -95,6 +95,7 @@ class Cleaning:
     async def compact(self) -> None:
         """Compact once every log that needs it, beginning with the highest dirty ratio."""
         await self._checkpoint()
+        # For this run only: a disk may have recovered until the next one.
         failed: set[TopicIdPartition] = set()
         while (dirtiest := await self._dirtiest(failed)) is not None:
             topic, log_, compactable, limits = dirtiest

@@ -143,6 +143,7 @@ class CoordinatorLog:
         """Whether a failed write removed appended records of this partition."""
         last = self._last.get(partition)
         if last is None:
+            # Nothing was appended since the start, or since the last cut was read.
             return False
         log_ = self._log_of(partition)
         return log_.end_offset != last.end_offset
@@ -186,5 +187,6 @@ def _records_of(
     start_offset = log_.start_offset
     for data in log_.read_whole():
         for record in keyed_records(data, transactional):
+            # Pruning may have moved the start offset into the middle of a batch.
             if record[0] >= start_offset:
                 yield record

@@ -55,6 +55,7 @@ class Feature(NamedTuple):
 
 FEATURES = (
     Feature(GROUP_VERSION, 0, 1),
+    # Kafka 4 has no lower level than 7 (`MetadataVersion.MINIMUM_VERSION`).
     Feature(METADATA_VERSION, 7, 33),
     Feature(SHARE_VERSION, 0, 2),
     Feature(TRANSACTION_VERSION, 0, 2),
@@ -95,6 +96,7 @@ class FinalizedFeatures:
     @property
     def transaction_version(self) -> int:
         """The protocol of transactions that clients may use (KIP-890)."""
+        # Data directories from before transactions have no level for it (`LEVELS_BEFORE`).
         return self._catalog.feature_levels.get(TRANSACTION_VERSION, 0)
 
     @property

@@ -23,6 +23,7 @@ async def change_catalog(path: str, event_of: Callable[[Catalog], Event]) -> Non
     is_closed = False
     try:
         journal = directory.journal(CATALOG_FILE)
+        # A directory that is made here has no logs that a crash could have damaged.
         may_be_marked = directory.was_clean or journal.payload_count == 0
         topics = Topics(LiveConfig(Config.parse({"log.dirs": path})), directory, journal)
         await topics.start()

@@ -139,6 +139,7 @@ class ScramCredentials:
 
         text = f"{mechanism.sasl_name},{user}".encode()
         random = hmac.digest(self._decoy_key, b"shape" + text, _DIGEST)
+        # Sorted, because the order in which credentials were made is another one after a restart.
         shapes = sorted(self._shapes[mechanism]) or [(DECOY_SALT_BYTES, ITERATIONS_MIN)]
         salt_bytes, iterations = shapes[int.from_bytes(random[:8]) % len(shapes)]
         salt = b""

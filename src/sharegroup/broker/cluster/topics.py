@@ -171,6 +171,8 @@ class Topics:
         """
         if check_identity(self.catalog, self._directory):
             self._directory.begin()
+            # The cluster id comes last: after a crash before it the directory counts as new, and
+            # does not get the levels of a catalog without features (`LEVELS_BEFORE`).
             first: list[Event] = [
                 {"event": "features", "levels": dict(FIRST_LEVELS), "epoch": 1},
                 {"event": "cluster", "id": topic_id_text(TopicId(uuid4()))},
@@ -179,6 +181,8 @@ class Topics:
                 await ticket
             for event in first:
                 self.catalog.replay(event)
+        # All checks come before the first change: a broker that refuses to start has changed
+        # nothing (ADR 0019).
         check_folders(self.catalog, self._directory)
         check_journal(self._directory, self._journal)
         check_internal_folders(self.catalog, self._directory)
@@ -196,6 +200,7 @@ class Topics:
     def settings(self, topic: Topic) -> LogSettings:
         """Return the effective settings of a topic; they are cached until a setting changes."""
         cached = self._settings.get(topic.name)
+        # By identity: each change of a topic or of the broker's configuration makes a new object.
         if cached is not None and cached[0] is topic.config and cached[1] is self._config.log:
             return cached[2]
         settings = self._worked_out(topic)
@@ -212,6 +217,7 @@ class Topics:
             segment_ms = min(segment_ms, compaction.lag_ms_max)
         target = _target(own, broker)
         record_bytes_max: int | None = _own_or(own.record_bytes_max, broker.record_bytes_max)
+        # No record can be larger than the default, so records need not be read because of it.
         if record_bytes_max == RECORD_BYTES_MAX:
             record_bytes_max = None
         return LogSettings(
@@ -268,6 +274,7 @@ class Topics:
             partition_count=topic.partition_count,
         )
         key = TopicIdPartition(topic.topic_id, partition)
+        # A lambda: logs exist before `on_visible` sets the callback.
         created.subscribe(lambda: self._visible(key))
         return created
 
@@ -430,6 +437,7 @@ class Topics:
     async def delete(self, topic: Topic) -> None:
         """Delete a topic and its records; its id is never used again."""
         async with self._changing:
+            # Another request may have deleted it while this one waited for the lock.
             if self.catalog.by_id(topic.topic_id) is None:
                 raise UnknownTopicOrPartition(f"topic {topic.name!r} does not exist any more")
             await self._happen({"event": "topic_deleted", "id": topic.topic_id.hex})

@@ -107,6 +107,8 @@ class Config:
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Config:
         """Parse text values under Kafka's names; an unknown name is an error."""
+        # `given` keeps the names that the operator wrote, because messages and DescribeConfigs show
+        # it.
         given, values = dict(values), _with_older_names(values)
         parts: dict[str, Any] = {
             part.name: parse_part(
@@ -128,6 +130,7 @@ def _with_older_names(values: Mapping[str, str]) -> Mapping[str, str]:
     Raises InvalidConfig if a node has two ids.
     """
     ids = [values[name] for name in ("node.id", "broker.id") if name in values]
+    # -1 is Kafka's default of `broker.id`, which means that it is not set.
     if len({text.strip() for text in ids}) > 1 and ids[1].strip() != "-1":
         raise InvalidConfig(
             f"node.id={ids[0]} and broker.id={ids[1]} must be equal; remove broker.id"

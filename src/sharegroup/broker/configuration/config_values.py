@@ -152,6 +152,7 @@ def _parse_number(entry: Field[Any], text: str) -> int | float:
     if not _NUMBER[is_whole].fullmatch(text):
         raise InvalidConfig(f"{name} must be a {'whole ' * is_whole}number, not {text[:100]!r}")
     number = int(text) if is_whole else float(text)
+    # The range from -1 to 9 has a gap, which `low` and `high` cannot express.
     if name == "compression.gzip.level" and number == 0:
         raise InvalidConfig(f"{name} must be between 1 and 9, or -1 for gzip's default, not 0")
     for lower, upper in ((low, high), _LIMITS.get(kind_of(entry), (None, None))):

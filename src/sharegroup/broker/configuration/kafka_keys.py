@@ -109,6 +109,7 @@ def check_unserved(values: Mapping[str, str], served: Iterable[str], *, node_id:
         found = find_key(name)
         if found is not None:
             _check_value(found, name, text)
+        # Plugins and a vendor's programs have keys with these prefixes, which nobody here knows.
         elif not name.startswith((_VENDOR_PREFIX, *_PLUGIN_PREFIXES)):
             raise InvalidConfig(_unknown(name, served))
     _check_quorum(values, node_id=node_id)

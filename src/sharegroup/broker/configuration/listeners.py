@@ -231,6 +231,7 @@ def _addresses(key: str, text: str) -> dict[str, tuple[str, int]]:
         is_host = is_bracketed or not set(host) & NO_HOST_CHARACTERS
         if not (name and separator and colon and is_port and is_host):
             raise InvalidConfig(f"{key} must be {_FORM}, not {text[:200]!r}: see {value[:100]!r}")
+        # As Kafka's `ListenerName.normalised`: case does not distinguish listeners.
         name = name.upper()
         if name in found:
             raise InvalidConfig(f"{key}={text[:200]!r} has two listeners named {name}")
@@ -255,6 +256,7 @@ def _protocols(server: ServerConfig, found: dict[str, tuple[str, int]]) -> dict[
                 f"{server.security_protocols[:200]!r}: see {pair[:100]!r}"
             )
         protocols[name.strip().upper()] = protocol.strip().upper()
+    # A listener without an entry may have the name of its protocol, as in Kafka's default map.
     chosen = {name: protocols.get(name, name) for name in found}
     for name, protocol in chosen.items():
         if protocol not in PROTOCOLS:

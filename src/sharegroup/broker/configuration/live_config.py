@@ -152,6 +152,7 @@ class LiveConfig:
         ``changed`` has the names of the keys that a request sets or unsets.
         """
         self.check(own, default)
+        # Not for keys that are unset: those of a listener that is gone must be removable.
         self._check_listeners(name for name in changed if name in own or name in default)
         for callback in self._on_offer:
             callback({**self._started.given, **default, **own}, changed)
@@ -168,6 +169,7 @@ class LiveConfig:
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Make both sets of values effective."""
+        # Checked again: if this raises, nothing has changed.
         self._current = self.check(own, default)
         self._own, self._default = dict(own), dict(default)
         for callback in self._on_applied:
@@ -186,6 +188,8 @@ class LiveConfig:
         """
         kept_own: dict[str, str] = {}
         kept_default: dict[str, str] = {}
+        # One by one, because two stored values may be valid alone and contradict each other;
+        # defaults first, because values of this broker replace them.
         for kept, settings in ((kept_default, default), (kept_own, own)):
             for name, value in settings.items():
                 kept[name] = value

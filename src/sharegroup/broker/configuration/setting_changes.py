@@ -71,6 +71,7 @@ def changed_group(
     config: LiveConfig, own: Mapping[str, str], changes: tuple[SettingChange, ...]
 ) -> dict[str, str]:
     """Return a group's settings after ``changes``."""
+    # No setting of a group is a list, so there is none to append to that is inherited.
     outcome = _changed(own, changes, _kinds(GroupConfig), {})
     check_group(outcome, config.share_group, config.modern_group)
     return outcome
@@ -211,6 +212,8 @@ def _changed(
         elif change.operation == ConfigOperation.SET:
             outcome[change.name] = change.value
         else:
+            # APPEND and SUBTRACT start from the effective list, also where the resource inherits
+            # it.
             before = own.get(change.name, holds.get(change.name, ""))
             outcome[change.name] = _list_changed(change, kinds.get(change.name), before)
     return outcome

@@ -180,6 +180,7 @@ def _inherited(
             synonym for synonym in fallback.synonyms if synonym[2] is not ConfigSource.DEFAULT
         )
         if value is None and fallback.value is not None:
+            # -1 means no limit in every unit.
             value = str(max(-1, int(fallback.value) * units))
     assert value is not None, "the last fallback has a default"
     return value, synonyms
@@ -203,6 +204,8 @@ def _setting(entry: Field[Any], started: str | None, config: LiveConfig) -> Sett
         synonyms = ((name, default, ConfigSource.DEFAULT),)
     if name in given:
         started = shown(entry, given[name])
+    # A key that was given by its older name has another value than the default without being in
+    # `given` (`log.dir`).
     if name in given or started != default:
         synonyms = ((name, started or "", ConfigSource.STATIC_BROKER), *synonyms)
     if name in config.default:

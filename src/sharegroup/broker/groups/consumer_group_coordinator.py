@@ -149,6 +149,7 @@ class ConsumerGroupCoordinator:
         A topic may be gone.  After a loss of power a log may end before a committed offset, and
         records that are written there later must not count as read.
         """
+        # Collected first, because writing changes the offsets that are looked at.
         stale: dict[GroupId, list[OffsetCommit | OffsetTombstone]] = {}
         for commit in self._groups.all_offsets():
             correction = self._fitting(commit)
@@ -165,7 +166,11 @@ class ConsumerGroupCoordinator:
     def join(self, request: JoinRequest, connection_id: int) -> Awaitable[JoinReply | NewMemberId]:
         """Join a member to its group; the reply comes when all members joined or time is up."""
         group_id = request.group_id
+        # The disk is asked first: the join changes the group in memory at once, and undoing it
+        # drops the state of all groups (ADR 0014).
         self._begin(group_id, writes=True)
+        # Only a share group is refused: a group of KIP-848 takes classic members, as in Kafka
+        # (`GroupMetadataManager.classicGroupJoin`).
         if self._log.type_of(group_id) is GroupType.SHARE:
             raise InconsistentGroupProtocol(
                 f"group {group_id!r} is a share group: no member of a consumer group can join"
@@ -185,9 +190,11 @@ class ConsumerGroupCoordinator:
 
     def connection_closed(self, connection_id: int) -> None:
         """Drop the waiting requests of a closed connection, whose replies nobody will read."""
+        # A copy, because `_taken` changes the set; in order of arrival, which the numbers have.
         for call in sorted(self._by_connection.get(connection_id, ())):
             waiting = self._taken(call)
             if waiting is None:
+                # The decision about an earlier call of the connection has answered it.
                 continue
             waiting.answer.cancel()
             try:
@@ -215,6 +222,8 @@ class ConsumerGroupCoordinator:
     ) -> None:
         """Keep a member in its group; raise RebalanceInProgress if it must join again."""
         self._begin(group_id)
+        # The alarm is not set: a heartbeat only postpones a deadline, and an alarm that rings for
+        # an earlier one is set again.
         must_join = self._groups.heartbeat(
             group_id, member_id, instance_id=instance_id, generation=generation, now=self._now()
         )
@@ -276,6 +285,8 @@ class ConsumerGroupCoordinator:
                 now=self._now(),
                 is_transactional=is_transactional,
             )
+        # A commit has at most `PIECE_OFFSETS` offsets, so only notes of 32 KiB each reach the
+        # limit.
         note_bytes = sum(len(offset.committed.metadata) for offset in offsets)
         if note_bytes > COMMIT_BYTES_MAX:
             raise InvalidCommitOffsetSize(
@@ -349,6 +360,8 @@ class ConsumerGroupCoordinator:
     def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
         """Return all classic groups, in the order of their ids."""
         listed = self._groups.list_groups()
+        # The offsets of a group of KIP-848 are here, too, and look like a classic group without
+        # members.
         return tuple(group for group in listed if not self._modern.has(group.group_id))
 
     def describe(self, group_id: GroupId) -> DescribedConsumerGroup:
@@ -382,6 +395,7 @@ class ConsumerGroupCoordinator:
         if group is None:
             return []
         for call, reply in self._groups.hand_over(group_id).answers:
+            # Without a ticket: "join again" promises nothing that a crash could undo.
             self._answer(call, reply, None)
         return [encode(GroupTombstone(group_id))]
 
@@ -425,6 +439,7 @@ class ConsumerGroupCoordinator:
     def _wait(self, call: Call, decision: Decision, connection_id: int) -> Awaitable[Reply]:
         """Return the answer to this call, which comes with this decision or a later one."""
         answer: PendingReply = asyncio.get_running_loop().create_future()
+        # Registered before `_follow`: the decision may answer this very call.
         self._waiting[call] = WaitingRequest(answer, decision.group_id, connection_id)
         self._by_connection.setdefault(connection_id, set()).add(call)
         self._follow(decision)
@@ -456,6 +471,8 @@ class ConsumerGroupCoordinator:
             ticket = self._append(decision.group_id, decision.records)
         except KafkaError as error:
             log.warning("event=groups_reloaded group=%r reason=%r", decision.group_id, str(error))
+            # The decision has changed the group already; only the durable records undo it (ADR
+            # 0014).
             self._log.load()
             raise NotCoordinator(str(error)) from error
         for call, reply in decision.answers:
@@ -504,6 +521,8 @@ class ConsumerGroupCoordinator:
         def finish() -> None:
             self._groups = groups
             groups.start(now=self._now(), limits=self._limits())
+            # The groups that were read know nothing of these calls, so nothing else would answer
+            # them.
             error = NotCoordinator("the changes of the group could not be written; join again")
             for call in list(self._waiting):
                 self._answer(call, error, None)
@@ -587,6 +606,7 @@ class ConsumerGroupCoordinator:
         ):
             return OffsetTombstone(commit.group_id, commit.topic, commit.partition)
         end_offset = 0
+        # Asking for the log of an untouched partition would create its files (ADR 0007).
         if self._topics.is_touched(topic, commit.partition):
             end_offset = self._topics.log_of(topic, commit.partition).end_offset
         if commit.committed.offset <= end_offset:

@@ -76,6 +76,7 @@ def reading_on_demand(begin: Callable[[], Reading], *, takes_transactions: bool)
         take(partition, producer_id, key, value)
 
     def end_transaction(partition: int, producer_id: int, is_commit: bool) -> None:
+        # Only if there were records: a marker alone has nothing to end, and creates no coordinator.
         for reading in begun:
             assert reading.end_transaction is not None
             reading.end_transaction(partition, producer_id, is_commit)

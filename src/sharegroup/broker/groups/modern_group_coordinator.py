@@ -187,6 +187,7 @@ class ModernGroupCoordinator:
             return self._leave(request, limits)
         needed = self._groups.patterns(request, self._version)
         if needed:
+            # The result None means that the steps were few and are done; otherwise it is a future.
             matching = slices.run(lambda: self._patterns.match(needed, describe), connection_id)
             if matching is not None:
                 return self._heartbeat_matched(matching, request, slices, connection_id, describe)
@@ -204,6 +205,7 @@ class ModernGroupCoordinator:
     ) -> HeartbeatReply:
         for _ in range(MATCHES_MAX):
             await matching
+            # Topics or ACLs may have changed during the wait.
             missing = self._unmatched(request)
             if not missing:
                 break
@@ -222,6 +224,8 @@ class ModernGroupCoordinator:
             planned = await slices.later(lambda: self._plan(request, describe), connection_id)
             if planned is not None:
                 break
+        # Without a plan, because the group never stayed the same for long enough, it is decided in
+        # one piece: the member must get its answer within its session.
         return await self._decide(request, self._checked_limits(request), describe, planned)
 
     def _plan(self, request: HeartbeatRequest, describe: Permission) -> Steps[_Planned | None]:
@@ -235,6 +239,7 @@ class ModernGroupCoordinator:
         if plan is None:
             return None
         encoded: dict[int, KeyAndValue] = {}
+        # Encoded in steps, too: an assignment of thousands of partitions takes milliseconds.
         for record in plan.result[0]:
             yield
             encoded[id(record)] = encode(record)
@@ -282,6 +287,7 @@ class ModernGroupCoordinator:
             upgraded=() if classic is None else upgraded(classic, self._topics, CODEC),
             plan=None if planned is None else planned.plan,
         )
+        # Asked before the write, which creates the group.
         is_new = group_id not in self._groups
         ticket = self._write(
             group_id,
@@ -293,6 +299,7 @@ class ModernGroupCoordinator:
         self._groups.claim(group_id, request.user)
         if classic is not None:
             log.info("event=group_upgraded group=%r members=%d", group_id, len(classic.members))
+            # The session timers of the members were those of the classic coordinator.
             self._restart((group_id,))
         elif is_new:
             log.info("event=consumer_group_created group=%r", group_id)
@@ -353,6 +360,7 @@ class ModernGroupCoordinator:
                 outcomes.append(error.with_traceback(None))
             else:
                 outcomes.append(None)
+                # A request may name one member twice, by its id and by its instance id.
                 if member_id not in member_ids:
                     member_ids.append(member_id)
         ticket = self._remove(group_id, member_ids, self._limits(group_id))
@@ -379,6 +387,8 @@ class ModernGroupCoordinator:
         group = self._groups.existing(group_id)
         limits = self._limits(group_id)
         if not group.members:
+            # An empty group is made a classic one again (`GroupMetadataManager.classicGroupJoin`).
+            # No ticket is needed: the records of the join follow in the same partition's log.
             self._write(group_id, self._groups.deleted(group_id))
             return self._classic().join(request, connection_id)
         self._check_joins(request, limits)
@@ -450,6 +460,8 @@ class ModernGroupCoordinator:
             by_name(assigned, self._name_of), subscription
         )
         reply = SyncReply(request.protocol_type, request.protocol, assignment)
+        # The assignment may be part of a record that another member's heartbeat has caused and that
+        # is not durable yet.
         return Durable(self._log.last(request.group_id), reply)
 
     def heartbeat_classic(
@@ -465,6 +477,8 @@ class ModernGroupCoordinator:
                 generation=generation,
                 now_ms=self._clock.now_ms(),
             )
+        # Also after RebalanceInProgress: the session was renewed, and the time to join may have
+        # begun.
         finally:
             self._set_alarm()
 
@@ -486,6 +500,7 @@ class ModernGroupCoordinator:
         group_id = group.group_id
         records = self._groups.tombstones(group_id)
         classic = self._classic()
+        # One batch: after a crash between two of them the group would be gone, or be of both types.
         ticket = self._write(group_id, records, after=[classic.encoded(metadata)])
         classic.take_over(metadata, rebalances=rebalances)
         log.info("event=group_downgraded group=%r members=%d", group_id, len(metadata.members))
@@ -528,6 +543,7 @@ class ModernGroupCoordinator:
             records = self._groups.deleted(group_id)
             offsets = self._classic().forget(group_id)
             ticket = self._write(group_id, records, before=offsets)
+        # The last one is the tombstone of the group that holds the offsets (`forget`).
         log.info("event=group_deleted group=%r offsets=%d", group_id, max(len(offsets) - 1, 0))
         return Durable(ticket, None)
 
@@ -565,6 +581,8 @@ class ModernGroupCoordinator:
             self._groups.replay(record)
             self.rebalance_count += isinstance(record, ModernGroupMetadata)
         if before:
+            # `after` is replayed by `ConsumerGroupCoordinator.take_over`, which also starts the
+            # group.
             self._classic().replay_encoded(before)
         return ticket
 
@@ -574,6 +592,7 @@ class ModernGroupCoordinator:
 
     def begin_reading(self) -> Reading:
         """Return the consumer of this coordinator's records for a new reading of the log."""
+        # The owners of groups are kept, because the log does not have them.
         groups = ModernGroups(self._groups.memory.restarted())
 
         def replay(key: bytes, value: bytes | None) -> None:
@@ -606,10 +625,13 @@ class ModernGroupCoordinator:
 
         Both change the topics that a regular expression means to its sender.
         """
+        # Both numbers only grow, so their sum changes whenever one of them does.
         return self._catalog.topics_version + self._catalog.acls.version
 
     def _cluster(self, patterns: Iterable[str] = (), describe: Permission | None = None) -> Cluster:
         found = {pattern: self._patterns.known(pattern, describe) for pattern in patterns}
+        # Left out if the topics changed since the last match: `ModernGroups.seen` does not count
+        # the group as compared then, and the next heartbeat asks for the pattern again.
         matches = {pattern: names for pattern, names in found.items() if names is not None}
         return Cluster(self._topics, self._version, matches)
 
@@ -623,6 +645,7 @@ class ModernGroupCoordinator:
         try:
             self._log.forget_what_failed()
             for group_id, members in self._groups.expired(self._clock.now_ms()).items():
+                # All of a group at once: its epoch is raised once, so the others rebalance once.
                 self._remove(group_id, list(members), self._limits(group_id))
                 for member_id, timer in members.items():
                     log.info(

@@ -80,6 +80,7 @@ def plan_offsets(
                         f"metadata of {len(note)} is longer than {note_bytes_max}"
                     )
             except KafkaError as error:
+                # Without the traceback, which would keep this frame, and so the request.
                 plan.refused[place, index] = error.with_traceback(None)
                 continue
             committed = OffsetAndMetadata(
@@ -88,6 +89,8 @@ def plan_offsets(
                 note,
                 now_ms,
                 expires_ms,
+                # No record version of Kafka has both: version 1 has the end, version 4 the topic
+                # id.
                 topic.topic_id if expires_ms is None else None,
             )
             plan.places.append((place, index))
@@ -108,6 +111,7 @@ def _topic(catalog: Catalog, wanted: CommitTopic, partition: int, read: Permissi
     name: str | None = getattr(wanted, "name", None)
     if name is not None:
         read.require(name)
+        # After the permission: an unknown topic and a hidden one must get the same error.
         found = catalog.topic(TopicName(name))
     else:
         topic_id: UUID | None = getattr(wanted, "topic_id", None)

@@ -115,6 +115,8 @@ class ShareGroupCoordinator:
         """Make the share coordinator's state agree with the groups, after both logs were read."""
         self._preparations.invalidate()
         initialized = self._groups.initialized_keys()
+        # A dict keeps the order, so the same seed writes in the same order in the simulation (ADR
+        # 0015).
         known = dict.fromkeys(self._share_coordinator.known())
         by_id = self._topics.catalog.by_id
         # Sorting all keys takes long: there may be 200,000, and nearly always both logs agree.
@@ -146,6 +148,8 @@ class ShareGroupCoordinator:
         self._log.check_type(request.group_id, GroupType.SHARE)
         topic_metadata = self._topic_metadata(request)
         missing = self._groups.uninitialized(request, topic_metadata)
+        # All checks come before the first write: `_initialize` writes to the other log, and there
+        # is no undo over both.
         self._groups.check_partitions(request, missing, limits=limits.sizes)
         if len(self._preparations.unprepared(missing)) > AT_ONCE:
             return self._heartbeat_prepared(request, missing, slices)
@@ -174,8 +178,12 @@ class ShareGroupCoordinator:
             self._in_doubt = True  # States may be written that the group does not know.
             raise
         try:
+            # From the beginning, because the group and its topics may have changed during the
+            # slices.
             reply = self.heartbeat(request, slices)
         finally:
+            # Only after the decision: until then the group's offsets must not change
+            # (`check_none`).
             preparing.end()
         return await reply
 
@@ -279,6 +287,7 @@ class ShareGroupCoordinator:
         tickets.append(self._apply(group_id, records))
         self._groups.claim(group_id, user)
         self._pair(*tickets)
+        # Share partitions in memory still have the old offsets; the next fetch loads the new ones.
         self._share_partitions.drop_group(group_id)
         log.info("event=offsets_altered group=%r partitions=%d", group_id, len(altered))
         return _after(tickets, None)
@@ -305,6 +314,7 @@ class ShareGroupCoordinator:
         """Raise the error that a change of the group's offsets would raise."""
         if not group_id:
             raise InvalidGroupId("the group id is empty")
+        # A command changes nothing: its records are dropped, only its checks count.
         self._groups.delete_group(group_id)
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
@@ -356,6 +366,8 @@ class ShareGroupCoordinator:
         log_ = self._topics.opened_log(topic, key.partition)
         if log_ is None:
             return 0  # A log is created by its first use, so no record was ever written.
+        # A partition that was added to a topic which the group reads already: its first records
+        # would be skipped otherwise (KAFKA-20742).
         if not topic_is_new:
             return log_.start_offset
         reset = self._settings.own(key.group_id).auto_offset_reset
@@ -365,6 +377,7 @@ class ShareGroupCoordinator:
             return log_.high_watermark
         since_ms = self._clock.wall_ms() - reset_duration_ms(reset)
         found = log_.times.start_not_older(since_ms)
+        # No record is recent enough: the group begins with the next one (`docs/differences.md`).
         return log_.high_watermark if found is None else found
 
     def _topic_metadata(self, request: HeartbeatRequest) -> dict[TopicName, TopicMetadata]:
@@ -447,14 +460,17 @@ class ShareGroupCoordinator:
         self._log.forget_what_failed(group_id)
         if self._paired:
             self._in_doubt |= any(ticket.failed for ticket in self._paired)
+            # A ticket that is done was looked at above; the others may still fail.
             self._paired = [ticket for ticket in self._paired if not ticket.done]
         if self._in_doubt:
             log.warning("event=coordinators_in_doubt reason='one of two writes failed'")
             self._share_coordinator.forget_what_failed()
             self._log.forget_what_failed()
+            # Any share partition in memory may have a state that was lost with the failed write.
             for group_id_ in {key.group_id for key in self._groups.initialized_keys()}:
                 self._share_partitions.drop_group(group_id_)
             self.agree()
+            # Last: if `agree` cannot write, the next command tries it again.
             self._in_doubt = False
 
     def begin_reading(self) -> Reading:

@@ -102,8 +102,11 @@ class StatePreparations:
                 for piece in _pieces(partitions):
                     self._prepare_piece(preparation, piece, start_offset)
                     await slices.turn()
+                    # The heartbeat that follows finds the states missing again, and starts a new
+                    # preparation.
                     if not preparation.is_valid:
                         return preparing
+        # Also if the heartbeat is cancelled: otherwise nobody could ever alter the group's offsets.
         except BaseException:
             preparing.end()
             raise
@@ -144,6 +147,7 @@ class Preparing:
     def end(self) -> None:
         """End the use, after the heartbeat was decided or failed."""
         self._preparation.joining -= 1
+        # Another heartbeat may have begun a new preparation after `invalidate`.
         if not self._preparation.joining and self._by_group.get(self._group_id) is (
             self._preparation
         ):

@@ -51,6 +51,8 @@ class TopicPatterns:
         yield from self._match(patterns)
         for pattern in () if describe.is_unlimited else patterns:
             for name, pause in paced(self.known(pattern) or ()):
+                # Asked here in steps; the permission keeps the answers for `known`, which asks for
+                # all at once.
                 describe.allows(name)
                 if pause:
                     yield

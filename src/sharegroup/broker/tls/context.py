@@ -35,6 +35,7 @@ def make_context(tls: TlsConfig) -> ssl.SSLContext:
             "for a try"
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # A renegotiation would be a handshake beyond the limits of `Handshakes`.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     _select_versions(context, tls)
@@ -79,6 +80,7 @@ def _select_versions(context: ssl.SSLContext, tls: TlsConfig) -> None:
 def _select_suites(context: ssl.SSLContext, suites: Sequence[str]) -> set[ssl.TLSVersion]:
     """Select the cipher suites; return the versions of TLS that have one of them."""
     newer = SUITES_OF_TLS_1_3 & set(suites)
+    # Python's `ssl` has no function that selects suites of TLS 1.3.
     if newer and newer != SUITES_OF_TLS_1_3:
         raise InvalidConfig(
             "ssl.cipher.suites: the suites of TLS 1.3 can only be selected together; add "
@@ -87,6 +89,7 @@ def _select_suites(context: ssl.SSLContext, suites: Sequence[str]) -> set[ssl.TL
     older = [suite for suite in suites if suite not in newer]
     for suite in older:
         try:
+            # One by one first: in a list OpenSSL ignores unknown names as long as it knows one.
             context.set_ciphers(_openssl_name(suite))
         except ssl.SSLError as error:
             raise InvalidConfig(f"ssl.cipher.suites: {suite[:100]!r} is not available") from error

@@ -129,6 +129,7 @@ class Handshakes:
 
     def advance(self, layer: TlsLayer) -> None:
         """Let a handshake go on, now or when it is its turn."""
+        # Never past handshakes that wait.
         if not self._waiting and self._has_time() and self._may_begin(layer):
             self._shake(layer)
             return
@@ -205,11 +206,13 @@ class Handshakes:
         ):
             if count < count_max:
                 continue
+            # Insertion order: the first one is the oldest, so no other can be slow if this is not.
             oldest = next(iter(layers))
             if now_ms - oldest.began_ms < EVICTION_MS:
                 self._admission.refuse(layer.peer, f"{key}={count_max}", now_ms)
                 return False
             oldest.close("the TLS handshake was slow, and a new connection needs its place")
+            # At once: the event loop reports the end of the connection only later.
             self._leave(oldest)
         return True
 
@@ -270,6 +273,8 @@ class Handshakes:
         """Let waiting handshakes go on while there are time and places, address by address."""
         self._timer = None
         stuck = 0
+        # Each address in turn; when all of them are stuck, only the end of a handshake makes a
+        # place.
         while stuck < len(self._waiting) and self._has_time():
             host = next(iter(self._waiting))
             layers = self._waiting.pop(host)

@@ -89,6 +89,8 @@ class ProducedTransaction:
         """
         if isinstance(error, ProducerFenced):
             return InvalidProducerEpoch(str(error))
+        # Clients that add partitions by Produce know CONCURRENT_TRANSACTIONS; older ones may not
+        # retry it correctly (`ReplicaManager.scala`).
         is_concurrent = isinstance(error, ConcurrentTransactions) and not self.adds
         if isinstance(error, NotCoordinator | CoordinatorNotAvailable) or is_concurrent:
             return NotEnoughReplicas(f"the transaction cannot be verified: {error}")

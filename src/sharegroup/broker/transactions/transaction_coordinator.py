@@ -174,6 +174,8 @@ class TransactionCoordinator:
                 f"transactional id {transactional_id!r}: a time-out of {timeout_ms} ms is not "
                 f"between 1 and transaction.max.timeout.ms={longest_ms}"
             )
+        # The id is asked for only after the abort, whose epoch may be the last one of the producer
+        # id.
         await self._abort(transactional_id, expected=expected)
         fresh = await self._producer_id_for(transactional_id, None)
 
@@ -187,6 +189,8 @@ class TransactionCoordinator:
                 now=self._now(),
             )
             ticket = self._write(record, user)
+            # After the write: before its record is replayed, a new transactional id has no owner to
+            # set.
             self.claim(transactional_id, user)
             return DurableResult(
                 ticket, ProducerIdAndEpoch(record.producer_id, record.producer_epoch)
@@ -204,12 +208,17 @@ class TransactionCoordinator:
     async def _abort(self, transactional_id: str, *, expected: ProducerIdAndEpoch | None) -> None:
         """Fence the producer of an open transaction, which aborts it; return when it is settled."""
         version = self._features.transaction_version
+        # The producer id may need a durable write, so it is taken first: `fence` must not await
+        # between its decision and the append.
         fresh = await self._producer_id_for(transactional_id, version)
 
         def fence() -> Awaitable[None]:
+            # The action may run seconds later, when the state was read again after a failed write.
             self._begin()
             known = self._transactions.find(transactional_id)
             if known is not None and known.state is TransactionState.ONGOING:
+                # Only the producer id is compared here, as in `isValidProducerId` of Kafka's
+                # coordinator; `Transactions.init` compares the epoch, when the abort is complete.
                 self._transactions.check_continues(known, expected)
             record = self._transactions.fence(
                 transactional_id, version=version, fresh_producer_id=fresh, now=self._now()
@@ -245,6 +254,7 @@ class TransactionCoordinator:
             now=self._now(),
         )
         if record is None:
+            # The record that added them may not be durable yet.
             return self.last_write(transactional_id)
         # The records in the partitions are synced together with it.
         ticket = self._write(record, is_urgent=False)
@@ -318,6 +328,7 @@ class TransactionCoordinator:
                 fresh_producer_id=fresh,
                 now=self._now(),
             )
+            # A repeated request: the decision that it repeats may not be durable yet.
             if found.record is None:
                 ticket = self.last_write(transactional_id)
             else:
@@ -329,9 +340,11 @@ class TransactionCoordinator:
             fresh = await self._producer_id_for(transactional_id, client_version)
             return await (await self.when_settled(transactional_id, lambda: end(fresh)))
 
+        # One in 32,766 transactions of a producer id uses up its epochs; only that one awaits here.
         if self._transactions.needs_producer_id(transactional_id, version=client_version):
             return end_later()
         ending = self.when_settled(transactional_id, lambda: end(None))
+        # Nothing to wait for in most cases: the handler can answer without a task.
         return ending.result() if ending.done() else when_durable(ending)
 
     # Waiting for the end of a transaction
@@ -367,16 +380,19 @@ class TransactionCoordinator:
         Before, open transactions that are in logs alone are taken in.  If that cannot be written,
         the next request tries again: the next transaction of their producer must not begin before.
         """
+        # A tuple, because `_take_in` changes the open transactions that the generator walks over.
         for unknown in tuple(unknown_open_transactions(self._topics, self._transactions)):
             self._take_in(unknown)
         self._agrees_with_logs = True
         for transactional_id in self._transactions.prepared_ids:
             self._complete_later(transactional_id)
+        # A failed write may have lost the decision whose markers these requests waited for.
         self._waiting.run_all()
         self._set_alarm()
 
     def _take_in_next(self, transactional_id: str) -> None:
         """Take in what a crash left of the transaction after the one that is complete now."""
+        # False until all is written: if a write below fails, `_begin` takes in what is left over.
         self._agrees_with_logs = False
         for unknown in tuple(unknown_open_transactions(self._topics, self._transactions)):
             if unknown.known.transactional_id == transactional_id:
@@ -407,6 +423,9 @@ class TransactionCoordinator:
             if record is not None:
                 self._write(record)
             return
+        # The producer of these batches is fenced, so nobody else ends them.  The marker has the
+        # current epoch, because logs refuse one that is lower than their newest
+        # (`ProducerStates.check_marker`).
         epoch = known.producer_epoch
         marker = Marker(known.producer_id, epoch, False, self._epoch_of(known), 0)
         self._markers.append_all((partition,), marker)
@@ -419,6 +438,7 @@ class TransactionCoordinator:
         ``markers`` is None if they are not written yet; ``was_read`` says whether the decision was
         read from the topic.
         """
+        # `_go_on` runs again after each reload, also while the task of an earlier run still tries.
         if self._is_stopped or transactional_id in self._completing:
             return
         completing = self._complete(
@@ -437,6 +457,9 @@ class TransactionCoordinator:
         """Write the markers of a decided transaction and complete it; try until that succeeds."""
         has_failed = False
         try:
+            # After a failure once more even if nothing is decided: the completion may be written,
+            # and `_begin` must succeed before the requests that wait may begin the next
+            # transaction.
             while has_failed or self._decided(transactional_id) is not None:
                 try:
                     if has_failed:
@@ -446,15 +469,20 @@ class TransactionCoordinator:
                     known = self._decided(transactional_id)
                     if known is None:
                         break  # The decision was lost, or all is done.
+                    # A marker that is durable without the decision could commit one partition while
+                    # another one is aborted (ADR 0029); `may_mark_at_once` has the exceptions.
                     await DurableResult(decision, None)
                     if markers is None:
                         markers = await self._write_markers(known)
                     for ticket in markers:
                         await ticket
                     self._begin()
+                    # None if the decision was lost while the markers became durable.
                     record = self._transactions.complete(transactional_id, now=self._now())
                     if record is not None:
                         await self._write_completion(record)
+                    # Only a crash or a failed write leaves batches of the next transaction without
+                    # their record; a search of all logs for each transaction would cost too much.
                     if was_read:
                         self._take_in_next(transactional_id)
                 except KafkaError as error:
@@ -466,6 +494,7 @@ class TransactionCoordinator:
                     await sleep_ms(self._clock, RETRY_MS)
                     has_failed = True
         finally:
+            # Before the requests run: `_is_settled`, which they ask, looks at this table.
             del self._completing[transactional_id]
         self._waiting.run(transactional_id)
 
@@ -528,6 +557,7 @@ class TransactionCoordinator:
             # The alarm was set for a transaction that has ended; another one may be open.
             self._set_alarm()
         for transactional_id in timed_out:
+            # A task, because the abort may have to wait until a producer id is durable.
             task = asyncio.get_running_loop().create_task(self._abort_late(transactional_id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -538,6 +568,7 @@ class TransactionCoordinator:
         try:
             fresh = await self._producer_id_for(transactional_id, version)
             self._begin()
+            # The transaction may have ended, or was lost with a failed write, during the await.
             if transactional_id not in self._transactions.timed_out(now=self._now()):
                 self._set_alarm()
                 return
@@ -559,6 +590,7 @@ class TransactionCoordinator:
                 transactional_id,
                 str(error),
             )
+            # The deadline is still set, so the alarm finds the transaction again.
             self._alarm.set(self._clock.now_ms() + RETRY_MS)
 
     async def forget_expired(self) -> None:
@@ -594,6 +626,8 @@ class TransactionCoordinator:
                 transactions.replay(record, now=now)
         transactions.memory.forget_lost()
         self._transactions = transactions
+        # The logs may have open transactions whose record was lost, at a start as after a failed
+        # write.
         self._agrees_with_logs = False
 
     def _write(
@@ -628,6 +662,8 @@ class TransactionCoordinator:
                 is_urgent=is_urgent,
             )
         except KafkaStorageError as error:
+            # As in Kafka's `TransactionStateManager`: a producer looks for its coordinator and
+            # tries again.
             raise NotCoordinator(str(error)) from error
         now = self._now()
         for record in records:

@@ -87,4 +87,6 @@ def may_mark_at_once(decided: TransactionMetadata, decision: Ticket) -> bool:
     A crash may keep a marker and lose the decision.  In one log alone the marker is the decision:
     all records of the transaction are committed, or all are aborted, and nobody was told otherwise.
     """
+    # With `durability=os` a ticket is done when the append returns; then only the time on the event
+    # loop limits the number of markers that are written in one go.
     return len(decided.partitions) <= (MARKERS_AT_ONCE if decision.done else 1)

@@ -68,6 +68,7 @@ class TransactionsOnDemand:
     def load(self) -> None:
         """Read the transactional ids at start, and complete what was decided before a crash."""
         topic = self._topics.catalog.topic(TRANSACTION_STATE)
+        # A log is created by its first use (ADR 0007): without one there was never a transaction.
         if any(True for _ in self._topics.opened(topic)):
             self.coordinator()
 

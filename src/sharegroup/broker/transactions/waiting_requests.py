@@ -41,6 +41,7 @@ class DurableResult(Generic[T]):
     def now(self) -> T | None:
         """Return the result if it is available now, otherwise None."""
         ticket = self._ticket
+        # The error of a failed ticket is left to `__await__`, which translates it.
         is_durable = ticket is None or (ticket.done and not ticket.failed)
         return self._result if is_durable else None
 
@@ -92,10 +93,12 @@ class WaitingRequests:
         """
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(action, result)
+        # Never past a request that waits already: they are decided in their order of arrival.
         if transactional_id not in self._queues and self._is_settled(transactional_id):
             waiting.run()
             return result
         self._queues.setdefault(transactional_id, deque()).append(waiting)
+        # Not cancelled when the request is served: `_give_up` finds nothing then.
         self._clock.call_at_ms(
             self._clock.now_ms() + WAIT_MS_MAX,
             lambda: self._give_up(transactional_id, waiting),
@@ -108,6 +111,8 @@ class WaitingRequests:
         while queue:
             if not self._is_settled(transactional_id):
                 return
+            # One at a time, because the action may decide the next transaction; then the rest waits
+            # for that.
             queue.popleft().run()
         self._queues.pop(transactional_id, None)
 

@@ -130,6 +130,7 @@ def _builder(
     subject: x509.Name, key: _Key, *, issuer: x509.Name, days: int
 ) -> x509.CertificateBuilder:
     now = dt.datetime.fromtimestamp(wall_ms() // 1000, dt.UTC)
+    # With negative days, for a certificate that has expired, it must not begin after its end.
     begin = min(now, now + dt.timedelta(days=days)) - CLOCK_DIFFERENCE
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (

@@ -80,5 +80,6 @@ def producer_options(compression: str | None, acks: str | None) -> dict[str, Any
         options["compression"] = None if compression == "none" else compression
     if acks is not None:
         durable = acks in ("all", "-1")
+        # An idempotent producer needs acks=all.
         options |= {"acks": "all"} if durable else {"acks": int(acks), "idempotent": False}
     return options

@@ -41,6 +41,7 @@ class Bar:
     def echo(self, text: str) -> None:
         """Print a line of results on standard output, above the bar."""
         if self._progress is not None:
+            # The bar is on standard error: without clearing it, the line would begin behind it.
             click.echo("\r\x1b[K", err=True, nl=False)
             sys.stderr.flush()
         click.echo(text)
@@ -66,6 +67,7 @@ class Bar:
         with progress:
             self._progress = progress
             task = progress.add_task(self._text, total=None, count="")
+            # The elapsed time counts from the beginning of the command, not from the first drawing.
             progress.tasks[0].start_time = began - time.monotonic() + progress.get_time()
             while True:
                 done, total = self._done(), self._total()

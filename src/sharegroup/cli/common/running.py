@@ -84,4 +84,5 @@ async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
         giving_up.cancel()
         if not task.done():
             task.cancel()
+            # Until its own cleanup is over, because the caller closes what it uses.
             await asyncio.wait((task,))

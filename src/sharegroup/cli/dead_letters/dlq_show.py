@@ -53,6 +53,7 @@ def command(*, topic: str, selection: Selection, limit: int, access: Access, as_
         letters_found: list[tuple[Letter, bool]] = []
         async for chunk in queue.chunks(selection, complete=True, unreadable=unreadable):
             letters_found += [(letter, letter.offset in chunk.redriven) for letter in chunk.letters]
+            # One more than is shown, to tell that there are more.
             if len(letters_found) > limit:
                 break
         return letters_found

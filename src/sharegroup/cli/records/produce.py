@@ -186,6 +186,7 @@ async def _produce(
             sender.counts.unreadable = True
         finally:
             looking.cancel()
+            # Also after an error of the input: the records before it were read, and are sent.
             await until_stopped(sender.finish(), stop)
     return sender.counts, stop
 

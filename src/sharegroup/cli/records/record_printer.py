@@ -131,6 +131,8 @@ class RecordPrinter:
                 text = f"topic {record.topic!r} partition {record.partition} "
                 failure = RecordFormatError(f"{text}offset {record.offset}: {error}")
                 if not self._reject_on_error:
+                    # This record and those after it stay unsettled, so closing the consumer
+                    # releases them.
                     break
                 self._complain(f"rejected: {failure}")
                 unwritable.append(record)

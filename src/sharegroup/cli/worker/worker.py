@@ -143,6 +143,7 @@ def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: 
     SIGUSR1 makes the worker quiet, SIGUSR2 resumes it.  The exit code is 0 if it stopped as
     requested.
     """
+    # The watcher sets the variable for the process that it starts with the same command line.
     if reloads and WATCHER not in os.environ:
         return _reloading(app_name, folders)
     return _run(app_name, watcher=int(os.environ.get(WATCHER, "0")) or None, **options)

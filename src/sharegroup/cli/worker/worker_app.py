@@ -201,6 +201,7 @@ def source_folder(name: str) -> Path:
     """Return the folder of the application's package without running its code."""
     top = name.partition(":")[0].partition(".")[0]
     sys.path.insert(0, str(Path.cwd()))
+    # Only the top package: to find a submodule, Python runs the code of its packages.
     spec = importlib.util.find_spec(top)
     if spec is not None and spec.origin is not None:
         return Path(spec.origin).resolve().parent

@@ -135,6 +135,7 @@ def _wait(worker: WorkerProcess, phases: Sequence[str], limit: float) -> str:
     """Wait until a worker reaches one of the phases or stops; return its phase at the limit."""
     while True:
         now = worker_of(worker.path)
+        # Another process may have the pid file by now.
         phase = GONE if now is None or now.pid != worker.pid else str(now.facts.get("phase"))
         if phase in phases or phase == GONE or time.monotonic() >= limit:
             return phase

@@ -199,6 +199,7 @@ class _Comparison:
     def fits(self, old: Any, new: Any) -> bool:
         """Return whether ``new`` allows all that ``old`` allows, apart from the other pairs."""
         trial = _Comparison(self._old, self._new)
+        # A copy: the pairs of a trial that fails must not count as compared.
         trial._seen = set(self._seen)
         is_wider = not any(True for _ in trial.compare(old, new, ""))
         if len(trial._seen) >= COMPARISONS_MAX:
@@ -395,6 +396,7 @@ def _compare_multiple(old: Schema, new: Schema, place: str) -> Iterator[str]:
     was, now = old.get("multipleOf"), new["multipleOf"]
     if was is None and now == 1 and not _allows_fractions(old):
         return
+    # As decimal fractions: in binary ones 0.3 is no multiple of 0.1.
     if was is None or Fraction(str(was)) % Fraction(str(now)) != 0:
         yield f"{place}: multipleOf changed from {was} to {now}"
 

@@ -147,6 +147,7 @@ async def schema_registry(
     try:
         yield registry
     finally:
+        # The server ends in its thread even if this task is cancelled here.
         await asyncio.shield(asyncio.to_thread(context.__exit__, None, None, None))
 
 
@@ -193,6 +194,7 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for connection in self._open:
                 try:
+                    # Wakes the thread that waits for a request, which `server_close` joins.
                     connection.shutdown(socket.SHUT_RDWR)
                 except OSError:  # The client was faster.
                     continue

@@ -149,6 +149,8 @@ async def _alter(
     changes = _checked(credentials, request, count_max)
     if not (changes.upserted or changes.removed):
         return _response(changes.errors)
+    # The reply is about what `event` decides when the change is written, not about this first
+    # check.
     found = [changes]
 
     def event() -> Event:

@@ -253,6 +253,7 @@ def describe_quorum(
     Its end is the number of events in it, all of which are durable when a response tells of them.
     """
     asked = [
+        # Two show that the request names more than the one partition; it may name any number.
         (topic.topic_name, [partition.partition_index for partition in topic.partitions[:2]])
         for topic in request.topics[:2]
     ]

@@ -44,8 +44,11 @@ from sharegroup.ids import GroupId, MemberId
 from sharegroup.steps import Steps
 from sharegroup.wire.codec.convert import downgrade
 
+# KIP-62: clients send the time to join apart from the session timeout.
 REBALANCE_TIMEOUT_VERSION = 1
+# KIP-394: a new member gets its id first, so a lost response leaves no member behind.
 MEMBER_ID_REQUIRED_VERSION = 4
+# KIP-814: a static leader that returns learns that it need not assign.
 SKIP_ASSIGNMENT_VERSION = 9
 
 NO_GENERATION = i32(-1)
@@ -56,19 +59,20 @@ def join_group(
 ) -> Later[JoinGroupResponse]:
     """JoinGroup (11): joins a member to its consumer group; the reply waits for all members.
 
-    Join the member; version 0 has no rebalance timeout, so the session timeout is used.
-
-    If a protocol is named twice, its first metadata is used.
+    Version 0 has no rebalance timeout, so the session timeout is used.  If a protocol is named
+    twice, its first metadata is used.
     """
     session_timeout_ms = count_ms(request.session_timeout)
     rebalance_timeout_ms = count_ms(request.rebalance_timeout)
     if context.api_version < REBALANCE_TIMEOUT_VERSION:
         rebalance_timeout_ms = session_timeout_ms
+    # Clients choose it, and each member keeps a copy (ADR 0022).
     client_id = context.client_id[:LABEL_CHARACTERS_MAX]
     protocols: Protocols = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, bytes(protocol.metadata))
     join = parts.consumer_group_coordinator.join
+    # The group decides, not the request: classic members join groups of KIP-848 during a migration.
     if parts.modern_groups.has(GroupId(request.group_id)):
         join = parts.modern_group_coordinator.join
     pending = join(
@@ -81,6 +85,7 @@ def join_group(
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
             client_id=client_id,
+            # With a slash, as Java prints an address without a name; tools show it.
             client_host=f"/{context.peer.host}",
             new_member_id=MemberId(f"{request.group_instance_id or client_id}-{uuid4()}"),
             must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,
@@ -202,7 +207,7 @@ def leave_group(
 ) -> Steps[Later[LeaveGroupResponse]]:
     """LeaveGroup (13): removes members from a consumer group; before version 3 one per request.
 
-    Remove many members in pieces, each of which is decided and written on its own.
+    Many members are removed in pieces, each of which is decided and written on its own.
     """
     group_id = GroupId(request.group_id)
     pieces = []

@@ -70,6 +70,7 @@ def consumer_group_heartbeat(
             _decoded(context, request),
             parts.slices,
             context.connection_id,
+            # Not audited: a pattern asks for no topic, it means those that the sender may describe.
             describe=Permission(context.rights, required.DESCRIBE_TOPICS, is_audited=False),
         )
     return Later(_respond(parts, pending))
@@ -129,6 +130,7 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
 async def _respond(
     parts: Parts, pending: Awaitable[HeartbeatReply]
 ) -> ConsumerGroupHeartbeatResponse:
+    # Once more: a heartbeat that is planned in slices is decided only while it is awaited.
     with as_a_coordinator():
         reply = await pending
     return await parts.slices.finish(_response(reply))

@@ -50,6 +50,7 @@ def handle(
     parts: Parts, context: RequestContext, request: FindCoordinatorRequest
 ) -> Steps[FindCoordinatorResponse]:
     """Name this broker for each key."""
+    # Only brokers look for the share coordinator (KIP-932), so it takes their right.
     if request.key_type == SHARE:
         check_gates((required.CLUSTER_ACTION,), context.rights, request)
     check = DESCRIBE_KEYS.get(request.key_type)

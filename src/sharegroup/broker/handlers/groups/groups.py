@@ -121,6 +121,7 @@ def list_groups(
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
     rights = context.rights
+    # DESCRIBE on the cluster shows all groups; without it, each group is asked for (`KafkaApis`).
     sees_all = is_allowed_on_cluster(rights, required.DESCRIBE_CLUSTER, is_audited=False)
     describe = Permission(
         UNLIMITED if sees_all else rights, required.DESCRIBE_GROUPS, is_audited=False

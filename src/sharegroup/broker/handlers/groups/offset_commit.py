@@ -81,6 +81,8 @@ def _commit(
             committer, tuple(offsets), api_version=context.api_version
         )
     except GroupIdNotFound as error:
+        # Older members know ILLEGAL_GENERATION for a group that is gone
+        # (`OffsetMetadataManager.java`).
         if context.api_version >= GROUP_NOT_FOUND_VERSION or committer.generation < 0:
             return error.with_traceback(None)
         return IllegalGeneration(str(error))

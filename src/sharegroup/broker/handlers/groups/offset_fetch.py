@@ -110,6 +110,8 @@ class _CommittedOffsets:
         for asked, group in await found if isinstance(found, asyncio.Future) else found:
             await slices.turn()
             try:
+                # A member must not begin at an offset that a crash takes back: records would be
+                # skipped.
                 await coordinator.durable(asked.group_id)
             except KafkaError as error:
                 groups.append(await slices.finish(_refused(self._request, asked, error)))

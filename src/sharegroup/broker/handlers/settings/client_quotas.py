@@ -125,6 +125,8 @@ async def _alter(parts: Parts, entry: EntryData, *, validate_only: bool) -> None
         quotas = parts.topics.catalog.client_quotas
         return _event(parts, entity, entry) or quota_event(entity, quotas.limits(entity))
 
+    # Decided twice: the first check has answered wrong requests, also with `validate_only`, without
+    # a wait for other changes; `current` sees what these have changed.
     await parts.topics.alter(current)
     parts.quotas.changed()
     limits = parts.topics.catalog.client_quotas.limits(entity)

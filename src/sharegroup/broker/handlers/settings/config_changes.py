@@ -127,6 +127,7 @@ async def _alter(
     else:
         raise InvalidRequest(f"configurations of type {resource_type} are not served")
     if validate_only:
+        # Making the event runs all checks and changes nothing.
         event()
     else:
         await parts.topics.alter(event)
@@ -198,6 +199,7 @@ def _dead_letter_author(
     name = outcome.get(DEAD_LETTER_TOPIC)
     if not name:
         return None
+    # Another setting was changed: the letters stay those of the user who named the topic.
     if all(change.name != DEAD_LETTER_TOPIC for change in changes):
         return parts.topics.catalog.dead_letter_author(group_id)
     if parts.authorizer is None:
@@ -221,6 +223,7 @@ def _check_room(
     growth_bytes = settings_bytes(group_id, after) - settings_bytes(group_id, before)
     total = parts.topics.catalog.group_settings_bytes + growth_bytes
     bytes_max = parts.config.server.group_settings_bytes_max
+    # Above the limit settings can still be removed and shortened.
     if growth_bytes > 0 and total > bytes_max:
         raise PolicyViolation(
             f"group {group_id!r}: the settings of all groups would take {total} bytes, at most "
@@ -262,6 +265,7 @@ def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
     catalog, default = parts.topics.catalog, not name
 
     def event() -> Event:
+        # A stored value that contradicts the start configuration must not make every change fail.
         own_settings, defaults = parts.config.tenable(*catalog.broker_settings())
         before = defaults if default else own_settings
         changes = changes_of(before)
@@ -276,6 +280,7 @@ def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
         parts.config.apply(*parts.config.tenable(*catalog.broker_settings()))
         parts.group_settings.all_changed()
         parts.share_partitions.settings_changed(None)
+        # Topics without a value of their own inherit the broker's.
         for topic in catalog.topics():
             parts.topics.apply_settings(topic)
         log.info(

@@ -49,6 +49,7 @@ def handle(
     # A topic that is not named is left out of all topics, without an audit.
     describe = Permission(rights, required.DESCRIBE_TOPICS, is_audited=bool(request.topics))
     names = yield from _wanted(parts, request, describe)
+    # At least one, also for a limit of 0, so that each page moves the cursor on.
     room = max(1, min(RESPONSE_PARTITIONS_MAX, request.response_partition_limit))
     first = 0 if request.cursor is None else int(request.cursor.partition_index)
     start_name = "" if request.cursor is None else request.cursor.topic_name

@@ -107,6 +107,7 @@ def handle(
     mutations = parts.quotas.mutations(context, is_strict=True)
     query = _Query(parts, request, wanted, rights, describe, context.limited_user, mutations)
     creates = request.allow_auto_topic_creation and parts.config.server.auto_create_topics
+    # Among very many topics the missing ones are found in steps, by `_with_created`.
     if (wanted and creates) and (
         len(wanted) > STEP_ELEMENTS or any(_is_missing(parts, topic) for topic in wanted)
     ):

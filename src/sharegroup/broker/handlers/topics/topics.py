@@ -71,6 +71,7 @@ async def _create_all(
     parts: Parts, context: RequestContext, request: CreateTopicsRequest, mutations: Mutations
 ) -> CreateTopicsResponse:
     rights, user = context.rights, context.limited_user
+    # CREATE on the cluster or on the topic: that the first is missing is no denial yet.
     may_create_all = is_allowed_on_cluster(rights, required.CREATE_IN_CLUSTER, is_audited=False)
     create = Permission(rights, required.CREATE_TOPICS)
     read_configs = Permission(rights, required.DESCRIBE_CONFIGS_OF_TOPICS, is_audited=False)
@@ -218,6 +219,7 @@ def delete_topics(
 async def _delete_all(
     parts: Parts, rights: Rights, request: DeleteTopicsRequest, mutations: Mutations
 ) -> DeleteTopicsResponse:
+    # DELETE on the cluster allows every topic, as in Kafka's `ControllerApis`.
     if is_allowed_on_cluster(rights, required.DELETE_IN_CLUSTER, is_audited=False):
         rights = UNLIMITED
     describe = Permission(rights, required.DESCRIBE_TOPICS)
@@ -260,6 +262,7 @@ def _find(parts: Parts, wanted: DeleteTopicState, describe: Permission) -> Topic
     if wanted.name is not None:
         describe.require(wanted.name)
         return catalog.topic(TopicName(wanted.name))
+    # No DESCRIBE is needed: an error about an id never shows the name of its topic.
     found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
     if found is None:
         raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")

@@ -77,6 +77,7 @@ def handle(
     rights = context.rights
     if context.api_version >= TRANSACTIONS_VERSION:  # Only brokers send it.
         check_gates((required.CLUSTER_ACTION,), rights, request)
+        # The other broker has checked the rights of its client (`handleAddPartitionsToTxnRequest`).
         rights = UNLIMITED
     permissions = _Permissions(
         Permission(rights, required.WRITE_TRANSACTIONAL_IDS),
@@ -223,6 +224,7 @@ def _checked(
             elif found is None or not 0 <= index < found.partition_count:
                 text = f"there is no partition {name}-{index}"
                 refused[partition] = UnknownTopicOrPartition(text)
+            # Offsets reach `__consumer_offsets` by TxnOffsetCommit alone; Kafka has the same error.
             elif found.is_internal:
                 refused[partition] = TopicAuthorizationFailed(f"{name!r} is internal")
     return tuple(asked), refused

@@ -109,8 +109,6 @@ def _offsets_added(
     return AddOffsetsToTxnResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none)
 
 
-"""The first version whose clients know PRODUCER_FENCED."""
-
 EPOCH_BUMP_VERSION = 5
 """The first version with a new epoch for each transaction."""
 
@@ -168,11 +166,13 @@ def write_txn_markers(
 ) -> Later[WriteTxnMarkersResponse]:
     """WriteTxnMarkers (27): ends transactions in partitions, as their coordinator does.
 
-    Here the coordinator is in the same process and sends no requests. An administrator sends it to
-    abort a transaction that hangs because its coordinator does not know it (``kafka-
-    transactions.sh abort``).
+    Here the coordinator is in the same process and sends no requests.  An administrator sends it to
+    abort a transaction that hangs because its coordinator does not know it
+    (``kafka-transactions.sh abort``).
     """
     rights = context.rights
+    # ALTER is for administrators, CLUSTER_ACTION for brokers; one of them is enough, so a missing
+    # ALTER is no denial yet.
     if not is_allowed_on_cluster(rights, required.ALTER_CLUSTER, is_audited=False):
         check_gates((required.CLUSTER_ACTION,), rights, request)
     return Later(_write_all(parts, request))

@@ -88,6 +88,7 @@ async def _commit(
 
 async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
     """Add the group to the transaction, if the version does that."""
+    # Before the partition is added: an id that no group can have must not begin a transaction.
     parts.groups.check_id(GroupId(request.group_id))
     if context.api_version < ADDING_VERSION:
         return
@@ -126,6 +127,8 @@ async def _write(
         )
         piece = tuple(plan.offsets[begin : begin + PIECE_OFFSETS])
         durable.append(groups.commit(committer, piece, producer=BatchProducer(*producer)))
+    # Offsets without the record that adds their partition would stay pending after a crash, so the
+    # answer promises both (ADR 0029).
     entered = transactions.last_write(request.transactional_id)
     for written in durable:
         await written

@@ -143,6 +143,7 @@ def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
     Damaged lines are skipped.
     """
     try:
+        # The first two lines are the version and the number of entries.
         lines = read_small(path).decode("ascii", "replace").splitlines()[2:]
     except OSError:
         return {}

@@ -89,6 +89,7 @@ class Repair:
                     lambda: self._keep_copy(CATALOG_FILE),
                 )
             for event in added:
+                # Only told: the step below writes the whole catalog, with all of them.
                 yield RepairStep(CATALOG_FILE, _told(event), lambda: None)
                 catalog.replay(event)
             events = [encode_event(event) for event in catalog.events()]
@@ -179,6 +180,7 @@ def _missing_events(state: DirectoryState, catalog: Catalog) -> Iterator[Event]:
         count = folder.key.partition + 1
         if metadata is not None:
             names[topic_id] = metadata.topic_name
+            # The file may be damaged or come from elsewhere, so a large claim is not believed.
             if metadata.partition_count <= PARTITIONS_MAX:
                 count = max(count, metadata.partition_count)
         partitions[topic_id] = max(count, partitions.get(topic_id, 0))
@@ -197,6 +199,7 @@ def _missing_events(state: DirectoryState, catalog: Catalog) -> Iterator[Event]:
                 yield {"event": "partitions_added", "name": topic.name, "partitions": count}
             continue
         name = names.get(topic_id) or TopicName("")
+        # Clients may have made a new topic of this name while the catalog lacked the old one.
         if not name or name in used_names:
             name = TopicName(f"recovered-{topic_id_text(topic_id)}")
         used_names.add(name)

@@ -351,6 +351,7 @@ class _Attempt:
         if verb.modifier in SIZES:
             size, order = SIZES[verb.modifier]
             raw = self._take(size)
+            # All bits set is the length of null (`NULL_LENGTH`), also in a format without a sign.
             signed = verb.name in SIGNED or raw == b"\xff" * size
             return int.from_bytes(raw, "big" if order == "big" else "little", signed=signed)
         end = self.position
