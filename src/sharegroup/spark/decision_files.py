@@ -27,6 +27,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ from sharegroup.spark.carry import DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, deltas_of, ranges_of
 
 VERSION = 1
+MADE_FOLDERS = 3
+"""A folder of decisions may be new with that of its group and the location."""
 KEPT_SECONDS = 7 * 24 * 3600
 """Time for which the files of a query that does not run again are kept."""
 
@@ -67,14 +70,29 @@ def write_decisions(folder: str, decided: Decided) -> Path:
     """Write decisions for the reader, atomically and durably."""
     text = json.dumps({"v": VERSION, "outcomes": _said(decided)}, sort_keys=True).encode()
     path = Path(folder) / f"{hashlib.sha256(text).hexdigest()}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_new := not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}.tmp")
     with open(unfinished, "wb") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.rename(unfinished, path)
+    # A file that is gone after a loss of power would let its records be accepted.
+    made = path.parent.parents[:MADE_FOLDERS] if is_new else ()
+    for changed in (path.parent, *made):
+        _sync_directory(changed)
     return path
+
+
+def _sync_directory(folder: Path) -> None:
+    """Make the names in a folder durable; a folder that is not ours to read had no change."""
+    with suppress(PermissionError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class DecisionFiles:

@@ -70,6 +70,31 @@ def test_a_batch_without_decisions_has_no_outcomes(tmp_path: Path) -> None:
     assert files(tmp_path).outcomes(batch(1, 10, 20)) == {}
 
 
+def test_decision_and_its_new_folders_are_on_disk_before_the_batch_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, list[str]]] = []
+
+    def sync(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        synced.append((path, os.listdir(path) if os.path.isdir(path) else []))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    location = tmp_path / "decisions"
+    written = decide(location, {ORDERS_0: {REJECT: ranges((0, 1))}})
+    folders = [written.parent, written.parent.parent, location, tmp_path]
+    assert [path for path, _ in synced[1:]] == [str(folder.resolve()) for folder in folders]
+    assert [names for _, names in synced[1:]] == [
+        [written.name],
+        [written.parent.name],
+        [written.parent.parent.name],
+        [location.name],
+    ]
+    synced.clear()
+    again = decide(location, {ORDERS_0: {REJECT: ranges((1, 2))}})
+    assert [path for path, _ in synced[1:]] == [str(again.parent.resolve())]
+
+
 def test_reject_beats_release_and_release_beats_accept(tmp_path: Path) -> None:
     decide(tmp_path, {ORDERS_0: {ACCEPT: ranges((10, 20)), RELEASE: ranges((12, 16))}})
     decide(tmp_path, {ORDERS_0: {REJECT: ranges((14, 18))}})

@@ -204,3 +204,21 @@ def test_directory_can_be_closed_on_a_full_disk() -> None:
         assert (again.was_clean, log.end_offset) == (False, 2)
 
     run(main())
+
+
+def test_refused_deletion_does_not_come_with_a_later_one() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        for _ in range(3):
+            await log.append(batch(2), now_ms=NOW_MS)
+        await directory.checkpoint()
+        disk.fill_up()
+        with pytest.raises(KafkaStorageError, match="new start offsets"):
+            await directory.delete_before({log.key: 4})
+        disk.make_room()
+        await directory.delete_before({log.key: 2})
+        await directory.close()
+        assert open_log(disk)[1].start_offset == 2
+
+    run(main())

@@ -47,10 +47,10 @@ def described_groups(
     for group_id, pause in paced(dict.fromkeys(request.group_ids), FEW):
         if (denial := groups_allowed.denial(group_id)) is not None:
             groups.append(failed(group_id, denial))
-            continue
-        group = yield from describe(group_id, operations_on_group(rights, request, group_id))
-        hidden = yield from _hidden_topic(group, topics_allowed, assignments_of)
-        groups.append(group if hidden is None else failed(group_id, hidden))
+        else:
+            group = yield from describe(group_id, operations_on_group(rights, request, group_id))
+            hidden = yield from _hidden_topic(group, topics_allowed, assignments_of)
+            groups.append(group if hidden is None else failed(group_id, hidden))
         if pause:
             yield
     return tuple(groups)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
@@ -39,6 +40,9 @@ COMPLETE_COUNT_MAX = 2**31 - 1
 WRITE_RECORDS = 256
 """Maximum number of tombstones in one batch."""
 
+NUMBERS_MAX = 1_024
+"""Share partitions whose partition of the topic is kept; to find it anew takes 1 us."""
+
 LISTED_KEYS = 1_024
 """Number of keys that are listed in one step, which takes about 1 ms."""
 
@@ -53,7 +57,7 @@ class ShareCoordinator:
         "_clock",
         "_config",
         "_log",
-        "_partitions",
+        "_partition",
         "_states",
         "_topics",
         "load_ms",
@@ -69,7 +73,10 @@ class ShareCoordinator:
         self._clock = clock
         self._config = config
         self._states = self._no_states()
-        self._partitions: dict[SharePartitionKey, int] = {}
+        # Any client can ask for keys that have no state, as many as it likes, so they are few.
+        self._partition = lru_cache(NUMBERS_MAX)(
+            lambda key: share_state_partition(key, log_.partition_count)
+        )
         self.write_count = 0
         """Batches of records that were handed to the log."""
         self.reload_count = 0
@@ -211,8 +218,6 @@ class ShareCoordinator:
         for key in keys:
             partition = self._known_partition(key)
             records_by_partition.setdefault(partition, []).extend(self._states.delete(key))
-            # The cached number would keep the key of a deleted group in memory.
-            self._partitions.pop(key, None)
         tickets = []
         for partition, records in records_by_partition.items():
             for first in range(0, len(records), WRITE_RECORDS):
@@ -322,10 +327,3 @@ class ShareCoordinator:
 
     def _no_states(self) -> ShareStates:
         return ShareStates(updates_per_snapshot=self._config.updates_per_snapshot)
-
-    def _partition(self, key: SharePartitionKey) -> int:
-        partition = self._partitions.get(key)
-        if partition is None:
-            partition = share_state_partition(key, self._log.partition_count)
-            self._partitions[key] = partition
-        return partition

@@ -187,6 +187,8 @@ class _Group:
 
     has_repetition: bool = False
     has_alternatives: bool = False
+    has_inner_alternatives: bool = False
+    """Whether a group within it has some."""
 
 
 def _shape(pattern: str) -> _Shape:
@@ -198,9 +200,11 @@ def _shape(pattern: str) -> _Shape:
         elif symbol == ")" and len(groups) > 1:
             group = groups.pop()
             is_repeated = _REPETITION.match(pattern, at + 1) is not None
-            is_nested |= is_repeated and (group.has_repetition or group.has_alternatives)
+            has_alternatives = group.has_alternatives or group.has_inner_alternatives
+            is_nested |= is_repeated and (group.has_repetition or has_alternatives)
             is_ambiguous |= group.has_repetition and group.has_alternatives
             groups[-1].has_repetition |= group.has_repetition
+            groups[-1].has_inner_alternatives |= has_alternatives
         elif symbol == "|":
             groups[-1].has_alternatives = True
         elif _REPETITION.match(pattern, at):

@@ -114,6 +114,7 @@ class LogDirectory:
         "_logs",
         "_offsets",
         "_parts",
+        "_saving",
         "_set_aside",
         "_wall_ms",
         "_watch",
@@ -152,6 +153,8 @@ class LogDirectory:
         self._logs: dict[TopicIdPartition, PartitionLog] = {}
         self._journals: list[Journal] = []
         self._offsets = DirectoryOffsets()
+        self._saving = asyncio.Lock()
+        """Held while start offsets are written."""
         self._checkpoints = Checkpoints(
             self._parts,
             self._logs,
@@ -513,14 +516,20 @@ class LogDirectory:
 
     async def _save_start_offsets(self, moved: Mapping[TopicIdPartition, int]) -> None:
         """Write the start offsets; none moves back, even if calls are out of order."""
-        offsets = dict(self._offsets.start_offsets)
-        for key, offset in moved.items():
-            if key not in self._logs:
-                continue  # The topic was deleted.
-            offsets[key] = max(offset, offsets.get(key, 0))
-        # A new mapping, because the storage thread may still write the last one.
-        self._offsets.start_offsets = offsets
-        await self._parts.syncer.in_thread(lambda: self._write_offsets(START_OFFSETS_FILE, offsets))
+        # One after the other, because each file has what the earlier calls have saved, and nothing
+        # of a call that failed: its caller was told that the records are still there.
+        async with self._saving:
+            saved = self._offsets.start_offsets
+            higher = {
+                key: max(offset, saved.get(key, 0))
+                for key, offset in moved.items()
+                if key in self._logs  # Else the topic was deleted.
+            }
+            written = {**saved, **higher}
+            await self._parts.syncer.in_thread(
+                lambda: self._write_offsets(START_OFFSETS_FILE, written)
+            )
+            saved.update((key, end) for key, end in higher.items() if key in self._logs)
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicIdPartition, int]) -> None:
         """Blocking: check that the directory is not lost, then replace a checkpoint file."""

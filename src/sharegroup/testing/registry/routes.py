@@ -110,11 +110,14 @@ class Request:
             raise InvalidRequest(
                 f"schema: expected the text of a schema, found {json.dumps(text)[:80]}"
             )
+        references = body.get("references") or ()
+        if not isinstance(references, list | tuple):
+            raise InvalidRequest(f"references: expected a list, found {references!r:.80}")
         stored = {part: body[part] for part in STORED_PARTS if body.get(part) is not None}
         return SchemaText(
             schema_type=str(body.get("schemaType") or AVRO).upper(),
             text=text,
-            references=tuple(_reference(entry) for entry in body.get("references") or ()),
+            references=tuple(_reference(entry) for entry in references),
             metadata=json.dumps(stored, sort_keys=True) if stored else "",
         )
 

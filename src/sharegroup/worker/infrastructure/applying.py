@@ -173,7 +173,8 @@ async def _create(admin: AdminClient, planned: Sequence[Change]) -> list[Applied
     results = await admin.create_topics(new)
     return [
         # Another worker that starts at the same time may have created it.
-        Applied(change, _unless(results[change.name], TopicAlreadyExists)) for change in planned
+        Applied(change, _unless(results[change.name], TopicAlreadyExists))
+        for change in planned
     ]
 
 

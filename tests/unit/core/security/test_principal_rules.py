@@ -69,7 +69,10 @@ def test_invalid_rules_are_refused(rules: str, message: str) -> None:
         PrincipalRules(rules)
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a*b)*", "((a+)b){2,}", r"(\w+ ?)+", "([a]b*)+"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+$", "(a*b)*", "((a+)b){2,}", r"(\w+ ?)+", "([a]b*)+", "((a|aa))*c", "(x((a|aa)))+"],
+)
 def test_pattern_that_may_take_exponential_time_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidConfig, match="exponential time"):
         PrincipalRules(f"RULE:{pattern}/x/")

@@ -278,16 +278,16 @@ def _topic(request: OffsetFetchRequest, row: TopicOffsets) -> Steps[Any]:
     for (index, found), pause in paced(row.partitions):
         if row.is_unstable(index):
             partitions.append(_unstable(messages, index))
-            continue
-        partitions.append(
-            messages.OffsetFetchResponsePartitions(
-                partition_index=i32(index),
-                committed_offset=i64(-1 if found is None else found.offset),
-                committed_leader_epoch=i32(-1 if found is None else found.leader_epoch),
-                metadata="" if found is None else found.metadata,
-                error_code=code,
+        else:
+            partitions.append(
+                messages.OffsetFetchResponsePartitions(
+                    partition_index=i32(index),
+                    committed_offset=i64(-1 if found is None else found.offset),
+                    committed_leader_epoch=i32(-1 if found is None else found.leader_epoch),
+                    metadata="" if found is None else found.metadata,
+                    error_code=code,
+                )
             )
-        )
         if pause:
             yield
     return messages.OffsetFetchResponseTopics(

@@ -253,7 +253,8 @@ class ShareLook:
             if fetched is not None or not self._parts.share_partitions.can_settle(live):
                 session.make_ready(partition)  # No wake-up comes when a disk works again.
         if found.record_bytes > bytes_before:
-            self._answers.reserve(self._number, found.record_bytes - bytes_before)
+            # The whole answer, also of earlier steps: it replaces what they reserved.
+            self._answers.reserve(self._number, found.record_bytes)
 
     def _take_turns(self, found: ShareFetchResult, bytes_left: int) -> Steps[None]:
         """Give each ready partition one turn, until the answer is full."""
