@@ -19,6 +19,7 @@ from uuid import UUID
 
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.serial import entity_reader
+from kio.serial.errors import OutOfBoundValue
 
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
@@ -391,7 +392,12 @@ def check_answer(frame: bytes, key: int, version: int, known: Known) -> Finding 
             response, end = decode(cls, frame, at)
             size = end - at
         else:
-            response, size = entity_reader(cls)(frame, at)
+            try:
+                response, size = entity_reader(cls)(frame, at)
+            except OutOfBoundValue:
+                # kio reads no time before 1970, and that of a transaction that has not begun is -1.
+                response, end = decode(cls, frame, at)
+                size = end - at
     except Exception as error:  # noqa: BLE001  Every one is a finding.
         found = finding_of(error, f"answer of api key {key} version {version}: {frame.hex()}")
         return found._replace(signature=f"answer {key}: {found.signature}")
