@@ -46,8 +46,8 @@ unit: setup ## Run the pure tests: no broker, socket, process or waiting (2 minu
 fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (3 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in four processes; long tests run behind other targets (15 minutes).
-	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 4 --dist loadfile --ignore=tests/test_tidy.py
+test: setup ## Run the test suite in three processes; long tests run behind other targets (20 minutes).
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile --ignore=tests/test_tidy.py
 
 check: setup ## Lint, formatting, types, layers, tidiness.
 	@$(BIN)/ruff check .
