@@ -111,6 +111,18 @@ class ShareGroupCoordinator:
         """Whether a paired write failed and `agree` has not removed the difference since."""
         topics.on_deleted(self._topic_deleted)
 
+    def start(self) -> None:
+        """Make both logs agree at start, or before the next command if the disk takes no writes.
+
+        A broker starts on a full disk (ADR 0019).
+        """
+        try:
+            self.agree()
+        except KafkaError as error:
+            log.warning("event=coordinators_in_doubt error=%r", str(error))
+            self._in_doubt = True
+            self._set_alarm()
+
     def agree(self) -> None:
         """Make the share coordinator's state agree with the groups, after both logs were read."""
         self._preparations.invalidate()
@@ -395,6 +407,7 @@ class ShareGroupCoordinator:
             for first in range(0, len(keys), STEP_ELEMENTS):
                 if first:
                     yield
+                    self._forget_what_failed()
                 piece = keys[first : first + STEP_ELEMENTS]
                 self._pair(*self._share_coordinator.delete(piece))
             self._pair(*self._apply_all(self._groups.topic_deleted(topic.topic_id)))
