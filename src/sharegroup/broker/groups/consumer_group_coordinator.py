@@ -1,7 +1,7 @@
 """The coordinator of consumer groups: membership and committed offsets, kept durable.
 
-It runs `core.consumer_group.ConsumerGroups` over the topic ``__consumer_offsets`` (`GroupLog`), in
-the pattern of ADR 0005: decide, append, and answer when the records are durable.
+It runs `core.groups.classic.consumer_groups.ConsumerGroups` over the topic ``__consumer_offsets``
+(`GroupLog`), in the pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 A request that waits for other members is a future here and a number (`Call`) in core.  A decision
 names the numbers that it answers.  Either a request of another member or the clock causes it.

@@ -1,7 +1,7 @@
 """The coordinator of share groups: membership, assignment and offsets, kept durable.
 
-It runs `core.share_group.ShareGroups` over the topic ``__consumer_offsets`` (`GroupLog`).  It also
-does what core cannot do:
+It runs `core.groups.share.share_groups.ShareGroups` over the topic ``__consumer_offsets``
+(`GroupLog`).  It also does what core cannot do:
 
 - It finds the start offset of a group in a log (`share.auto.offset.reset`).
 - It initializes the state of new share partitions together with the assignment that contains

@@ -1,7 +1,7 @@
 """The transaction coordinator: transactional ids and their transactions, kept durable.
 
-It runs `Transactions` over the topic ``__transaction_state``, in the pattern of
-ADR 0005: decide, append, and answer when the records are durable.
+It runs `core.transactions.transactions.Transactions` over the topic ``__transaction_state``, in the
+pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 The end of a transaction takes three writes, one after the other (ADR 0029)::
 
