@@ -11,6 +11,7 @@ from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, TRANSACTION_STA
 from sharegroup.broker.transactions.transaction_coordinator import RETRY_MS
 from sharegroup.errors import KafkaError, NotCoordinator
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
+from sharegroup.wire.batches.records import encode_batch
 from tests.faults.bad_folders import INTERNAL, BadFolders, commit_all, fail_syncs_of
 from tests.faults.in_process import Broker
 from tests.faults.transactional_producer import TransactionalProducer
@@ -133,6 +134,34 @@ def test_settings_of_internal_topics_are_written_by_a_later_start(
         broker = await Broker.start(disk, **INTERNAL, **setting)
         topic = broker.running.parts.topics.catalog.topic(SHARE_GROUP_STATE)
         assert topic.settings["segment.bytes"] == "2097152"
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("partitions", [3, 10])
+def test_partitions_were_added_before_a_start(
+    partitions: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The folders name their number; only a longer one needs space."""
+
+    async def main() -> None:
+        disk = BadFolders()
+        broker = await Broker.start(disk, **INTERNAL)
+        await broker.create_topic(TOPIC, 1)
+        batch = encode_batch([(None, b"value", 1, ())])
+        assert await broker.produce(TOPIC, 0, batch) == (0, 0)
+        await broker.running.parts.topics.grow(TopicName(TOPIC), partitions)
+        broker = await restarted(broker, disk, node_id="7")
+        assert ("partition_metadata_not_written" in caplog.text) is (partitions == 10)
+        assert "meta_properties_not_written" in caplog.text
+        assert await broker.read_all(TOPIC, 0) == {0: b"value"}
+        disk.make_room()
+        caplog.clear()
+        await broker.stop()
+        broker = await Broker.start(disk, node_id="7", **INTERNAL)
+        assert "not_written" not in caplog.text
+        assert await broker.read_all(TOPIC, 0) == {0: b"value"}
         await broker.stop()
 
     asyncio.run(main())
