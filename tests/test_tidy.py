@@ -8,6 +8,7 @@ whole is an exception, with its reason in `LONG_FUNCTIONS` or `LONG_MODULES`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -33,6 +34,8 @@ CLOCK_READERS = {
     "testing/clock.py": "a clock that tests move by hand",
 }
 NAMED_TUPLE_METHODS = {"_asdict", "_fields", "_make", "_replace"}
+OTHER_NAMES = {"broker", "client", "spark", "worker"}
+"""Packages with whose names settings, events and the names of others begin, too."""
 BANNED_NAMES = {"Manager", "Helper", "Util", "Impl"}
 
 ids = [str(path.relative_to(SOURCE)) for path in MODULES]
@@ -204,6 +207,48 @@ def foreign_private_attributes(tree: ast.Module) -> Iterator[str]:
         is_own = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
         if not is_own and not node.attr.endswith("__") and node.attr not in NAMED_TUPLE_METHODS:
             yield node.attr
+
+
+@pytest.mark.parametrize("folder", [SOURCE, ROOT / "docs"], ids=["source", "docs"])
+def test_modules_that_texts_name_exist(folder: Path) -> None:
+    texts = [*folder.rglob("*.py"), *folder.rglob("*.md")]
+    missing = {
+        str(path.relative_to(ROOT)): names
+        for path in texts
+        if (names := [name for name in named_modules(path.read_text()) if not exists(name)])
+    }
+    assert missing == {}
+
+
+def named_modules(text: str) -> Iterator[str]:
+    """The names in backquotes that begin with a package of ours, as ``core.groups.classic``."""
+    for name in re.findall(r"`(?:sharegroup\.)?([a-z_]+(?:\.\w+)+)(?:\(\))?`", text):
+        first, second = name.split(".")[:2]
+        is_module = (SOURCE / first / second).is_dir() or (SOURCE / first / f"{second}.py").exists()
+        if second != "py" and (SOURCE / first).is_dir() and (is_module or first not in OTHER_NAMES):
+            yield name
+
+
+def exists(name: str) -> bool:
+    """Whether a module has this name, or a module the text of the last parts."""
+    path = SOURCE
+    for part in name.split("."):
+        module = path if path.suffix else path / "__init__.py"
+        if (path / part).is_dir():
+            path /= part
+        elif (path / f"{part}.py").exists():
+            path /= f"{part}.py"
+        elif not re.search(rf"\b{part}\b", module.read_text()):
+            return False
+    return True
+
+
+def test_missing_module_in_a_text_is_found() -> None:
+    text = "`core.share_group.ShareGroups`, `wire.codec`, ``broker.clock.Clocks``, `client.id`"
+    assert [name for name in named_modules(text) if not exists(name)] == [
+        "core.share_group.ShareGroups",
+        "broker.clock.Clocks",
+    ]
 
 
 def test_comments_and_docstrings_do_not_count_as_code() -> None:

@@ -94,7 +94,7 @@ class ShareOnDemand:
     def agree(self) -> None:
         """Make the state of share partitions agree with the groups, after both were read."""
         if self.existing is not None:
-            self.existing.groups.agree()
+            self.existing.groups.start()
 
     def connect(
         self, record_jobs: RecordJobs, make_authors: Callable[[], DeadLetterAuthors | None]

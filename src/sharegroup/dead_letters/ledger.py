@@ -69,9 +69,9 @@ class Ledger:
         self._topic_id = topic_id
         self._done: dict[int, OffsetSet] = {}
 
-    async def load(self, cluster: Cluster) -> list[Entry]:
-        """Read the whole ledger and return its entries in order."""
-        entries: list[Entry] = []
+    async def load(self, cluster: Cluster) -> dict[int, Entry]:
+        """Read the whole ledger and return its entries by their ascending offsets."""
+        entries: dict[int, Entry] = {}
         try:
             (log_range,) = await self._ranges(cluster)
         except UnknownTopicOrPartition:
@@ -87,7 +87,7 @@ class Ledger:
                         "may have written it. Nothing is sent back, because it is unknown which "
                         "dead letters were sent back before"
                     ) from error
-                entries.append(entry)
+                entries[record.offset] = entry
                 if entry.topic_id == self._topic_id:
                     ranges[entry.partition] += entry.ranges
         self._done = {partition: OffsetSet.of(done) for partition, done in ranges.items()}
@@ -111,27 +111,25 @@ class Ledger:
             raise created
 
     async def prune(
-        self, cluster: Cluster, entries: Collection[Entry], firsts: Mapping[int, int]
+        self, cluster: Cluster, entries: Mapping[int, Entry], firsts: Mapping[int, int]
     ) -> None:
-        """Delete the oldest entries whose letters are deleted.
+        """Delete the oldest of the entries that `load` returned whose letters are deleted.
 
         ``firsts`` has the log start offset of each partition of the letters.
         """
-        if not entries:
-            return  # It may just have been created, and brokers may not know it yet.
-        (log_range,) = await self._ranges(cluster)
-        before = log_range.first
-        for entry in entries:
+        before = 0
+        for offset, entry in entries.items():
             start = firsts.get(entry.partition, 0)
             gone = all(end <= start for _, end in entry.ranges)
             # Up to the first entry that is needed, because a log deletes only from its beginning.
             # The letters of another topic id are gone with their topic.
             if entry.topic_id == self._topic_id and not gone:
                 break
-            before += 1
-        if before > log_range.first:
-            results = await delete_records(cluster, {log_range.where: before})
-            failed = results[log_range.where]
+            before = offset + 1
+        if before:
+            # Another redrive may have deleted them meanwhile, which is no error.
+            where = TopicPartition(self.topic, 0)
+            failed = (await delete_records(cluster, {where: before}))[where]
             if isinstance(failed, KafkaError):
                 raise failed
 

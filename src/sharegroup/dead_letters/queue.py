@@ -63,7 +63,7 @@ class DeadLetterQueue:
         self.ranges: list[PartitionRange] = []
         """The offset ranges to read, as of opening; letters written later are not included."""
         self.ledger = Ledger(topic, "")
-        self.noted: list[Entry] = []
+        self.noted: dict[int, Entry] = {}
         self._topic_id: UUID | None = None
 
     async def __aenter__(self) -> Self:

@@ -1,13 +1,15 @@
-"""Loading the state of share partitions at start opens no log that nobody wrote to."""
+"""What the share coordinator keeps open and in memory."""
 
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 
+from sharegroup.broker.share.share_coordinator import NUMBERS_MAX
 from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
-from sharegroup.ids import GroupId, SharePartitionKey, TopicName
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.faults.in_process import Broker
 
@@ -34,3 +36,18 @@ def test_logs_of_which_no_state_speaks_stay_closed(caplog: pytest.LogCaptureFixt
 
     assert asyncio.run(scenario()) == [False, False, True]
     assert "event=share_state_cut" in caplog.text
+
+
+def test_keys_that_have_no_state_do_not_stay_in_memory() -> None:
+    async def scenario() -> None:
+        broker = await Broker.start(PowerLossDisk(1))
+        coordinator = broker.running.parts.share_coordinator
+        numbers = [
+            coordinator.partition_of(SharePartitionKey(GroupId("g"), TopicId(uuid4()), 0))
+            for _ in range(2 * NUMBERS_MAX)
+        ]
+        assert len(set(numbers)) > 1
+        assert coordinator._partition.cache_info().currsize == NUMBERS_MAX
+        await broker.stop()
+
+    asyncio.run(scenario())

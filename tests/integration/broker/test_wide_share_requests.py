@@ -18,6 +18,7 @@ from kio.schema.share_fetch.v2.response import ShareFetchResponse
 
 from sharegroup.broker.app import _connection_closed
 from sharegroup.broker.handlers.share.share_looking import TOPICS_AT_ONCE
+from sharegroup.broker.load.answer_budget import Unlimited
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.wire.codec.decoder import decode
 from tests.faults.in_process import Broker, ShareMember
@@ -25,7 +26,7 @@ from tests.integration.broker.test_long_requests import HurryingClock
 from tests.integration.broker.test_share_fetch import alter_group
 from tests.integration.broker.test_wide_requests import produce_request, send
 from tests.support.limits import HANGING_SECONDS
-from tests.support.observed_calls import most_calls_in_a_turn
+from tests.support.observed_calls import most_calls_in_a_turn, observed_calls
 
 PARTITIONS = 800
 RECORDS = 200
@@ -174,6 +175,18 @@ async def parked(broker: Broker) -> None:
     parts = broker.running.parts
     while len(parts.waiting) == 0 or len(parts.slices):
         await asyncio.sleep(0)
+
+
+def test_whole_answer_of_a_wide_fetch_is_reserved(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, topic_id: UUID) -> None:
+        await produce(broker, *range(RECORDS))
+        reserved: list[int] = []
+        with observed_calls(Unlimited.reserve, lambda call: reserved.append(call["answer_bytes"])):
+            found = await answer_to(broker, fetch(topic_id, range(PARTITIONS)))
+        assert reserved[-1] == sum(len(partition.records or b"") for partition in found)
+        assert len(reserved) > 1
+
+    run(scenario, tmp_path)
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100])

@@ -18,6 +18,7 @@ from sharegroup.client.fetch.offsets import OffsetSpec
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.dead_letters.ledger import Ledger
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
@@ -282,6 +283,29 @@ def test_ledger_forgets_purged_letters(bootstrap: str, group: str, run: Run) -> 
     }
     (left,) = asyncio.run(lying_in(bootstrap, f"{dead}.redriven"))
     assert json.loads(left.value or b"")["ranges"] == [[2, 3]]
+
+
+def test_concurrent_redrives_forget_only_purged_letters(bootstrap: str, group: str) -> None:
+    """Both read the ledger, then both prune it: the second one must not count from a new start."""
+    dead = f"{group}.dead"
+
+    async def main() -> None:
+        cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
+        first, second = Ledger(dead, "some id"), Ledger(dead, "some id")
+        try:
+            await first.create(cluster)
+            async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+                for offset in range(3):
+                    await first.note(producer, 0, [offset], facts={})
+            entries = await first.load(cluster), await second.load(cluster)
+            await first.prune(cluster, entries[0], {0: 1})
+            await second.prune(cluster, entries[1], {0: 1})
+            await second.load(cluster)
+            assert second.done(0, 0, 3) == {1, 2}
+        finally:
+            cluster.close()
+
+    asyncio.run(main())
 
 
 def test_single_letters_are_read_from_the_middle_of_a_batch(

@@ -25,6 +25,7 @@ from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.storage.directory.journal import Journal
 from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.disk.files import NO_SPACE
 from sharegroup.storage.disk.folders import DELETED_SUFFIX, folder_name
 from sharegroup.storage.disk.metadata_files import (
     META_PROPERTIES_FILE,
@@ -77,7 +78,13 @@ def keep_meta_properties(catalog: Catalog, directory: LogDirectory, *, node_id: 
     """Write `meta.properties` if it is missing or damaged, or names another node id."""
     wanted = MetaProperties(catalog.cluster_id, node_id)
     if _meta_properties(directory) != wanted:
-        write_meta_properties(directory.files, directory.path, wanted)
+        try:
+            write_meta_properties(directory.files, directory.path, wanted)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # A broker starts on a full disk (ADR 0019), and the next start tries again.
+            log.warning("event=meta_properties_not_written error=%r", str(error))
 
 
 def check_folders(catalog: Catalog, directory: LogDirectory) -> None:

@@ -391,10 +391,15 @@ class Topics:
         if found is None:
             await self.create(name, partitions=partitions, settings=settings)
         elif dict(found.settings) != dict(settings):
-            await self.alter(
-                lambda: {"event": "topic_settings", "name": name, "settings": dict(settings)}
-            )
-            self.apply_settings(self.catalog.topic(name))
+            try:
+                await self.alter(
+                    lambda: {"event": "topic_settings", "name": name, "settings": dict(settings)}
+                )
+            except KafkaStorageError as error:
+                # A broker starts on a full disk (ADR 0019), and the next start tries again.
+                log.warning("event=settings_not_written topic=%s error=%r", name, str(error))
+            else:
+                self.apply_settings(self.catalog.topic(name))
 
     def check_new(
         self,

@@ -1,7 +1,7 @@
 """The coordinator of consumer groups: membership and committed offsets, kept durable.
 
-It runs `core.consumer_group.ConsumerGroups` over the topic ``__consumer_offsets`` (`GroupLog`), in
-the pattern of ADR 0005: decide, append, and answer when the records are durable.
+It runs `core.groups.classic.consumer_groups.ConsumerGroups` over the topic ``__consumer_offsets``
+(`GroupLog`), in the pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 A request that waits for other members is a future here and a number (`Call`) in core.  A decision
 names the numbers that it answers.  Either a request of another member or the clock causes it.
@@ -112,6 +112,7 @@ class ConsumerGroupCoordinator:
         "_calls",
         "_clock",
         "_config",
+        "_corrections",
         "_groups",
         "_is_stopped",
         "_log",
@@ -137,6 +138,8 @@ class ConsumerGroupCoordinator:
         self._groups = ConsumerGroups(
             subscribed_topics, totals=group_totals(config.server.user_limits_percent)
         )
+        self._corrections: dict[GroupId, list[OffsetCommit | OffsetTombstone]] = {}
+        """Records that correct offsets and could not be written yet."""
         self._calls = count()
         self._waiting: dict[Call, WaitingRequest] = {}
         self._by_connection: dict[int, set[Call]] = {}
@@ -149,17 +152,26 @@ class ConsumerGroupCoordinator:
         A topic may be gone.  After a loss of power a log may end before a committed offset, and
         records that are written there later must not count as read.
         """
-        # Collected first, because writing changes the offsets that are looked at.
-        stale: dict[GroupId, list[OffsetCommit | OffsetTombstone]] = {}
         for commit in self._groups.all_offsets():
             correction = self._fitting(commit)
             if correction is not None:
-                stale.setdefault(commit.group_id, []).append(correction)
-        for group_id, records in stale.items():
-            log.warning("event=offsets_cut group=%r partitions=%d", group_id, len(records))
-            self._write(group_id, tuple(records))
+                self._corrections.setdefault(commit.group_id, []).append(correction)
+        try:
+            self._correct()
+        except KafkaError as error:
+            # A broker starts on a full disk (ADR 0019), and the next command tries again.
+            log.warning("event=offsets_not_cut error=%r", str(error))
         self._set_alarm()
         self._check_offsets_later()
+
+    def _correct(self) -> None:
+        """Write the corrections of offsets, which come before every other change of offsets."""
+        self._log.forget_what_failed()
+        while self._corrections:
+            group_id, records = next(iter(self._corrections.items()))
+            self._write(group_id, tuple(records))
+            del self._corrections[group_id]
+            log.warning("event=offsets_cut group=%r partitions=%d", group_id, len(records))
 
     # Membership
 
@@ -198,7 +210,7 @@ class ConsumerGroupCoordinator:
                 continue
             waiting.answer.cancel()
             try:
-                self._log.forget_what_failed(waiting.group_id)
+                self._forget_what_failed(waiting.group_id)
                 decision = self._groups.hang_up(
                     waiting.group_id, call, now=self._now(), limits=self._limits()
                 )
@@ -314,7 +326,7 @@ class ConsumerGroupCoordinator:
 
     def end_transaction(self, partition: int, marker: Marker) -> Ticket:
         """Write a marker to a partition of the topic, and make its offsets valid or drop them."""
-        self._log.forget_what_failed()
+        self._forget_what_failed()
         ticket = self._log.append_marker(partition, marker)
         transaction = OpenTransaction(partition, marker.producer_id)
         self._groups.end_transaction(transaction, is_commit=marker.is_commit)
@@ -432,9 +444,15 @@ class ConsumerGroupCoordinator:
         The state is read again if an earlier write failed.
         """
         with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
+            self._forget_what_failed(group_id)
             if writes:
                 self._log.check_writable(group_id)
+
+    def _forget_what_failed(self, group_id: GroupId | None = None) -> None:
+        """Read the log again if a write has failed, and write corrections that are due."""
+        self._log.forget_what_failed(group_id)
+        if self._corrections:
+            self._correct()
 
     def _wait(self, call: Call, decision: Decision, connection_id: int) -> Awaitable[Reply]:
         """Return the answer to this call, which comes with this decision or a later one."""
@@ -550,7 +568,7 @@ class ConsumerGroupCoordinator:
         """
         not_before_ms = 0
         try:
-            self._log.forget_what_failed()
+            self._forget_what_failed()
             for decision in self._groups.pass_time(now=self._now(), limits=self._limits()):
                 self._follow(decision)
         except KafkaError as error:
@@ -573,7 +591,7 @@ class ConsumerGroupCoordinator:
             return
         retention_ms = self._config.consumer_group.offsets_retention_minutes * MINUTE_MS
         try:
-            self._log.forget_what_failed()
+            self._forget_what_failed()
             for group_id in group_ids[:SLICE_GROUPS]:
                 modern = self._modern.find(group_id)
                 expired = self._groups.expire(
@@ -614,11 +632,19 @@ class ConsumerGroupCoordinator:
         return replace(commit, committed=replace(commit.committed, offset=end_offset))
 
     def _topic_deleted(self, topic: Topic) -> Steps[None]:
+        groups = None
         try:
-            self._log.forget_what_failed()
-            for group_id, records in self._groups.topic_deleted(topic.name, topic.topic_id):
-                self._write(group_id, records)
-                yield
+            self._forget_what_failed()
+            # Again if the log was read meanwhile: a failed write brings offsets back, and the
+            # groups of before know nothing of later commits.
+            while groups is not self._groups:
+                groups = self._groups
+                for group_id, records in groups.topic_deleted(topic.name, topic.topic_id):
+                    self._write(group_id, records)
+                    yield
+                    self._forget_what_failed()
+                    if groups is not self._groups:
+                        break
         except KafkaError as error:
             # `agree` deletes the remaining offsets at the next start.
             log.warning("event=offset_cleanup_failed topic=%s error=%r", topic.name, str(error))

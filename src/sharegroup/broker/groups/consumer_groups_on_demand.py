@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
 
 RECORD_TYPES = frozenset({1, 2})
-"""Types of the records of offsets and groups (`core.groups.classic.records.RecordType`)."""
+"""The types of `core.groups.classic.records.ConsumerGroupRecordType`: offsets and groups."""
 
 
 class ConsumerGroupsOnDemand:

@@ -1,7 +1,8 @@
 """The coordinator of consumer groups of KIP-848, kept durable.
 
-It runs `core.modern_group.ModernGroups` over the topic ``__consumer_offsets`` (`GroupLog`), in the
-pattern of ADR 0005: decide, append, replay, and answer when the records are durable.
+It runs `core.groups.consumer.modern_groups.ModernGroups` over the topic ``__consumer_offsets``
+(`GroupLog`), in the pattern of ADR 0005: decide, append, replay, and answer when the records are
+durable.
 
 Committed offsets are kept by the coordinator of classic groups, for groups of both protocols.  A
 group changes its protocol by one batch of records, which deletes it in the one form and creates it

@@ -1,7 +1,7 @@
 """The coordinator of share groups: membership, assignment and offsets, kept durable.
 
-It runs `core.share_group.ShareGroups` over the topic ``__consumer_offsets`` (`GroupLog`).  It also
-does what core cannot do:
+It runs `core.groups.share.share_groups.ShareGroups` over the topic ``__consumer_offsets``
+(`GroupLog`).  It also does what core cannot do:
 
 - It finds the start offset of a group in a log (`share.auto.offset.reset`).
 - It initializes the state of new share partitions together with the assignment that contains
@@ -110,6 +110,18 @@ class ShareGroupCoordinator:
         self._in_doubt = False
         """Whether a paired write failed and `agree` has not removed the difference since."""
         topics.on_deleted(self._topic_deleted)
+
+    def start(self) -> None:
+        """Make both logs agree at start, or before the next command if the disk takes no writes.
+
+        A broker starts on a full disk (ADR 0019).
+        """
+        try:
+            self.agree()
+        except KafkaError as error:
+            log.warning("event=coordinators_in_doubt error=%r", str(error))
+            self._in_doubt = True
+            self._set_alarm()
 
     def agree(self) -> None:
         """Make the share coordinator's state agree with the groups, after both logs were read."""
@@ -395,6 +407,7 @@ class ShareGroupCoordinator:
             for first in range(0, len(keys), STEP_ELEMENTS):
                 if first:
                     yield
+                    self._forget_what_failed()
                 piece = keys[first : first + STEP_ELEMENTS]
                 self._pair(*self._share_coordinator.delete(piece))
             self._pair(*self._apply_all(self._groups.topic_deleted(topic.topic_id)))

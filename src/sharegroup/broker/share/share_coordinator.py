@@ -25,7 +25,7 @@ from sharegroup.core.delivery.stored.share_states import (
     StateSummary,
     named,
 )
-from sharegroup.errors import UnknownTopicOrPartition
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import SharePartitionKey, TopicId, share_state_partition
 from sharegroup.internal_topics.share_state_codec import decode, encode, needed
 from sharegroup.steps import Steps
@@ -60,6 +60,7 @@ class ShareCoordinator:
         "_partition",
         "_states",
         "_topics",
+        "_uncorrected",
         "load_ms",
         "reload_count",
         "write_count",
@@ -77,6 +78,8 @@ class ShareCoordinator:
         self._partition = lru_cache(NUMBERS_MAX)(
             lambda key: share_state_partition(key, log_.partition_count)
         )
+        self._uncorrected: list[SharePartitionKey] = []
+        """Share partitions whose states were not fitted to the logs yet."""
         self.write_count = 0
         """Batches of records that were handed to the log."""
         self.reload_count = 0
@@ -99,24 +102,45 @@ class ShareCoordinator:
             len(self._states),
             self.load_ms,
         )
-        for key in self._states:
-            topic = self._topics.catalog.by_id(key.topic_id)
-            if topic is None:
-                self._apply(self._partition(key), self._states.delete(key))
-                continue
-            if not self._states.says_of_offsets(key):
-                continue
-            log_end = self._topics.log_of(topic, key.partition).end_offset
-            cut = self._states.cut(key, log_end, wall_ms=self._clock.wall_ms())
-            if cut:
-                log.warning(
-                    "event=share_state_cut group=%r topic=%s partition=%d log_end=%d",
-                    key.group_id,
-                    topic.name,
-                    key.partition,
-                    log_end,
-                )
-                self._apply(self._partition(key), cut)
+        # Reversed, because they are taken from the end.
+        self._uncorrected = list(self._states)[::-1]
+        try:
+            self._correct()
+        except KafkaError as error:
+            # A broker starts on a full disk (ADR 0019), and the next command tries again.
+            log.warning(
+                "event=share_state_not_corrected share_partitions=%d error=%r",
+                len(self._uncorrected),
+                str(error),
+            )
+
+    def _correct(self) -> None:
+        """Fit the remaining states to the logs."""
+        if self._log.was_cut_anywhere():
+            self._reload_after_failure()
+        while self._uncorrected:
+            self._correct_state(self._uncorrected[-1])
+            self._uncorrected.pop()
+
+    def _correct_state(self, key: SharePartitionKey) -> None:
+        """Delete the state of a deleted topic, or cut off what it says of offsets behind a log."""
+        topic = self._topics.catalog.by_id(key.topic_id)
+        if topic is None:
+            self._apply(self._partition(key), self._states.delete(key))
+            return
+        if not self._states.says_of_offsets(key):
+            return
+        log_end = self._topics.log_of(topic, key.partition).end_offset
+        cut = self._states.cut(key, log_end, wall_ms=self._clock.wall_ms())
+        if cut:
+            log.warning(
+                "event=share_state_cut group=%r topic=%s partition=%d log_end=%d",
+                key.group_id,
+                topic.name,
+                key.partition,
+                log_end,
+            )
+            self._apply(self._partition(key), cut)
 
     def initialize(
         self, key: SharePartitionKey, *, state_epoch: int, start_offset: int
@@ -280,12 +304,16 @@ class ShareCoordinator:
         """Discard state whose write failed, before further decisions are based on it."""
         if self._log.was_cut_anywhere():
             self._reload_after_failure()
+        if self._uncorrected:
+            self._correct()
 
     def _known_partition(self, key: SharePartitionKey) -> int:
         """Return the partition of the topic; reload the states first if a write to it failed."""
         partition = self._partition(key)
         if self._log.was_cut(partition):
             self._reload_after_failure()
+        if self._uncorrected:
+            self._correct()
         return partition
 
     def _reload_after_failure(self) -> None:

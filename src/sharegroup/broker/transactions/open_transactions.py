@@ -9,6 +9,7 @@ wait for it without end.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from sharegroup.core.transactions.records import (
     TransactionState,
 )
 from sharegroup.core.transactions.transactions import Transactions
+
+log = logging.getLogger(__name__)
 
 
 class UnknownOpenTransaction(NamedTuple):
@@ -53,6 +56,20 @@ def unknown_open_transactions(
                 known = by_producer.get(producer_id)
                 if known is not None and not _has(known, partition, entry.epoch):
                     yield UnknownOpenTransaction(known, partition, entry.epoch)
+
+
+def report(unknown: UnknownOpenTransaction) -> None:
+    """Log an open transaction and how it is taken in."""
+    known = unknown.known
+    log.warning(
+        "event=open_transaction_found transactional_id=%r topic=%s partition=%d producer=%d "
+        "epoch=%d action=%s",
+        known.transactional_id,
+        *unknown.partition,
+        known.producer_id,
+        unknown.epoch,
+        "added" if unknown.is_current else "aborted",
+    )
 
 
 def _has(known: TransactionMetadata, partition: TransactionPartition, epoch: int) -> bool:

@@ -1,7 +1,7 @@
 """The transaction coordinator: transactional ids and their transactions, kept durable.
 
-It runs `core.transactions.Transactions` over the topic ``__transaction_state``, in the pattern of
-ADR 0005: decide, append, and answer when the records are durable.
+It runs `core.transactions.transactions.Transactions` over the topic ``__transaction_state``, in the
+pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 The end of a transaction takes three writes, one after the other (ADR 0029)::
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock, sleep_ms
@@ -32,6 +32,7 @@ from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
 from sharegroup.broker.transactions.open_transactions import (
     UnknownOpenTransaction,
+    report,
     unknown_open_transactions,
 )
 from sharegroup.broker.transactions.transaction_markers import (
@@ -138,7 +139,20 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Read the topic, then complete the transactions that were decided before a crash."""
         self._reload()
-        self._go_on()
+        self._begin_in_time()
+
+    def _begin_in_time(self) -> None:
+        """Complete what was decided, now or as soon as the disk takes writes.
+
+        A broker starts on a full disk (ADR 0019), and perhaps no request comes that tries again.
+        """
+        if self._is_stopped:
+            return
+        try:
+            self._begin()
+        except KafkaError as error:
+            log.warning("event=open_transactions_not_written error=%r", str(error))
+            self._clock.call_at_ms(self._clock.now_ms() + RETRY_MS, self._begin_in_time)
 
     def stop(self) -> None:
         """Stop the timers, and fail the requests that wait."""
@@ -402,15 +416,7 @@ class TransactionCoordinator:
     def _take_in(self, unknown: UnknownOpenTransaction) -> None:
         """Add a partition to the transaction that is open in it, or abort it there."""
         known, partition = unknown.known, unknown.partition
-        log.warning(
-            "event=open_transaction_found transactional_id=%r topic=%s partition=%d producer=%d "
-            "epoch=%d action=%s",
-            known.transactional_id,
-            *partition,
-            known.producer_id,
-            unknown.epoch,
-            "added" if unknown.is_current else "aborted",
-        )
+        report(unknown)
         if unknown.is_current:
             record = self._transactions.add_partitions(
                 known.transactional_id,
@@ -604,6 +610,7 @@ class TransactionCoordinator:
                 self._write_all(expired)
                 log.info("event=transactional_ids_expired count=%d", len(expired))
                 await asyncio.sleep(0)
+                self._begin()
         except KafkaError as error:
             log.warning("event=transactional_ids_not_expired error=%r", str(error))
 
@@ -651,9 +658,8 @@ class TransactionCoordinator:
             self._append(partition, of_partition)
 
     def _append(
-        self, partition: int, records: Iterable[TransactionRecord], *, is_urgent: bool = True
+        self, partition: int, records: Sequence[TransactionRecord], *, is_urgent: bool = True
     ) -> Ticket:
-        records = tuple(records)
         version = self._features.transaction_version
         try:
             ticket = self._log.append(
@@ -665,9 +671,8 @@ class TransactionCoordinator:
             # As in Kafka's `TransactionStateManager`: a producer looks for its coordinator and
             # tries again.
             raise NotCoordinator(str(error)) from error
-        now = self._now()
         for record in records:
-            self._transactions.replay(record, now=now)
+            self._transactions.replay(record, now=self._now())
         return ticket
 
     def last_write(self, transactional_id: str) -> Ticket | None:

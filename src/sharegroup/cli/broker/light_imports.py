@@ -12,7 +12,7 @@ The three libraries load more than a broker needs, and that is most of a broker'
 `from aiokafka.consumer import AIOKafkaConsumer` raises ImportError. So only the program that runs
 nothing but our broker calls this function, never a package that other code imports. An embedded
 broker (`sharegroup.testing`, `broker.app`), the clients, the worker and Spark import the three
-libraries as everybody does; `tests/unit/test_other_libraries.py` checks that.
+libraries as everybody does; `tests/packaging/test_other_libraries.py` checks that.
 """
 
 from __future__ import annotations

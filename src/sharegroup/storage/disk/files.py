@@ -45,6 +45,9 @@ _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """Error codes for a process, or a system, that has no descriptor left."""
 
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error codes for a full disk."""
+
 SECRET_FILES = ("catalog.journal",)
 """The beginnings of the names of files with keys: those of SCRAM users.  Copies have a suffix."""
 

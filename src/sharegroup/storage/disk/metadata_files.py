@@ -20,7 +20,7 @@ import crc32c
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicName, topic_id_text
 from sharegroup.storage.disk.checkpoint_files import parse_topic_id, read_file, replace_file
-from sharegroup.storage.disk.files import Files
+from sharegroup.storage.disk.files import NO_SPACE, Files
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +114,9 @@ def write_partition_metadata(files: Files, folder: str, content: bytes) -> None:
     """
     fd = files.open(f"{folder}/{PARTITION_METADATA_FILE}", create=True)
     try:
-        files.truncate(fd, 0)
+        # In this order, so that a file of the same size can be written on a full disk.
         files.write(fd, content, 0)
+        files.truncate(fd, len(content))
     finally:
         files.close(fd)
 
@@ -160,7 +161,14 @@ def kept_metadata(files: Files, folder: str, metadata: PartitionMetadata) -> Met
                 "its place; restore the right one"
             )
     files.names(folder)  # Nothing is written through a link.
-    write_partition_metadata(files, folder, content)
+    try:
+        write_partition_metadata(files, folder, content)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        # A broker starts on a full disk (ADR 0019), and the next start tries again.
+        log.warning("event=partition_metadata_not_written file=%s error=%r", path, str(error))
+        return Metadata(content, is_new=False)
     return Metadata(content, is_new=True)
 
 

@@ -2,8 +2,8 @@
 
     declared topics    as declared with `App.topic`
     handled topics     owned by others; created if missing, and otherwise left alone
-    retry topics       `<group>.retry` and its tiers (`retrying.topics`)
-    dead letters       with their retention (`dead_letters.topics`)
+    retry topics       `<group>.retry` and its tiers (`worker.retrying.topics`)
+    dead letters       with their retention (`worker.dead_letters.topics`)
     group settings     where a new group starts, that locks may be renewed, the delivery count
                        limit, the broker's dead letters, and the ``group_configs`` of the routes
 

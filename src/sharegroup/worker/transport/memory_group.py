@@ -1,9 +1,9 @@
 """In-memory share groups that decide as our broker does, without a broker.
 
-Each partition that a group reads has a `core.share_partition.SharePartition`, the code that the
-broker runs.  So locks end, deliveries are counted, and records are archived at the delivery count
-limit, as in production.  Settled records are kept separately (`_settled`), because the core
-forgets records below the start offset and tests ask for them.
+Each partition that a group reads has a `core.delivery.share_partition.SharePartition`, the code
+that the broker runs.  So locks end, deliveries are counted, and records are archived at the
+delivery count limit, as in production.  Settled records are kept separately (`_settled`), because
+the core forgets records below the start offset and tests ask for them.
 
 A group begins with the first record of each topic, whatever its routes declare, because the
 topics of a test are empty when it begins.

@@ -5,7 +5,7 @@ groups, from a record just appended or from the log at start. Timers are the exc
 set them directly, because a record for each heartbeat would cost too much, and after a restart
 every timer begins anew.
 
-Committed offsets are kept by `core.consumer_group`, for groups of both protocols.
+Committed offsets are kept by `core.groups.classic`, for groups of both protocols.
 """
 
 from __future__ import annotations
