@@ -650,8 +650,8 @@ def page(command: click.Command, name: str) -> Iterator[str]:
 
 
 def main() -> None:
-    for name, text in documents().items():
-        (DOCS / name).write_text(text)
+    for name, make in documents().items():
+        (DOCS / name).write_text(make())
         print(f"docs/{name}")
 
 

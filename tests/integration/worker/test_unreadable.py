@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,16 @@ from sharegroup.client import Producer
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
-from sharegroup.worker import App, OnUnreadable
+from sharegroup.dead_letters.story_headers import SUSPICIONS
+from sharegroup.ids import TopicName
+from sharegroup.testing import broker
+from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from sharegroup.worker import App, DeadLetter, OnUnreadable
 from sharegroup.worker.events import Event
 from tests.integration.client.test_unreadable_batches import SOUND, damaged_topic, remaining
-from tests.integration.worker.dead import lying_in
+from tests.integration.worker.dead import lying_in, make_topics
 from tests.integration.worker.test_running import named, until
+from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import cut_off, untrue
 
 HANDLED = "SHAREGROUP_TEST_HANDLED"
@@ -105,5 +112,68 @@ def test_the_routes_option_decides_about_batches_too(choice: OnUnreadable, handl
                 await until(lambda: len(named(events, expected)) >= 2)
             assert await lying_in(bootstrap, "g.dead") == []
             assert not named(events, "record.dead_lettered")
+
+    asyncio.run(scenario())
+
+
+def record(value: bytes, *headers: tuple[str, bytes | None]) -> bytearray:
+    return encode_batch([SimpleRecord(None, value, 0, headers)])
+
+
+def test_suspects_around_an_unreadable_batch_outlast_two_stops() -> None:
+    """While a suspect runs alone, a batch that nobody can read and another suspect wait in the
+    client: five retries before them let the worker take more records at a time, and the late
+    fetch brings all three, of one partition each.  A stop moves the suspect behind the batch,
+    too.  No suspect has a letter.
+    """
+
+    async def scenario() -> None:
+        async with asyncio.timeout(HANGING_SECONDS), broker() as there:
+            bootstrap = there.bootstrap_servers
+            ran, goes_on = Counter[bytes](), asyncio.Event()
+            aside: list[int] = []
+            letters: list[Event] = []
+
+            async def handle(value: bytes) -> None:
+                ran[value] += 1
+                if value != b"honest":
+                    await goes_on.wait()
+
+            def new_app() -> App:
+                app = App("billing", bootstrap_servers=bootstrap)
+                app.share_group("g", topics="t", dead_letter=DeadLetter("g.dead"))(handle)
+                app.on("record.put_aside", lambda event: aside.append(event.partition))
+                app.on("record.dead_lettered", lambda event: letters.append(event))
+                return app
+
+            async def append(partition: int, batch: bytes) -> None:
+                log = there.running.parts.topics.named(TopicName("g.retry"), partition)[1]
+                await log.append(bytearray(batch), now_ms=time.time_ns() // 1_000_000)
+
+            await make_topics(bootstrap, "t")
+            await make_topics(bootstrap, "g.retry", partitions=3)
+            for _ in range(5):
+                await append(0, record(b"honest"))
+            async with new_app() as app:
+                await until(lambda: ran[b"honest"] == 5)
+                with there.delay("ShareFetch", 3.0, times=None) as late:
+                    await until(lambda: late.count >= 2)  # Of each topic's member.
+                    await append(0, record(b"one", (SUSPICIONS, b"1")))
+                    await append(1, untrue(3))
+                    await append(2, record(b"two", (SUSPICIONS, b"1")))
+                await until(lambda: ran.total() == 5 + 1)
+                await app.stop(0)
+            # One of them was only fetched: it did not run.
+            assert (sorted(aside), ran.total()) == ([0, 2], 5 + 1)
+            async with new_app() as app:
+                await until(lambda: ran.total() == 5 + 2)
+                await app.stop(0)
+            goes_on.set()
+            async with new_app():
+                await until(lambda: letters and {b"one", b"two"} <= ran.keys())
+            assert (ran[b"honest"], {event.details["reason"] for event in letters}) == (
+                5,
+                {"damaged"},
+            )
 
     asyncio.run(scenario())

@@ -221,6 +221,82 @@ def test_leaving_waits_for_the_join_that_is_under_way() -> None:
     virtual_time.run(run())
 
 
+def test_a_member_leaves_after_a_join_without_an_answer() -> None:
+    """The coordinator may have made it a member, which would keep its partitions for a session."""
+
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        coordinator.answers = [25]
+        await beats.leave()
+        await beats.leave()
+        assert coordinator.epochs == [0, -1]
+
+    play(NetworkException("cut"), then=scenario)
+    play(NoAnswer("silent"), then=scenario)
+    play(15, then=scenario)  # COORDINATOR_NOT_AVAILABLE: applied, perhaps, but not replicated.
+
+
+def test_a_member_leaves_after_a_join_that_was_cancelled() -> None:
+    async def run() -> None:
+        coordinator = ScriptedCoordinator(0)
+        membership = Membership(GroupId("g"), MemberId("m"), None)
+        membership.subscribe(("t",))
+        beats = Heartbeats(coordinator, membership, changed=lambda: None)  # type: ignore[arg-type]
+        coordinator.answering.clear()
+        running = asyncio.create_task(beats.run())
+        await asyncio.sleep(1)
+        running.cancel()
+        await asyncio.wait([running])
+        coordinator.answering.set()
+        await beats.leave()
+        assert coordinator.epochs == [0, -1]
+
+    virtual_time.run(run())
+
+
+@pytest.mark.parametrize("answers", [(0, 15, 0), (0, 110)], ids=["before Kafka 4.1", "fenced"])
+def test_a_member_that_is_to_join_again_leaves(answers: tuple[int, ...]) -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        coordinator.answers = [0]
+        await beats.leave()
+        assert coordinator.epochs == [0, *[3] * (len(answers) - 1), -1]
+
+    play(*answers, then=scenario)
+
+
+@pytest.mark.parametrize(
+    "answers", [(0, 25), (81,), (UnsupportedVersion("not served"),)], ids=["gone", "full", "old"]
+)
+def test_who_is_no_member_sends_no_leave(answers: tuple[int | KafkaError, ...]) -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        sent = len(coordinator.requests)
+        await beats.leave()
+        assert len(coordinator.requests) == sent
+
+    play(*answers, then=scenario)
+
+
+def test_a_join_that_was_never_sent_needs_no_leave() -> None:
+    class Unfound(ScriptedCoordinator):
+        async def coordinator(self, group_id: str) -> int:
+            self.look_ups += 1
+            raise NetworkException("nobody listens")
+
+    async def run() -> None:
+        coordinator = Unfound()
+        membership = Membership(GroupId("g"), MemberId("m"), None)
+        membership.subscribe(("t",))
+        beats = Heartbeats(coordinator, membership, changed=lambda: None)  # type: ignore[arg-type]
+        running = asyncio.create_task(beats.run())
+        await asyncio.sleep(1)
+        running.cancel()
+        await asyncio.wait([running])
+        look_ups = coordinator.look_ups
+        await beats.leave()
+        assert (coordinator.look_ups, coordinator.requests) == (look_ups, [])
+
+    virtual_time.run(run())
+
+
 def test_only_a_long_outage_of_the_coordinator_is_logged_and_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

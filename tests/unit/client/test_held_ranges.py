@@ -357,3 +357,46 @@ def test_records_of_a_new_session_are_kept_when_the_old_one_was_lost() -> None:
         assert held.held == {KEY: OffsetSet(((50, 60),))}
 
     play(scenario, (0, 10))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SessionAnswer(lost=ShareSessionNotFound("gone")),
+        SessionAnswer([FetchedPartition(KEY, b"", (), NotLeaderOrFollower("moved"))]),
+    ],
+    ids=["session", "leader"],
+)
+def test_a_range_without_records_is_forgotten_with_its_lock(answer: SessionAnswer) -> None:
+    """An unclean election can put records at these offsets, which no gap may pass over."""
+
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        anew = SessionAnswer(
+            [FetchedPartition(KEY, batch(0, 3), (AcquiredRecords.of_range(0, 3, 1),), None)]
+        )
+        answers = [answer, anew]
+
+        async def fetch(*_: Any) -> SessionAnswer:
+            return answers.pop(0)
+
+        session.fetch = fetch  # type: ignore[method-assign]
+        await held.fetch([KEY], LIMITS)
+        await held.fetch([KEY], LIMITS)
+        await held.acknowledge_empty()
+        assert session.sent == []
+        assert held.held == {KEY: OffsetSet(((0, 3),))}
+
+    play(scenario, (0, 3), records=batch(0, 3, CONTROL))
+
+
+def test_a_range_without_records_is_forgotten_by_a_close() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        await held.close()
+        session.brings = [
+            FetchedPartition(KEY, batch(0, 3), (AcquiredRecords.of_range(0, 3, 1),), None)
+        ]
+        await held.fetch([KEY], LIMITS)
+        await held.acknowledge_empty()
+        assert session.sent == []
+
+    play(scenario, (0, 3), records=batch(0, 3, CONTROL))

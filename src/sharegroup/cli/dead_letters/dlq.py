@@ -36,8 +36,8 @@ def command() -> None:
 def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> int:
     """Count dead letters by group, handler, reason and error.
 
-    CLAIMED counts the letters of which a producer may have written the origin, as in `dlq show`.
-    The times of the first and last letter and the modules of errors are in --json.
+    In --json are also the times of the first and last letter, the modules of errors, and
+    how many letters are claimed: a producer may have written their origin, as in `dlq show`.
     """
     unreadable = UnreadableBatches()
     deaths_by_kind = with_queue(
@@ -59,9 +59,9 @@ def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) ->
         for kind, deaths in deaths_by_kind.items()
     ]
     if not as_json:
-        # Without modules and times, which JSON has, the table has 80 columns with usual names.
+        # Without what only JSON has, the table has up to 80 columns with usual names.
         rows = [row | {"error_class": _last_name(row["error_class"])} for row in rows]
-    columns = ("group", "handler", "reason", "error_class", "letters", "claimed", "redriven")
+    columns = ("group", "handler", "reason", "error_class", "letters", "redriven")
     nothing = "There are no dead letters." if selection == Selection() else "None matches."
     print_listing(Listing(rows, columns, nothing), as_json=as_json)
     return unreadable.exit_code

@@ -65,8 +65,10 @@ class CommitOrder:
             return
         if (now - self._committed_at) * 1000 < config.auto_commit_interval_ms:
             return
+        if self._under_way:
+            return  # It stays due, so the first poll after that commit sends it.
         self._committed_at = now
-        if not self._under_way and (offsets := positions()):
+        if offsets := positions():
             self.commit_in_background(offsets)
 
     async def commit_automatically(self, offsets: Positions) -> None:

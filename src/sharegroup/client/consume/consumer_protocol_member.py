@@ -16,6 +16,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -42,7 +43,9 @@ from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.errors import (
+    FencedInstanceId,
     FencedMemberEpoch,
+    GroupIdNotFound,
     KafkaError,
     UnknownMemberId,
     UnreleasedInstanceId,
@@ -95,6 +98,8 @@ class ConsumerProtocolMember:
         self._told_subscription: tuple[frozenset[str], str | None] | None = None
         self._told_made: frozenset[TopicIdPartition] | None = None
         self._reconciling: asyncio.Task[None] | None = None
+        self._may_be_member = False
+        """Whether the coordinator may count this member; also if a join was not answered."""
         self.contact = CoordinatorContact(config.group_id)
         self.failure: KafkaError | None = None
         """The error that ended the membership; None while `run` goes on."""
@@ -137,24 +142,26 @@ class ConsumerProtocolMember:
     async def leave(self) -> None:
         """Leave the group; a static member keeps its partitions.  `run` must have ended before."""
         identity = self._identity
-        was_member = identity.epoch > JOIN_EPOCH
+        was_member = identity.epoch > JOIN_EPOCH or (self._may_be_member and self.failure is None)
         # Before the request: whatever becomes of it, the next heartbeat joins.
         identity.epoch = NO_GENERATION
+        self._may_be_member = False
         self._forget()
         if not was_member:
             return
         is_static = identity.instance_id is not None
-        await self._ask(
-            ConsumerGroupHeartbeatRequest(
-                group_id=KioGroupId(self._group_id),
-                member_id=identity.member_id,
-                member_epoch=i32(STATIC_LEAVE_EPOCH if is_static else LEAVE_EPOCH),
-                instance_id=identity.instance_id,
-                rack_id=None,
-                server_assignor=None,
-                topic_partitions=None,
-            )
+        leaving = ConsumerGroupHeartbeatRequest(
+            group_id=KioGroupId(self._group_id),
+            member_id=identity.member_id,
+            member_epoch=i32(STATIC_LEAVE_EPOCH if is_static else LEAVE_EPOCH),
+            instance_id=identity.instance_id,
+            rack_id=None,
+            server_assignor=None,
+            topic_partitions=None,
         )
+        # The errors of a coordinator that does not count this member: the join was lost, too.
+        with suppress(UnknownMemberId, GroupIdNotFound, FencedInstanceId):
+            await self._ask(leaving)
 
     # Heartbeats.
 
@@ -163,7 +170,7 @@ class ConsumerProtocolMember:
         self._metrics.heartbeat.add()
         self._metrics.last_heartbeat.mark()
         started_at = time.monotonic()
-        response = await self._ask(request)
+        response = await self._ask(request, sending=self._note_sent)
         self._metrics.heartbeat_ms.observe((time.monotonic() - started_at) * 1000)
         self._identity.epoch = int(response.member_epoch)
         self._interval_ms = max(
@@ -179,6 +186,9 @@ class ConsumerProtocolMember:
             )
         if self._target is not None and self._target != self._made:
             self._reconcile()
+
+    def _note_sent(self) -> None:
+        self._may_be_member = True
 
     def _request(
         self,
@@ -241,6 +251,8 @@ class ConsumerProtocolMember:
             self._identity.epoch,
             error,
         )
+        # A coordinator that fences an epoch knows the member by another epoch.
+        self._may_be_member = isinstance(error, FencedMemberEpoch)
         await self._stop_reconciling()
         self._identity.epoch = NO_GENERATION
         self._forget()
@@ -324,9 +336,14 @@ class ConsumerProtocolMember:
             if (name := cluster.name_of(topic_id)) is not None
         }
 
-    async def _ask(self, request: ConsumerGroupHeartbeatRequest) -> Any:
+    async def _ask(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        sending: Callable[[], None] | None = None,
+    ) -> Any:
         cluster, group_id = self._cluster, self._group_id
-        response = await ask_group_coordinator(cluster, group_id, request)
+        response = await ask_group_coordinator(cluster, group_id, request, sending=sending)
         raise_refusal(cluster, group_id, self._identity.member_id, response)
         self.contact.answered()
         return response

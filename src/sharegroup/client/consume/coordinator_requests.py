@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
@@ -23,11 +24,17 @@ async def ask_group_coordinator(
     *,
     purpose: ConnectionPurpose = ConnectionPurpose.CONTROL,
     timeout_ms: int | None = None,
+    sending: Callable[[], None] | None = None,
 ) -> Any:
-    """Return the answer to one attempt; a coordinator without an answer is forgotten."""
+    """Return the answer to one attempt; a coordinator without an answer is forgotten.
+
+    ``sending`` is called before the request may reach the coordinator.
+    """
     try:
         node_id = await cluster.coordinator(group_id)
         connection = await cluster.connection(node_id, purpose)
+        if sending is not None:
+            sending()
         return await connection.request(request, timeout_ms=timeout_ms)
     except KafkaError as error:
         coordinator = cluster.known_coordinator(group_id)

@@ -9,7 +9,7 @@ from sharegroup.dead_letters.story import RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
-from sharegroup.worker.retrying.waiting import first_write
+from sharegroup.worker.retrying.waiting import Moment, first_write
 
 
 class Postponer:
@@ -26,15 +26,21 @@ class Postponer:
         self._tiers = tiers
 
     def postpone(
-        self, delivery: DeliveredRecord, story: Story, *, shrunk: bool = False
+        self, delivery: DeliveredRecord, story: Story, decided: Moment, *, shrunk: bool = False
     ) -> Awaitable[WrittenRecord]:
         """Write a record that any worker of the group runs again at ``story.due_ms``.
+
+        ``decided`` is when the due time was set.  If the wall clock has been set since then, while
+        writes were blocked, the due time moves with it, so the delay stays the same.
 
         ``shrunk`` leaves out the history of attempts, for a record that was too large with it.
         The number of failures is kept.
         """
         if shrunk:
             story = replace(story, attempts=())
+        stepped_ms = Moment.now(self._clock).stepped_ms(decided)
+        if stepped_ms and story.due_ms is not None:
+            story = replace(story, due_ms=max(story.due_ms + stepped_ms, 0))
         origin = origin_of(delivery, story)
         own = own_headers(delivery.headers)
         return self._write(delivery.value, delivery.key, own, story, origin)

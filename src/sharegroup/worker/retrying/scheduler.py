@@ -94,9 +94,11 @@ class Scheduler:
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
+        self._ended.set()
 
     async def run(self) -> None:
         """Join the consumer group and move the records of owned partitions until `stop`."""
+        self._ended.clear()
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -106,14 +108,15 @@ class Scheduler:
                 await self.revoked(tuple(self._movers))
         finally:
             self._tasks = None
-            self._ended.set()
-            await self._moving.tier_log.close()
+            try:
+                await self._moving.tier_log.close()
+            finally:
+                self._ended.set()
 
     async def stop(self) -> None:
         """Finish pending writes, commit them, and leave the group."""
         self._stopping.set()
-        if self._tasks is not None:
-            await self._ended.wait()
+        await self._ended.wait()
 
     def snapshot(self) -> tuple[TierState, ...]:
         """The states of the partitions that this process owns."""

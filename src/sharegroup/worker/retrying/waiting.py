@@ -62,6 +62,11 @@ class Moment(NamedTuple):
         """Read both clocks."""
         return Moment(clock.wall_ms(), round(clock.now() * 1000))
 
+    def stepped_ms(self, earlier: Moment) -> int:
+        """Return by how much the wall clock was set since an earlier moment; 0 for rounding."""
+        step_ms = (self.wall_ms - earlier.wall_ms) - (self.steady_ms - earlier.steady_ms)
+        return 0 if abs(step_ms) <= ROUNDING_MS else step_ms
+
 
 class WaitingRecord(NamedTuple):
     """A waiting record with what its headers say, in the time of this process."""

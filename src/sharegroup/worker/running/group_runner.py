@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.steps import Postpone
@@ -28,6 +28,7 @@ from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_slot import HandlerSlot
+from sharegroup.worker.running.held_retries import HeldRetry
 from sharegroup.worker.running.intake import Intake
 from sharegroup.worker.running.record_routing import RecordRouting
 from sharegroup.worker.running.room_signal import RoomSignal
@@ -218,11 +219,14 @@ class GroupRunner:
         """Move the held records, with their stories, to the retry topics."""
         self._postpone(self._parts.held.take_all())
 
-    def _postpone(self, records: Sequence[TakenRecord]) -> None:
-        for record in records:
+    def _postpone(self, held: Sequence[HeldRetry]) -> None:
+        now, wall_ms = self._clock.now(), self._clock.wall_ms()
+        for due, record in held:
             if not record.is_done:
+                # The wall clock may have been set since the failure.
+                due_ms = max(wall_ms + round((due - now) * 1000), 0)
                 settlement = self._routing.runner_of(record).settlement
-                settlement.carry_out(record, Postpone(record.story))
+                settlement.carry_out(record, Postpone(replace(record.story, due_ms=due_ms)))
 
     async def _wait_for_handlers(self, grace_seconds: float, hurry: asyncio.Event) -> None:
         parts = self._parts

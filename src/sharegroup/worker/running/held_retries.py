@@ -12,12 +12,20 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
+from typing import NamedTuple
 
 from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.running.taken_record import TakenRecord
 
 SOONER_SECONDS = 0.001
 """The sleep is restarted only for a record that is due earlier by more than this."""
+
+
+class HeldRetry(NamedTuple):
+    """A held record, and the time of its retry in seconds of the clock."""
+
+    due: float
+    record: TakenRecord
 
 
 class HeldRetries:
@@ -63,22 +71,23 @@ class HeldRetries:
         if self._sleep is not None and due < self._until - SOONER_SECONDS:
             self._sleep.cancel()
 
-    def take_oldest(self, topic_partition: tuple[str, int], below: int) -> list[TakenRecord]:
+    def take_oldest(self, topic_partition: tuple[str, int], below: int) -> list[HeldRetry]:
         """Remove and return all held records of a partition with offsets below ``below``."""
 
         def is_old(record: TakenRecord) -> bool:
             return record.topic_partition == topic_partition and record.delivery.offset < below
 
-        taken = [record for record in self if is_old(record)]
+        taken = [HeldRetry(due, record) for due, _, record in self._heap if is_old(record)]
         self._heap = [entry for entry in self._heap if not is_old(entry[2])]
         heapq.heapify(self._heap)
-        for record in taken:
-            self._forget(record)
+        for held in taken:
+            self._forget(held.record)
         return taken
 
-    def take_all(self) -> list[TakenRecord]:
+    def take_all(self) -> list[HeldRetry]:
         """Remove and return all held records, in the order of their due times."""
-        taken = [record for _, _, record in sorted(self._heap, key=lambda entry: entry[:2])]
+        entries = sorted(self._heap, key=lambda entry: entry[:2])
+        taken = [HeldRetry(due, record) for due, _, record in entries]
         self._heap.clear()
         self._by_partition.clear()
         self.bytes = 0

@@ -19,6 +19,7 @@ from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.decisions.decide import put_aside
 from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.retrying.waiting import Moment
 from sharegroup.worker.running.alone import AloneRun
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.pending_writes import PendingWrite
@@ -157,7 +158,8 @@ class Settlement:
 
     def _postpone(self, record: TakenRecord, step: Postpone) -> None:
         parts = self._parts
-        attempt = partial(parts.postponer.postpone, record.delivery, step.story)
+        decided = Moment.now(parts.clock)
+        attempt = partial(parts.postponer.postpone, record.delivery, step.story, decided)
         write = PendingWrite(record, parts.gate(RETRY_TOPICS), attempt, parts.clock)
         parts.writes.begin(write, self._settle_postponed(write, step))
 

@@ -13,6 +13,7 @@ from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.topics import topics_of
+from sharegroup.worker.retrying.waiting import Moment
 from tests.unit.worker.retrying.cluster import START_MS, TIERS, Cluster, Lying, Outbox
 
 FAILED = Attempt(1, START_MS, "builtins.TimeoutError", "slow", "m")
@@ -35,7 +36,8 @@ def postponed(story: Story, delivery: Delivery, *, shrunk: bool = False) -> Lyin
     async def run() -> Lying:
         cluster = Cluster()
         postponer = Postponer(Outbox(cluster), cluster.clock, "g", TIERS)
-        written = await postponer.postpone(delivery, story, shrunk=shrunk)
+        now = Moment.now(cluster.clock)
+        written = await postponer.postpone(delivery, story, now, shrunk=shrunk)
         assert isinstance(written, Lying)
         await asyncio.sleep(1)
         return written

@@ -88,6 +88,48 @@ def test_records_of_short_delays_are_moved_in_the_order_of_their_due_times() -> 
     play(scene)
 
 
+def test_a_stop_ends_when_the_scheduler_has_left_its_group() -> None:
+    """A process that ended before would keep its partitions until its session ends."""
+
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await process.later(b"a", 30)
+        leaving = asyncio.Event()
+        close = process.member.close
+
+        async def close_slowly() -> None:
+            leaving.set()
+            await asyncio.sleep(2)
+            await close()
+
+        process.member.close = close_slowly  # type: ignore[method-assign]
+        stops = [asyncio.create_task(process.scheduler.stop())]
+        await leaving.wait()
+        stops.append(asyncio.create_task(process.scheduler.stop()))
+        await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
+        assert cluster.members == []
+        await process.task
+        await process.scheduler.stop()  # It has ended.
+
+    play(scene)
+
+
+def test_a_stop_ends_if_leaving_the_group_fails() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await process.later(b"a", 30)
+
+        async def fail() -> None:
+            raise NetworkException("cut")
+
+        process.member.close = fail  # type: ignore[method-assign]
+        await process.scheduler.stop()
+        await asyncio.wait([process.task])
+        assert isinstance(process.task.exception(), NetworkException)
+
+    play(scene)
+
+
 def test_nothing_is_written_before_the_head_is_due() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)

@@ -104,6 +104,8 @@ class Membership:
         self._told: tuple[str, ...] | None = None
         self._in_doubt = False
         """Whether an assignment may be lost, so the coordinator has to repeat it."""
+        self.may_be_member = False
+        """Whether the coordinator may count this member; also if a join was not answered."""
 
     @property
     def epoch(self) -> int:
@@ -126,7 +128,8 @@ class Membership:
         self._subscription = topics
 
     def request(self) -> ShareGroupHeartbeatRequest:
-        """Return the next heartbeat."""
+        """Return the next heartbeat, which the caller sends."""
+        self.may_be_member = True
         joins = self._epoch == JOIN_EPOCH
         topics = () if self.quiet else self._subscription
         sends_topics = joins or self._told != topics
@@ -152,6 +155,9 @@ class Membership:
     ) -> Reaction:
         """Process an answer, and return the action to take."""
         reaction = REACTIONS.get(int(response.error_code), Reaction.FAIL)
+        # Not after FENCED_MEMBER_EPOCH: that coordinator knows the member by another epoch.
+        if int(response.error_code) == UnknownMemberId.code:
+            self.may_be_member = False
         if reaction is Reaction.REJOIN:
             self.reset()
         elif reaction is not Reaction.CONTINUE:
@@ -262,12 +268,19 @@ class Heartbeats:
         self._left = True
         async with self._turn:
             try:
-                if self._membership.epoch > JOIN_EPOCH:
+                if self._may_be_member:
                     node_id = await self._cluster.coordinator(self._membership.group_id)
                     connection = await self._cluster.connection(node_id)
                     await connection.request(self._membership.leave_request())
             finally:
                 self._membership.reset()
+                self._membership.may_be_member = False
+
+    @property
+    def _may_be_member(self) -> bool:
+        """Whether to leave: also if a join was sent, and no answer refused it for good."""
+        membership = self._membership
+        return membership.epoch > JOIN_EPOCH or (membership.may_be_member and self.failure is None)
 
     async def _prepare(self, before_join: BeforeJoin) -> Reaction:
         topics = self._membership.subscription

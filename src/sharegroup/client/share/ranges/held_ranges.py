@@ -156,10 +156,13 @@ class HeldRanges:
     async def close(self) -> None:
         """End the session, so that the broker releases the held records."""
         await self.session.acknowledge({}, close=True)
-        self._held.clear()
-        self._gaps.clear()
+        self._forget()
 
     # Held offsets.
+
+    def _forget(self) -> None:
+        for table in (self._held, self._gaps, self._empty):
+            table.clear()
 
     def _take(self, partition: FetchedPartition, fetched: FetchedRanges) -> None:
         """Add the acquired offsets.  Ranges without any record are not returned in ``fetched``.
@@ -195,8 +198,7 @@ class HeldRanges:
                 sum(offsets.count for offsets in self._held.values()),
                 answer.lost,
             )
-            self._held.clear()
-            self._gaps.clear()
+            self._forget()
 
     def _lose(self, key: TopicIdPartition, error: KafkaError) -> None:
         """Drop all held offsets of a partition that this broker does not lead any more."""
@@ -211,7 +213,7 @@ class HeldRanges:
             self._drop(key, self._held[key])
 
     def _drop(self, key: TopicIdPartition, offsets: OffsetSet) -> None:
-        for table in (self._held, self._gaps):
+        for table in (self._held, self._gaps, self._empty):
             remaining = table.get(key, EMPTY) - offsets
             if remaining:
                 table[key] = remaining
