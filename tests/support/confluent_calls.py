@@ -76,8 +76,12 @@ def produce(
     partition: int = 0,
     timestamp_ms: int = 0,
     **config: object,
-) -> None:
-    """Produce each value and fail unless each was confirmed.  Timestamp 0 means: now."""
+) -> Producer:
+    """Produce each value and fail unless each was confirmed.  Timestamp 0 means: now.
+
+    With ``acks`` 0 nothing is confirmed by the broker, and it drops requests that still wait (for
+    an import, or to be decoded in slices) when their connection is closed.  Keep the producer then.
+    """
     errors: list[object] = []
     settings = {key.replace("_", "."): value for key, value in config.items()}
     producer = Producer({"bootstrap.servers": bootstrap, **settings})
@@ -91,6 +95,7 @@ def produce(
         )
     assert producer.flush(WAIT_SECONDS_MAX) == 0, "records are still queued"
     assert errors == [None] * len(values)
+    return producer
 
 
 def read_partition(bootstrap: str, topic: str, *, count: int, partition: int = 0) -> list[Message]:
