@@ -19,12 +19,12 @@ INTERNAL = {
 
 
 class BadFolders(PowerLossDisk):
-    """A disk on which the syncs of files in some folders fail."""
+    """A disk on which nothing in some folders can be synced."""
 
     def __init__(self) -> None:
         super().__init__(1, can_sync_tree=False)
         self.failing: str | None = None
-        """Part of the paths of the files whose syncs fail."""
+        """Part of the paths whose syncs fail."""
         self._paths: dict[int, str] = {}
 
     def open(self, path: str, *, create: bool = False) -> int:
@@ -33,9 +33,16 @@ class BadFolders(PowerLossDisk):
         return fd
 
     def sync(self, fd: int) -> None:
-        if self.failing is not None and self.failing in self._paths[fd]:
-            raise OSError(errno.EIO, "a sync that the test lets fail")
+        self._fail(self._paths[fd])
         super().sync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self._fail(path)
+        super().sync_directory(path)
+
+    def _fail(self, path: str) -> None:
+        if self.failing is not None and self.failing in path:
+            raise OSError(errno.EIO, "a sync that the test lets fail", path)
 
 
 def fail_syncs_of(broker: Broker, disk: BadFolders, topic: TopicName) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,55 +10,24 @@ import pytest
 
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.errors import KafkaStorageError
-from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic_id_text
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
+from tests.faults.bad_folders import BadFolders, fail_syncs_of
 from tests.faults.in_process import Broker, ShareMember
 from tests.support.limits import HANGING_SECONDS
 
 NOT_COORDINATOR = 16
 
 
-class OneBadFolder(PowerLossDisk):
-    """A disk on which nothing below the folders that ``bad`` begins can be synced."""
-
-    __slots__ = ("_paths", "bad")
-
-    def __init__(self) -> None:
-        super().__init__(1, can_sync_tree=False)
-        self.bad = ""
-        self._paths: dict[int, str] = {}
-
-    def open(self, path: str, *, create: bool = False) -> int:
-        fd = super().open(path, create=create)
-        self._paths[fd] = path
-        return fd
-
-    def sync(self, fd: int) -> None:
-        self._fail(self._paths[fd])
-        super().sync(fd)
-
-    def sync_directory(self, path: str) -> None:
-        self._fail(path)
-        super().sync_directory(path)
-
-    def _fail(self, path: str) -> None:
-        if self.bad and f"/{self.bad}" in path:
-            raise OSError(errno.EIO, "bad sector", path)
-
-
 async def on_a_disk_with_one_bad_folder(
-    scenario: Callable[[Broker, OneBadFolder], Awaitable[None]],
+    scenario: Callable[[Broker, BadFolders], Awaitable[None]],
 ) -> None:
-    disk = OneBadFolder()
+    disk = BadFolders()
     broker = await Broker.start(disk)
     await broker.create_topic("orders", 1)
     await scenario(broker, disk)
     await broker.stop()
-
-
-def folder_of(broker: Broker, topic: TopicName) -> str:
-    return topic_id_text(broker.running.parts.topics.catalog.topic(topic).topic_id)
 
 
 async def key_of(broker: Broker, group: str) -> SharePartitionKey:
@@ -159,12 +127,12 @@ def test_member_gets_records_after_one_write_of_its_join_was_lost(
 ) -> None:
     """Either the group records a state that does not exist, or a state exists unrecorded."""
 
-    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+    async def scenario(broker: Broker, disk: BadFolders) -> None:
         member = ShareMember("g", "member", "orders", 1, connection_id=1)
-        disk.bad = folder_of(broker, lost)
+        fail_syncs_of(broker, disk, lost)
         for _ in range(3):
             assert await member.heartbeat(broker) == NOT_COORDINATOR
-        disk.bad = ""
+        disk.failing = None
         await joined(broker, member)
         await broker.produce("orders", 0, encode_batch([SimpleRecord(None, b"one", 1)]))
         taken, _ = await member.fetch(broker, records_max=1)
@@ -176,14 +144,14 @@ def test_member_gets_records_after_one_write_of_its_join_was_lost(
 def test_deletion_of_a_group_is_completed_after_a_failed_state_deletion() -> None:
     """The group's deletion is durable, that of its state is not; the next command completes it."""
 
-    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+    async def scenario(broker: Broker, disk: BadFolders) -> None:
         parts = broker.running.parts
         await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
         await all_expire(broker, "g")
-        disk.bad = folder_of(broker, SHARE_GROUP_STATE)
+        fail_syncs_of(broker, disk, SHARE_GROUP_STATE)
         with pytest.raises(KafkaStorageError):
             await parts.share_group_coordinator.delete(GroupId("g"))
-        disk.bad = ""
+        disk.failing = None
         await joined(broker, ShareMember("other", "member", "orders", 1, connection_id=2))
         parts.share_coordinator.forget_what_failed()
         assert parts.share_coordinator.known() == (await key_of(broker, "other"),)
@@ -192,14 +160,14 @@ def test_deletion_of_a_group_is_completed_after_a_failed_state_deletion() -> Non
 
 
 def test_group_whose_deletion_was_not_written_gets_its_states_again() -> None:
-    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+    async def scenario(broker: Broker, disk: BadFolders) -> None:
         parts = broker.running.parts
         await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
         await all_expire(broker, "g")
-        disk.bad = folder_of(broker, CONSUMER_OFFSETS)
+        fail_syncs_of(broker, disk, CONSUMER_OFFSETS)
         with pytest.raises(KafkaStorageError):
             await parts.share_group_coordinator.delete(GroupId("g"))
-        disk.bad = ""
+        disk.failing = None
         await joined(broker, ShareMember("g", "member", "orders", 1, connection_id=2))
         assert parts.share_coordinator.known() == (await key_of(broker, "g"),)
 

@@ -26,7 +26,7 @@ class ProducerIds:
 
     async def take(self) -> int:
         """Return a producer id that was never used before."""
-        # Held over the write: whoever comes meanwhile needs an id of the same new block.
+        # Locked also during the write: requests that come meanwhile need ids of the same block.
         async with self._lock:
             if self._next >= self._topics.catalog.producer_ids_end:
                 end = self._next + BLOCK_IDS

@@ -157,21 +157,12 @@ class ConsumerGroupCoordinator:
             if correction is not None:
                 self._corrections.setdefault(commit.group_id, []).append(correction)
         try:
-            self._correct()
+            self._forget_what_failed()
         except KafkaError as error:
             # A broker starts on a full disk (ADR 0019), and the next command tries again.
             log.warning("event=offsets_not_cut error=%r", str(error))
         self._set_alarm()
         self._check_offsets_later()
-
-    def _correct(self) -> None:
-        """Write the corrections of offsets, which come before every other change of offsets."""
-        self._log.forget_what_failed()
-        while self._corrections:
-            group_id, records = next(iter(self._corrections.items()))
-            self._write(group_id, tuple(records))
-            del self._corrections[group_id]
-            log.warning("event=offsets_cut group=%r partitions=%d", group_id, len(records))
 
     # Membership
 
@@ -449,10 +440,17 @@ class ConsumerGroupCoordinator:
                 self._log.check_writable(group_id)
 
     def _forget_what_failed(self, group_id: GroupId | None = None) -> None:
-        """Read the log again if a write has failed, and write corrections that are due."""
-        self._log.forget_what_failed(group_id)
-        if self._corrections:
-            self._correct()
+        """Read the log again if a write has failed, and write the corrections that are left.
+
+        These come before every other change of offsets.
+        """
+        # The correction of any group is an append, and its partition must not be cut either.
+        self._log.forget_what_failed(None if self._corrections else group_id)
+        while self._corrections:
+            of_group, records = next(iter(self._corrections.items()))
+            self._write(of_group, tuple(records))
+            del self._corrections[of_group]
+            log.warning("event=offsets_cut group=%r partitions=%d", of_group, len(records))
 
     def _wait(self, call: Call, decision: Decision, connection_id: int) -> Awaitable[Reply]:
         """Return the answer to this call, which comes with this decision or a later one."""

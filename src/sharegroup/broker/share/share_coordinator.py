@@ -105,7 +105,7 @@ class ShareCoordinator:
         # Reversed, because they are taken from the end.
         self._uncorrected = list(self._states)[::-1]
         try:
-            self._correct()
+            self.forget_what_failed()
         except KafkaError as error:
             # A broker starts on a full disk (ADR 0019), and the next command tries again.
             log.warning(
@@ -114,15 +114,7 @@ class ShareCoordinator:
                 str(error),
             )
 
-    def _correct(self) -> None:
-        """Fit the remaining states to the logs."""
-        if self._log.was_cut_anywhere():
-            self._reload_after_failure()
-        while self._uncorrected:
-            self._correct_state(self._uncorrected[-1])
-            self._uncorrected.pop()
-
-    def _correct_state(self, key: SharePartitionKey) -> None:
+    def _correct(self, key: SharePartitionKey) -> None:
         """Delete the state of a deleted topic, or cut off what it says of offsets behind a log."""
         topic = self._topics.catalog.by_id(key.topic_id)
         if topic is None:
@@ -301,11 +293,12 @@ class ShareCoordinator:
             raise UnknownTopicOrPartition(f"{named(key)}: there is {existing} with this id")
 
     def forget_what_failed(self) -> None:
-        """Discard state whose write failed, before further decisions are based on it."""
+        """Discard state whose write failed, and correct the rest, before further decisions."""
         if self._log.was_cut_anywhere():
             self._reload_after_failure()
-        if self._uncorrected:
-            self._correct()
+        while self._uncorrected:
+            self._correct(self._uncorrected[-1])
+            self._uncorrected.pop()
 
     def _known_partition(self, key: SharePartitionKey) -> int:
         """Return the partition of the topic; reload the states first if a write to it failed."""
@@ -313,7 +306,7 @@ class ShareCoordinator:
         if self._log.was_cut(partition):
             self._reload_after_failure()
         if self._uncorrected:
-            self._correct()
+            self.forget_what_failed()
         return partition
 
     def _reload_after_failure(self) -> None:

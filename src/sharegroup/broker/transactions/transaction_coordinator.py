@@ -660,7 +660,7 @@ class TransactionCoordinator:
     def _append(
         self, partition: int, records: Sequence[TransactionRecord], *, is_urgent: bool = True
     ) -> Ticket:
-        version = self._features.transaction_version
+        version, now = self._features.transaction_version, self._now()
         try:
             ticket = self._log.append(
                 partition,
@@ -672,7 +672,7 @@ class TransactionCoordinator:
             # tries again.
             raise NotCoordinator(str(error)) from error
         for record in records:
-            self._transactions.replay(record, now=self._now())
+            self._transactions.replay(record, now=now)
         return ticket
 
     def last_write(self, transactional_id: str) -> Ticket | None:

@@ -351,7 +351,7 @@ class Cluster:
 
         Common with containers: the bootstrap server answers, and names what is not reachable.
         """
-        node_id = next((node_id for node_id, known in self._nodes.items() if known == address), -1)
+        node_id = self._node_at(address)
         was_reached = any(address == known for known, _ in self._connections)
         if node_id < 0 or was_reached or address in self._bootstrap or self._closed:
             return ""
@@ -362,9 +362,13 @@ class Cluster:
             f"its {ADVERTISED_LISTENERS} to an address that clients can reach"
         )
 
+    def _node_at(self, address: Address) -> int:
+        """Return the id of the node with this address; -1 if it is not known as a node."""
+        return next((node_id for node_id, known in self._nodes.items() if known == address), -1)
+
     def _metrics_of(self, address: Address) -> RequestMetrics:
         """Return the metrics of a node; a server that is not known as a node is ``node--1``."""
-        node_id = next((node_id for node_id, known in self._nodes.items() if known == address), -1)
+        node_id = self._node_at(address)
         known_metrics = self._node_metrics.get(node_id)
         if known_metrics is None:
             group = node_group(self.config.metrics_group, f"node-{node_id}")

@@ -45,6 +45,9 @@ _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """Error codes for a process, or a system, that has no descriptor left."""
 
+SEGMENT_BYTES_MAX = 2**31 - 1
+"""Size of the largest segment: in Kafka's index files positions have 32 bits, with a sign."""
+
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error codes for a full disk."""
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sharegroup.storage.disk.checkpoint_files import read_file, replace_file
-from sharegroup.storage.disk.files import Files
+from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Files
 from sharegroup.storage.disk.stored_file import StoredFile
 
 log = logging.getLogger(__name__)
@@ -30,9 +30,6 @@ log = logging.getLogger(__name__)
 SET_ASIDE_FOLDER = "set-aside"
 SET_ASIDE_BYTES_MAX = 1 << 30
 """Default limit for the bytes of all entries that the broker created."""
-
-MOVED_BYTES_MAX = 2**31 - 1
-"""Size of the largest segment."""
 
 DAMAGED_LOG = "damaged-log"
 TORN_LOG = "torn-log"
@@ -95,9 +92,9 @@ class SetAside:
 
         OSError for a file that is larger than any segment.
         """
-        if size > MOVED_BYTES_MAX:
+        if size > SEGMENT_BYTES_MAX:
             # It is sparse.  Making room for it would remove all other entries.
-            raise OSError(errno.EFBIG, f"{size} bytes are more than {MOVED_BYTES_MAX}", source)
+            raise OSError(errno.EFBIG, f"{size} bytes are more than {SEGMENT_BYTES_MAX}", source)
         path = self._place(why, name, size)
         self._files.rename(source, path)
         self._sync_names(path)

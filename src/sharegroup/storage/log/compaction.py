@@ -30,10 +30,10 @@ from sharegroup.core.log.compaction import (
     Transactions,
 )
 from sharegroup.errors import CorruptMessage, KafkaStorageError
-from sharegroup.storage.disk.files import Buffer, Files
+from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Buffer, Files
 from sharegroup.storage.parts import StorageParts
 from sharegroup.storage.segment.batch_scan import headers
-from sharegroup.storage.segment.segment import RELATIVE_OFFSET_MAX, SEGMENT_BYTES_MAX, Segment
+from sharegroup.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from sharegroup.storage.segment.swap import (
     CLEANED,
     SWAP,

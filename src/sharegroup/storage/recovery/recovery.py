@@ -30,7 +30,7 @@ from sharegroup.core.log.producer_room import ALL_PRODUCERS_MAX, ProducerRoom
 from sharegroup.core.log.producer_state import ProducerStates
 from sharegroup.errors import CorruptMessage
 from sharegroup.storage.disk.checkpoint_files import read_file
-from sharegroup.storage.disk.files import Buffer, Files
+from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Buffer, Files
 from sharegroup.storage.disk.folders import partition_of
 from sharegroup.storage.disk.set_aside import SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles
@@ -43,7 +43,6 @@ from sharegroup.storage.segment.segment import (
     INDEX_INTERVAL_BYTES,
     NO_TIMESTAMP,
     RELATIVE_OFFSET_MAX,
-    SEGMENT_BYTES_MAX,
     Segment,
 )
 from sharegroup.storage.segment.swap import COMPACTED, finish_swaps

@@ -316,7 +316,9 @@ def single_record(batch: Buffer, header: BatchHeader, content: Buffer) -> Decode
     # Imported here because few processes copy a record out of its batch.
     from sharegroup.wire.batches import odd_records
 
-    _, attributes_at = odd_records.number(content, 0, odd_records.INT_BYTES_MAX, 32)
+    _, attributes_at = odd_records.number(
+        content, 0, odd_records.INT_BYTES_MAX, odd_records.INT_BITS
+    )
     if content[attributes_at] > 0x7F:
         return next(odd_records.decode(content, header, 1))
     (record,) = part_of_batch(batch, header, content, 1, list[DecodedRecord])

@@ -67,8 +67,8 @@ class PidFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         for _ in range(LOCK_ATTEMPTS):
-            # Never through a link: whoever may write to the directory could aim it at another file
-            # of this user.
+            # Never through a link, because another user who may write to the directory could let it
+            # name any file of this user.
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 _refuse_foreign(fd, path)

@@ -103,7 +103,7 @@ class TierMover:
         try:
             while not self._stopping:
                 self._changed.clear()
-                now_ms = round(clock.now() * 1000)
+                now_ms = Moment.now(clock).steady_ms
                 if taken := self.shelf.take(now_ms, self._moving.batch_records):
                     await self._move(taken)
                     await self._commit()
@@ -159,7 +159,7 @@ class TierMover:
         return asyncio.ensure_future(sent) if asyncio.iscoroutine(sent) else sent
 
     def _put_back(self, taken: Sequence[WaitingRecord], error: KafkaError) -> None:
-        now_ms = round(self._moving.clock.now() * 1000)
+        now_ms = Moment.now(self._moving.clock).steady_ms
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
         # The pause is as long as the writes have failed so far.  So it doubles each time,

@@ -104,12 +104,12 @@ def test_the_acls_of_other_principals_are_no_work(acls: Acls) -> None:
 def test_acls_may_change_between_the_steps_of_a_search(acls: Acls) -> None:
     added = [acl(f"added-{number}", f"added-{number}") for number in range(200)]
     steps = find(acls, EVERYTHING)
-    for one in added:
+    for added_acl in added:
         next(steps)
-        acls.add(one)
-    for one in added:
+        acls.add(added_acl)
+    for added_acl in added:
         next(steps)
-        acls.remove(one)
+        acls.remove(added_acl)
     for _ in steps:
         pass
     assert len(acls) == ACLS

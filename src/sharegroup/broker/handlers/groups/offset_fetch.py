@@ -172,8 +172,8 @@ def _every(
             continue
         topic = catalog.find(name)
         if topic is not None:
-            of_topic = partial(_is_of, topic.topic_id)
-            found = [(index, offset) for index, offset in partitions.items() if of_topic(offset)]
+            id_ = topic.topic_id
+            found = [entry for entry in partitions.items() if _is_of(id_, entry[1])]
             if found:
                 yield TopicOffsets(topic.topic_id, found)
 
@@ -195,10 +195,10 @@ def _of_topic(
         return TopicOffsets(wanted.topic_id, _looked_up(wanted, {}), unknown)
     if (denial := describe.denial(topic.name, topic.topic_id)) is not None:
         return TopicOffsets(topic.topic_id, _looked_up(wanted, {}), denial)
-    of_topic = partial(_is_of, topic.topic_id)
+    id_ = topic.topic_id
     found = _looked_up(wanted, committed.get(topic.name, {}))
-    rows = ((index, offset if offset and of_topic(offset) else None) for index, offset in found)
-    return TopicOffsets(topic.topic_id, rows)
+    rows = ((index, offset if offset and _is_of(id_, offset) else None) for index, offset in found)
+    return TopicOffsets(id_, rows)
 
 
 def _is_of(topic_id: TopicId, offset: OffsetAndMetadata) -> bool:
