@@ -81,6 +81,14 @@ async def topic_id(broker: Asks, name: str) -> UUID | None:
     return found
 
 
+class HurryingClock(ManualClock):
+    """A clock on which a millisecond passes whenever it is read, so that slices end."""
+
+    def now_ms(self) -> int:
+        self.advance(0.001)
+        return super().now_ms()
+
+
 class PreparedAtOnce(dict[tuple[int, int], Any]):
     """Prepares a type of request when it comes: tests count the turns of the event loop."""
 

@@ -76,12 +76,8 @@ def produce(
     partition: int = 0,
     timestamp_ms: int = 0,
     **config: object,
-) -> Producer:
-    """Produce each value and fail unless each was confirmed.  Timestamp 0 means: now.
-
-    With ``acks`` 0 nothing is confirmed by the broker, and it drops requests that still wait (for
-    an import, or to be decoded in slices) when their connection is closed.  Keep the producer then.
-    """
+) -> None:
+    """Produce each value and fail unless each was confirmed.  Timestamp 0 means: now."""
     errors: list[object] = []
     settings = {key.replace("_", "."): value for key, value in config.items()}
     producer = Producer({"bootstrap.servers": bootstrap, **settings})
@@ -95,7 +91,6 @@ def produce(
         )
     assert producer.flush(WAIT_SECONDS_MAX) == 0, "records are still queued"
     assert errors == [None] * len(values)
-    return producer
 
 
 def read_partition(bootstrap: str, topic: str, *, count: int, partition: int = 0) -> list[Message]:

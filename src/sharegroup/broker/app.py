@@ -476,7 +476,6 @@ async def _forget_producers(parts: Parts, expiry: ExpiryClock) -> None:
 
 def _connection_closed(parts: Parts, connection_id: int) -> None:
     """Release what a closed connection held: long polls, joins, sessions and acquired records."""
-    parts.late_requests.drop(connection_id)
     parts.slices.drop(connection_id)
     parts.record_jobs.drop(connection_id)
     parts.client_telemetry.connection_closed(connection_id)

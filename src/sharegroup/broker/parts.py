@@ -113,13 +113,14 @@ class Parts:
     slices: Slices = field(init=False)
     record_jobs: RecordJobs = field(init=False)
     _produced_batches: OnDemand[ProducedBatches] = field(init=False)
-    late_requests: LateRequests = field(default_factory=LateRequests)
+    late_requests: LateRequests = field(init=False)
     prepared: dict[tuple[int, int], tuple[Any, type[Any]]] = field(default_factory=dict)
     """By API key and version: the handler and the class of requests that need not wait for imports.
     A handler is an `ApiHandler`, whose module imports this one."""
 
     def __post_init__(self) -> None:
         self.slices = Slices(self.clock, self.requests.total_seconds)
+        self.late_requests = LateRequests(self.clock)
         self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
         self._produced_batches = OnDemand(self._make_produced_batches)
         self.share.connect(self.record_jobs, self._dead_letter_authors)

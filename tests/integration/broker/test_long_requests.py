@@ -34,21 +34,12 @@ from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.server.dispatch import Reply, dispatch
 from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.ids import TopicName
-from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.codec.decoder import decode
 from sharegroup.wire.codec.encoder import encode_request
-from tests.faults.in_process import SECOND, Broker
+from tests.faults.in_process import SECOND, Broker, HurryingClock
 from tests.support.limits import HANGING_SECONDS
 
 PARTITIONS = 3_000
-
-
-class HurryingClock(ManualClock):
-    """A clock on which a millisecond passes whenever it is read."""
-
-    def now_ms(self) -> int:
-        self.advance(0.001)
-        return super().now_ms()
 
 
 def run(scenario: Callable[[Broker], Awaitable[None]], path: Path) -> None:

@@ -24,25 +24,16 @@ from sharegroup.broker.handlers.groups import offset_commit as offset_commit_han
 from sharegroup.broker.server.dispatch import Reply, dispatch
 from sharegroup.broker.server.handler_table import handler_of
 from sharegroup.ids import GroupId, group_partition
-from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.batches.batches import scan
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from sharegroup.wire.codec.decoder import decode
 from sharegroup.wire.codec.encoder import encode_request
-from tests.faults.in_process import SECOND, Broker
+from tests.faults.in_process import SECOND, Broker, HurryingClock
 from tests.support.limits import HANGING_SECONDS
 from tests.support.observed_calls import most_calls_in_a_turn
 
 PARTITIONS = 1_000
 INVALID_REQUIRED_ACKS, UNKNOWN_PARTITION = 21, 3
-
-
-class HurryingClock(ManualClock):
-    """A clock on which a millisecond passes whenever it is read."""
-
-    def now_ms(self) -> int:
-        self.advance(0.001)
-        return super().now_ms()
 
 
 def run(scenario: Callable[[Broker], Awaitable[None]], path: Path, **settings: str) -> None:

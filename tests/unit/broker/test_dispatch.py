@@ -60,7 +60,7 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
             clock=clock,
             requests=RequestCounters(),
             slices=Slices(clock),
-            late_requests=LateRequests(),
+            late_requests=LateRequests(clock),
             prepared=prepared(60, 2),
         )
         describe = frame(
@@ -100,7 +100,7 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
             clock=clock,
             requests=RequestCounters(),
             slices=Slices(clock),
-            late_requests=LateRequests(),
+            late_requests=LateRequests(clock),
             prepared=prepared(60, 0, handler),
         )
         describe = frame(60, 0, include_cluster_authorized_operations=False)
@@ -128,7 +128,9 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
 )
 def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) -> None:
     parts: Any = SimpleNamespace(
-        requests=RequestCounters(), late_requests=LateRequests(), prepared=prepared(3, 13)
+        requests=RequestCounters(),
+        late_requests=LateRequests(ManualClock()),
+        prepared=prepared(3, 13),
     )
     with pytest.raises(CloseConnection, match=reason):
         dispatch(parts, handler_of, memoryview(raw), connection_id=1, peer=Peer("127.0.0.1"))
@@ -160,7 +162,7 @@ def test_request_that_holds_the_event_loop_is_counted_and_named(
     parts: Any = SimpleNamespace(
         quotas=SimpleNamespace(is_on=False),
         requests=RequestCounters(clock, processor_clock),
-        late_requests=LateRequests(),
+        late_requests=LateRequests(ManualClock()),
         prepared=prepared(18, 4),
         features=SimpleNamespace(check_served=lambda _: None, finalized={}, epoch=0),
         config=SimpleNamespace(server=SimpleNamespace(metrics_port=0)),

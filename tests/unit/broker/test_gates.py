@@ -21,6 +21,7 @@ from sharegroup.core.security.principal import ANONYMOUS, Principal, parse_princ
 from sharegroup.errors import GroupAuthorizationFailed, InvalidRequest
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 from sharegroup.steps import Steps, run_to_end
+from sharegroup.testing.clock import ManualClock
 from tests.unit.broker.test_dispatch import answered, frame, prepared
 
 DESCRIBE_CLUSTER = 60
@@ -62,7 +63,7 @@ def answer_to(rights: OneRight, gate: Gate) -> Any:
     parts: Any = SimpleNamespace(
         quotas=SimpleNamespace(is_on=False),
         requests=RequestCounters(),
-        late_requests=LateRequests(),
+        late_requests=LateRequests(ManualClock()),
         prepared=prepared(DESCRIBE_CLUSTER, 2, handler),
         features=SimpleNamespace(check_served=lambda _: None),
         slices=SimpleNamespace(run=lambda make, *_: run_to_end(make())),

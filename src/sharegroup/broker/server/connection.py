@@ -103,6 +103,8 @@ class Connection(asyncio.Protocol):
         self._granted = True  # Whether the rest of the incomplete frame has room.
         self._behind = False  # Whether complete frames may be waiting to be dispatched.
         self._closing = False
+        self.is_lost = False
+        """Whether it is closed, and only here until its requests are decided."""
         self._throttle_timer: TimerHandle | None = None  # None if the client is not throttled.
         self._login: SaslLogin | None = None  # None on a listener without SASL.
         self._last_read_ms = self._last_write_ms = self._clock.now_ms()
@@ -120,8 +122,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle_since_ms(self) -> int | None:
-        """The time at which the peer last sent bytes; None while it waits for an answer."""
-        return None if self._replies else self._last_read_ms
+        """The time at which the peer last sent bytes; None while a request has no answer."""
+        return None if self._replies or self.is_lost else self._last_read_ms
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up the connection; close it if the limits on connections refuse it."""
@@ -168,6 +170,20 @@ class Connection(asyncio.Protocol):
         if self._login is not None:
             self._login.closed()
             self._login = None  # It refers to this connection.
+        if self._is_undecided:
+            self.is_lost = True
+            self._parts.late_requests.finish(self.connection_id, self._decided)
+        else:
+            self._owner.closed(self)
+
+    @property
+    def _is_undecided(self) -> bool:
+        """Whether requests of this connection still wait to be decided."""
+        return self.connection_id in self._parts.late_requests.waiting
+
+    def _decided(self) -> None:
+        """End a closed connection, because all its requests are decided now."""
+        self._close_accounts()
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -204,6 +220,9 @@ class Connection(asyncio.Protocol):
             else:
                 self._log_closed(reason)
             self.drop()
+        elif self.is_lost:
+            self._log_closed(reason)
+            self._parts.late_requests.drop(self.connection_id)
 
     def _log_closed(self, reason: str) -> None:
         self._log_end(logging.INFO, "connection_closed", reason, self._shared.closings)
@@ -216,7 +235,7 @@ class Connection(asyncio.Protocol):
         if self._login is not None and not self._closing and self._login.overdue(now_ms):
             self._login.close("the login was not complete in time")
         if self._closing:
-            if now_ms - self._last_write_ms > server.frame_progress_ms:
+            if not self.is_lost and now_ms - self._last_write_ms > server.frame_progress_ms:
                 self.drop()  # A refused peer does not read its last answers.
         elif began_ms is not None and now_ms - began_ms > server.frame_progress_ms:
             self.close("an incomplete request made no progress")
@@ -526,8 +545,8 @@ class Connection(asyncio.Protocol):
                 self._answers.written(sum(map(len, self._ready)))
             self._closing = True
             self._last_write_ms = self._clock.now_ms()
-            self._received.close()
             self._frames.clear()
+            self._received.note_no_frame()
             self._transport.close()
 
     def limit_frames(self, bytes_max: int, bytes_min: int) -> None:
@@ -549,5 +568,11 @@ class Connection(asyncio.Protocol):
         self._turns.remove(self)
         if self._throttle_timer is not None:
             self._throttle_timer.cancel()
+        if self._is_undecided:
+            self._received.note_no_frame()
+        else:
+            self._close_accounts()
+
+    def _close_accounts(self) -> None:
         self._received.close()
         self._answers.close()

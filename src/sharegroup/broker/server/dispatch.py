@@ -28,7 +28,6 @@ from kio.static.primitive import i32Timedelta
 from sharegroup.broker.access.audit import ADMINISTRATIVE
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.peer import Peer
-from sharegroup.broker.clock import sleep_ms
 from sharegroup.broker.handler_contract import (
     ApiHandler,
     CloseConnection,
@@ -130,18 +129,12 @@ def dispatch(
         return late.wait(
             connection_id,
             partial(_take, parts, handler_of, frame, connection_id, peer, answers, number),
-            partial(_not_throttled, parts, peer),
+            lambda: peer.throttled_until_ms,
         )
     taken = _take(parts, handler_of, frame, connection_id, peer, answers, number)
     if isinstance(taken, Decoding):
         return late.begin(connection_id, taken)
     return taken
-
-
-async def _not_throttled(parts: Parts, peer: Peer) -> None:
-    """Wait until the throttle time of a client is over (KIP-219)."""
-    while (wait_ms := peer.throttled_until_ms - parts.clock.now_ms()) > 0:
-        await sleep_ms(parts.clock, wait_ms)
 
 
 def _take(

@@ -116,7 +116,8 @@ class Server:
             await self._stop_accepting(listener)
         self.handshakes.stop()
         for connection in list(self._connections.values()):
-            connection.close("the broker stops")
+            if not connection.is_lost:  # What it has sent before is decided, as in Kafka.
+                connection.close("the broker stops")
         self._check_all_closed()
         await self._all_closed.wait()
 
