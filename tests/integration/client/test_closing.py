@@ -1,4 +1,4 @@
-"""A client that is closed ends soon, whatever it was about to try again."""
+"""A client that is closed ends soon, whatever it was about to try again, and loses nothing sent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from sharegroup.client import AdminClient, NewTopic, Producer
+from sharegroup.client import AdminClient, NewTopic, OffsetSpec, Producer, TopicPartition
 from sharegroup.errors import NetworkException
-from sharegroup.testing import broker
+from sharegroup.testing import Security, broker, run_broker
 from tests.support.limits import HANGING_SECONDS
 
 
@@ -26,3 +26,31 @@ async def closed_at_once():
 
 def test_producer_closed_before_it_has_an_id_requests_no_other_one():
     asyncio.run(closed_at_once())
+
+
+LARGE = b"x" * 900_000
+
+
+@pytest.mark.parametrize("security", [None, Security(tls=True)], ids=["plain", "tls"])
+def test_closed_producer_has_sent_what_nobody_confirms(security: Security | None) -> None:
+    """With acks=0 an abandoned write buffer would be records lost without a sign."""
+    with run_broker(security=security) as running:
+        running.create_topic("orders")
+        options = running.client_options()
+
+        async def produce() -> None:
+            async with Producer(**options, acks=0, idempotent=False) as producer:
+                futures = [await producer.send("orders", LARGE) for _ in range(30)]
+                await producer.flush()
+                for future in futures:
+                    assert (await future).offset == -1
+
+        asyncio.run(produce())
+
+        async def end() -> int:
+            where = TopicPartition("orders", 0)
+            async with AdminClient(**options) as admin:
+                found = (await admin.list_offsets({where: OffsetSpec.LATEST}))[where]
+            return found.offset
+
+        assert asyncio.run(end()) == 30

@@ -375,6 +375,14 @@ class Cluster:
             known_metrics = self._node_metrics[node_id] = RequestMetrics(self.metrics, group)
         return known_metrics
 
+    async def finish(self) -> None:
+        """Wait until the brokers have all that was sent to them and is not answered.
+
+        No request may be sent any more.
+        """
+        open_ones = list(self._connections.values())
+        await asyncio.gather(*(connection.finish() for connection in open_ones))
+
     def close(self) -> None:
         """Close every connection; pending requests fail with NetworkException."""
         self._closed = True

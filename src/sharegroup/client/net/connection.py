@@ -71,6 +71,8 @@ OPENING_BYTES_MAX = 512 * 1024
 """Maximum size of an answer while the connection opens, when the peer is not known yet."""
 WRITE_BUFFER_BYTES = 1024 * 1024
 
+CLOSED_HERE = "closed by this client"
+
 LOGIN_LIFETIME_PART = (0.85, 0.95)
 """The part of a login's lifetime after which the next login begins, at random in this range.
 
@@ -124,6 +126,8 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._paused = False
+        self._lost = asyncio.Event()
+        self._is_finishing = False
         self._failure: Exception | None = None
         self._versions: Mapping[int, Versions] = {}
         self.finalized_features: Mapping[str, int] = {}
@@ -255,6 +259,8 @@ class Connection(asyncio.Protocol):
     def _write(self, correlation_id: int, message: Any, *, during_login: bool = False) -> None:
         if self._failure is not None or self._transport is None:
             raise self._refusal(self._failure or NetworkException("not connected"))
+        if self._is_finishing:  # Written after the end, it would break the connection.
+            raise self._refusal(NetworkException(CLOSED_HERE))
         self._used_at = time.monotonic()
         # Encoded now even if it is held until the login ends: what cannot be encoded fails in its
         # own sender.
@@ -325,9 +331,24 @@ class Connection(asyncio.Protocol):
             return TlsHandshakeFailed(f"broker {self.peer}: {failure}{_certificate_hint(failure)}")
         return NetworkException(f"broker {self.peer}: {failure}")
 
+    async def finish(self) -> None:
+        """Send what waits to be sent, and return when the broker has closed its side, too.
+
+        The broker then has what it does not answer (Produce with acks=0).
+        """
+        await self._writable.wait()  # Behind a login, which holds requests back.
+        if self._failure is not None or self._transport is None:
+            return
+        self._is_finishing = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()  # TLS says by itself that nothing more comes.
+        await self._lost.wait()
+
     def close(self) -> None:
         """Close the connection from this side."""
-        self.fail(NetworkException("closed by this client"))
+        self.fail(NetworkException(CLOSED_HERE))
 
     async def negotiate(self) -> None:
         """Ask for the versions that the broker serves; the first request of every connection."""
@@ -451,6 +472,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail all pending requests; the text has the probable cause, if one is known."""
+        self._lost.set()
         self.fail(error or NetworkException("the broker closed the connection" + self.hint()))
 
     def hint(self) -> str:

@@ -415,6 +415,8 @@ class Producer:
                     await self._transactions.end_before_closing()
                 await self.flush()
                 await self._telemetry.stop()
+                if self._config.acks_number == 0:
+                    await self._cluster.finish()
         except TimeoutError:
             pass  # `_run` fails the remaining batches when the sender stops.
         finally:
