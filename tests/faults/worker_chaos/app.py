@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from sharegroup.worker import App, DeadLetter, Event, Record, Reject, Retry
 from sharegroup.worker.parts import ShareGroupLimits
-from tests.faults.worker_chaos.journal import ALONE, Journal, feel_the_pulse
+from tests.faults.worker_chaos.journal import ALONE, Journal, feel_the_loop, feel_the_pulse
 from tests.faults.worker_chaos.records import (
     ATTEMPTS,
     CRUNCH,
@@ -99,9 +99,13 @@ def crunch(work: Work, record: Record) -> None:
             crash()
 
 
+_tasks: set[asyncio.Future[None]] = set()
+
+
 @app.on_startup
 def begin() -> None:
     feel_the_pulse(journal)
+    _tasks.add(asyncio.ensure_future(feel_the_loop(journal)))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ of one machine share the monotonic clock, so that their lines can be put in orde
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 SUFFIX = ".journal"
 STOOD_STILL = "stood still"
+LOOP_LATE = "loop late"
 ALONE = "alone"
 """A record begins that runs alone in its worker, whose line this is also if a child runs it."""
 PULSE_SECONDS = 0.01
@@ -98,6 +100,16 @@ def feel_the_pulse(journal: Journal) -> threading.Event:
 
     threading.Thread(target=beat, daemon=True).start()
     return ended
+
+
+async def feel_the_loop(journal: Journal) -> None:
+    """Write down when the event loop had other things to do than what was due."""
+    while True:
+        before = time.monotonic()
+        await asyncio.sleep(PULSE_SECONDS)
+        late = time.monotonic() - before - PULSE_SECONDS
+        if late > PULSE_SECONDS:
+            journal.write(LOOP_LATE, -1, error=f"{late:.3f}")
 
 
 def read(folder: Path) -> list[Line]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import WorkerClock
@@ -89,11 +90,13 @@ class RecordQueue:
             self._admit(record, self.keys)
 
     def add_due(self, record: TakenRecord) -> None:
-        """Add a held record that is due; it runs before new records."""
+        """Add a held record that is due; it runs before new records, behind those due before."""
         if type(record.payload) is OrderByFailure:
             self.add(record)  # Try again to determine its key.
         else:
-            self.ready.appendleft(record)
+            # Which has been in its handler is a held record; the newest one must not run first.
+            due = takewhile(lambda waiting: waiting.handler_record is not None, self.ready)
+            self.ready.insert(sum(1 for _ in due), record)
         self.wake_one()
 
     def settled(self, record: TakenRecord) -> None:

@@ -96,6 +96,19 @@ def test_record_that_runs_alone_begins_before_a_held_retry_that_is_due() -> None
     asyncio.run(test())
 
 
+def test_held_retries_run_in_the_order_in_which_they_were_due() -> None:
+    async def test() -> None:
+        queue = limited(SteppedClock()).queue
+        queue.ready.append(in_hand(1))
+        for number in (2, 3, 4):
+            held = in_hand(number)
+            held.handler_record = object()
+            queue.add_due(held)
+        assert offsets(queue.ready) == [2, 3, 4, 1]
+
+    asyncio.run(test())
+
+
 class Busy:
     """A group whose handlers have ended; it counts how often it may begin some again."""
 
