@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from kio.schema.produce.v12 import request as produce
 
 from sharegroup.broker.server.connection import Connection
 from sharegroup.ids import TopicName
+from sharegroup.testing import Security, broker
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.in_process import SECOND, Broker, HurryingClock
@@ -153,3 +155,27 @@ def test_undecided_requests_of_closed_connections_hold_their_place_and_their_byt
         assert sum(ends(broker)) == 2 * PARTITIONS
 
     run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("security", [None, Security(tls=True)], ids=["plain", "tls"])
+def test_many_requests_and_the_end_of_the_connection_at_once(security: Security | None) -> None:
+    """More than one turn decides: TLS sees the end while requests before it wait for the next."""
+
+    async def main() -> None:
+        async with asyncio.timeout(HANGING_SECONDS), broker(security=security) as served:
+            await served.create_topic("wide")
+            server = served.running.server
+            others = server.connection_count
+            authority = served.client_options().get("ssl_cafile")
+            context = None if authority is None else ssl.create_default_context(cafile=authority)
+            host, port = served.bootstrap_servers.split(":")
+            _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+            writer.write(produced(0) * 3_000)
+            writer.close()
+            await writer.wait_closed()
+            while server.connection_count > others:
+                await asyncio.sleep(0.01)
+            _, log = served.running.parts.topics.named(TopicName("wide"), 0)
+            assert log.end_offset == 3_000
+
+    asyncio.run(main())

@@ -131,6 +131,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         "_outgoing",
         "_protocol",
         "_raw",
+        "_read_end",
         "_records",
         "_state",
         "began_ms",
@@ -169,6 +170,8 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._high = RAW_BUFFER_BYTES_MAX
         self._is_raw_paused = self._is_writing_paused = False
         self._is_reading = True
+        self._read_end: _End | None = None
+        """Why nothing follows what was decrypted; None if more may follow."""
 
     # What the limits on connections need to know (`admission.Admitted`).
 
@@ -330,14 +333,15 @@ class TlsLayer(asyncio.BufferedProtocol):
     def _read(self) -> None:
         """Give the protocol the received bytes, as many at a time as the buffer holds."""
         while self._state is _State.OPEN and self._is_reading:
-            plain, end = self._decrypt()
+            if self._read_end is not None:
+                self._end(self._read_end)
+                return
+            plain, self._read_end = self._decrypt()
             if plain:
                 assert self._protocol is not None
                 self._protocol.data_received(plain)
-            if end is not None:
-                self._end(end)
-                return
-            if len(plain) < BUFFER_BYTES:
+            # Not yet if the protocol reads nothing now: it has requests that wait.
+            if self._read_end is None and len(plain) < BUFFER_BYTES:
                 break
         if self._state is _State.OPEN:
             self._flush()  # Tickets, and answers to changes of keys.
