@@ -122,6 +122,12 @@ ATTACKS: tuple[Attack, ...] = (
         budget_mib=REQUESTS_MIB + ANSWERS_MIB,
     ),
     Attack(
+        "sent-and-closed",
+        "100 connections that send 10 MiB behind a request decoded in slices, and close",
+        totals.sent_and_closed,
+        budget_mib=REQUESTS_MIB + ANSWERS_MIB,
+    ),
+    Attack(
         "fetch-sessions",
         "10 fetch sessions of 29,990 partitions each",
         totals.fetch_sessions,

@@ -11,10 +11,18 @@ from uuid import UUID, uuid4
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.share_fetch.v2 import request as share_fetch
 
-from tests.attacks.target import Target, fetch_request, frame, join_request, send_what_goes
+from tests.attacks.target import (
+    Target,
+    fetch_request,
+    frame,
+    join_request,
+    produce_request,
+    send_what_goes,
+)
 
 GROUP_RESOURCE = 32
 HALVES = 20
+CLOSED_CONNECTIONS, SLICED_PARTITIONS, BEHIND = 100, 10_000, 10
 HALF_BYTES = 99 << 20
 ANNOUNCED_BYTES = 104_857_600
 SESSIONS = 10
@@ -64,6 +72,22 @@ def many_half_frames(target: Target) -> Iterator[None]:
                 break
         target.note(sent_mib=sent >> 20)
         yield
+
+
+def sent_and_closed(target: Target) -> Iterator[None]:
+    """100 connections: a request that is decoded in slices, 10 MiB behind it, and the end.
+
+    What was received is decided, so a closed connection still holds memory and time.
+    """
+    wide = frame(fetch_request("none", range(SLICED_PARTITIONS)))
+    behind = frame(produce_request("none", bytes(1 << 20)))
+    sent = 0
+    for _ in range(CLOSED_CONNECTIONS):
+        with target.connect() as connection:
+            if send_what_goes(connection, wide) == len(wide):
+                sent += send_what_goes(connection, behind * BEHIND)
+    target.note(sent_mib=sent >> 20)
+    yield
 
 
 def fetch_sessions(target: Target) -> Iterator[None]:

@@ -111,6 +111,9 @@ class LateRequests:
         finally:
             for _, _, reply in queue.requests:
                 reply.cancel()
+            # The task and the queue refer to each other: the frames must not wait for the garbage
+            # collector (ADR 0025).
+            queue.requests.clear()
             del self.waiting[connection_id]
             if queue.decided is not None:
                 queue.decided()
