@@ -54,42 +54,6 @@ class Reading(NamedTuple):
     end_transaction: Callable[[int, int, bool], None] | None = None
 
 
-def reading_on_demand(begin: Callable[[], Reading], *, takes_transactions: bool) -> Reading:
-    """Return a reading that calls ``begin`` for the real one at its first record.
-
-    So a coordinator is not created if the log has none of its records.  ``takes_transactions``
-    says whether the real reading takes records of transactions.
-    """
-    begun: list[Reading] = []
-
-    def real() -> Reading:
-        if not begun:
-            begun.append(begin())
-        return begun[0]
-
-    def replay(key: bytes, value: bytes | None) -> None:
-        real().replay(key, value)
-
-    def replay_pending(partition: int, producer_id: int, key: bytes, value: bytes | None) -> None:
-        take = real().replay_pending
-        assert take is not None
-        take(partition, producer_id, key, value)
-
-    def end_transaction(partition: int, producer_id: int, is_commit: bool) -> None:
-        # Only if there were records: a marker alone has nothing to end, and creates no coordinator.
-        for reading in begun:
-            assert reading.end_transaction is not None
-            reading.end_transaction(partition, producer_id, is_commit)
-
-    def finish() -> None:
-        for reading in begun:
-            reading.finish()
-
-    if takes_transactions:
-        return Reading(replay, finish, replay_pending, end_transaction)
-    return Reading(replay, finish)
-
-
 class RegisteredCoordinator(NamedTuple):
     """A coordinator that is registered with the log.
 

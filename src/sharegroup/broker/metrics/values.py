@@ -282,8 +282,7 @@ class Metrics:
             ("timed_out", coordinator.aborted_by_timeout),
         ):
             yield transaction_names.TRANSACTIONS_ENDED, (outcome,), count
-        markers = self._parts.transactions.markers.written
-        yield transaction_names.TRANSACTION_MARKERS, (), markers
+        yield transaction_names.TRANSACTION_MARKERS, (), self._parts.markers().written
 
     def _quotas(self) -> Iterator[Sample]:
         quotas = self._parts.quotas
@@ -307,8 +306,9 @@ class Metrics:
         yield names.GROUPS, ("consumer",), modern.total()
         for state in ("Empty", "Assigning", "Reconciling", "Stable"):
             yield names.MODERN_GROUP_STATES, (state,), modern[state]
-        yield names.MODERN_GROUP_BYTES, (), self._parts.modern_groups.size_bytes
-        yield names.MODERN_REBALANCES, (), self._parts.modern_groups.rebalance_count
+        existing = self._parts.modern_groups.coordinator.existing
+        yield names.MODERN_GROUP_BYTES, (), 0 if existing is None else existing.size_bytes
+        yield names.MODERN_REBALANCES, (), 0 if existing is None else existing.rebalance_count
         for state in ("Empty", "Stable", "Dead"):
             yield names.GROUP_STATES, (state,), shares[state]
         for state, count in classic.items():

@@ -77,7 +77,7 @@ async def _assign(
         identity = ProducerIdAndEpoch(await parts.producer_ids.take(), 0)
     else:
         try:
-            identity = await parts.transactions.coordinator().init_producer(
+            identity = await parts.transaction_coordinator.init_producer(
                 request.transactional_id,
                 timeout_ms=count_ms(request.transaction_timeout),
                 expected=expected,

@@ -167,7 +167,7 @@ def _begin_to_add(
     """Add or verify the partitions, at once or when the previous transaction is complete."""
     version = context.api_version
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     if transaction.verify_only:
         return coordinator.when_settled(
             transaction.transactional_id,

@@ -79,7 +79,7 @@ def add_offsets_to_txn(
     """
     group_id = GroupId(request.group_id)
     parts.groups.check_id(group_id)
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     coordinator.claim(request.transactional_id, context.limited_user)
     adding = coordinator.add(
         request.transactional_id,
@@ -122,7 +122,7 @@ def end_txn(
     (KIP-890).
     """
     try:
-        ending = parts.transactions.coordinator().end(
+        ending = parts.transaction_coordinator.end(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             is_commit=request.committed,
@@ -215,7 +215,7 @@ def _append(parts: Parts, partition: TransactionPartition, marker: Marker) -> Ti
     try:
         if marker.producer_id < 0:
             raise InvalidTopic(f"{partition.topic}: there is no producer {marker.producer_id}")
-        return parts.transactions.markers.append(partition, marker)
+        return parts.markers().append(partition, marker)
     except KafkaError as error:
         return error.with_traceback(None)
 
@@ -249,7 +249,7 @@ def describe_transactions(
     parts: Parts, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
     """DescribeTransactions (65): returns the state of transactional ids."""
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     describe = Permission(context.rights, required.DESCRIBE_TRANSACTIONAL_IDS)
     topics = Permission(context.rights, required.DESCRIBE_TOPICS)
     states = []
@@ -323,7 +323,7 @@ def list_transactions(
     now_ms = parts.clock.wall_ms()
     states = []
     # A copy: transactions go on between two steps.
-    known_ids = tuple(parts.transactions.coordinator().transactions)
+    known_ids = tuple(parts.transaction_coordinator.transactions)
     matching_ids: frozenset[str] | None = None
     if request.transactional_id_pattern:
         names = tuple(known.transactional_id for known in known_ids)

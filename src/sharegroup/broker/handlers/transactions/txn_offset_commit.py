@@ -92,7 +92,7 @@ async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommit
     parts.groups.check_id(GroupId(request.group_id))
     if context.api_version < ADDING_VERSION:
         return
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     await coordinator.add(
         request.transactional_id,
         _producer(request),
@@ -105,7 +105,7 @@ async def _write(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, plan: OffsetPlan
 ) -> None:
     """Write the offsets in pieces; each is checked, because the transaction may end meanwhile."""
-    transactions, groups = parts.transactions.coordinator(), parts.consumer_group_coordinator
+    transactions, groups = parts.transaction_coordinator, parts.consumer_group_coordinator
     producer = _producer(request)
     partitions = (transactions.partition_of_group(GroupId(request.group_id)),)
     committer = Committer(
