@@ -14,18 +14,18 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.coordinator_log import BatchProducer
-from sharegroup.broker.groups.offset_plan import (
-    PIECE_OFFSETS,
-    OffsetPlan,
-    plan_offsets,
-    topic_field,
-)
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
     Later,
     RequestContext,
     error_code,
+)
+from sharegroup.broker.handlers.groups.offset_commit import (
+    PIECE_OFFSETS,
+    OffsetPlan,
+    plan_offsets,
+    topic_field,
 )
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
