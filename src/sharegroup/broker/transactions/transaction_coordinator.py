@@ -25,11 +25,10 @@ from sharegroup.broker.clock import Alarm, Clock, sleep_ms
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog, Marker
 from sharegroup.broker.cluster.features import FinalizedFeatures
-from sharegroup.broker.cluster.producer_ids import ProducerIds
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.group_log import GroupLog
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
 from sharegroup.broker.transactions.open_transactions import (
     UnknownOpenTransaction,
     report,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sharegroup.broker.access import requirements as required
 from sharegroup.broker.cluster.coordinator_log import BatchProducer
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.handler_contract import (
     ApiHandler,
     Later,
@@ -22,7 +23,6 @@ from sharegroup.broker.handlers.groups.offset_commit import (
     response_steps,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
 from sharegroup.broker.transactions.waiting_requests import DurableResult
 from sharegroup.core.groups.classic.consumer_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS

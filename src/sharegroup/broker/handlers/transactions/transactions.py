@@ -41,6 +41,7 @@ from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.cluster.coordinator_log import Marker
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -51,7 +52,6 @@ from sharegroup.broker.handler_contract import (
     milliseconds,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
 from sharegroup.broker.transactions.waiting_requests import DurableResult
 from sharegroup.core.patterns import matching
 from sharegroup.core.transactions import records
