@@ -15,19 +15,18 @@ A failed write may have lost records of either type.  So one method detects it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sharegroup.broker.cluster.coordinator_log import (
     NO_PRODUCER,
-    BatchProducer,
     CoordinatorLog,
     KeyAndValue,
     Marker,
 )
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.core.groups.share.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
-from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
+from sharegroup.errors import GroupIdNotFound
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.protocol_enums import GroupType
 from sharegroup.storage.sync.tickets import Ticket
@@ -65,18 +64,6 @@ class RegisteredCoordinator(NamedTuple):
     record_types: frozenset[int]
     begin: Callable[[], Reading]
     has: Callable[[GroupId], bool]
-
-
-@contextmanager
-def as_a_coordinator() -> Iterator[None]:
-    """Replace KafkaStorageError by NotCoordinator, as Kafka does, so that members try again.
-
-    Clients end their membership when they receive KAFKA_STORAGE_ERROR.
-    """
-    try:
-        yield
-    except KafkaStorageError as error:
-        raise NotCoordinator(str(error)) from error
 
 
 class GroupLog:
@@ -148,7 +135,7 @@ class GroupLog:
         group_id: GroupId,
         records: Sequence[KeyAndValue],
         *,
-        producer: BatchProducer = NO_PRODUCER,
+        producer: ProducerIdAndEpoch = NO_PRODUCER,
     ) -> Ticket:
         """Append records of one group as one batch, which may belong to a transaction."""
         return self._log.append(self._partition(group_id), records, producer=producer)

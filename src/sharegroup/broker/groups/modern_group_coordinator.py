@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.clock import Alarm, Clock
-from sharegroup.broker.cluster.coordinator_log import KeyAndValue
+from sharegroup.broker.cluster.coordinator_log import Durable, KeyAndValue, as_a_coordinator
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
-from sharegroup.broker.groups.durable import Durable
-from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinator
+from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_inputs import (
     CatalogTopics,
     TopicPatterns,

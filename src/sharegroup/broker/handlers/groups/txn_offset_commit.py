@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.cluster.coordinator_log import BatchProducer
+from sharegroup.broker.cluster.coordinator_log import Durable
 from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.handler_contract import (
     ApiHandler,
@@ -23,7 +23,6 @@ from sharegroup.broker.handlers.groups.offset_commit import (
     response_steps,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.waiting_requests import DurableResult
 from sharegroup.core.groups.classic.consumer_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
@@ -119,13 +118,13 @@ async def _write(
             is_abortable=context.api_version >= ABORTABLE_VERSION,
         )
         piece = tuple(plan.offsets[begin : begin + PIECE_OFFSETS])
-        durable.append(groups.commit(committer, piece, producer=BatchProducer(*producer)))
+        durable.append(groups.commit(committer, piece, producer=producer))
     # Offsets without the record that adds their partition would stay pending after a crash, so the
     # answer promises both (ADR 0029).
     entered = transactions.last_write(request.transactional_id)
     for written in durable:
         await written
-    await DurableResult(entered, None)
+    await Durable(entered, None)
 
 
 def _producer(request: TxnOffsetCommitRequest) -> ProducerIdAndEpoch:

@@ -40,7 +40,7 @@ from kio.static.primitive import TZAware, i16, i32
 from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
-from sharegroup.broker.cluster.coordinator_log import Marker
+from sharegroup.broker.cluster.coordinator_log import Durable, Marker
 from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
@@ -52,7 +52,6 @@ from sharegroup.broker.handler_contract import (
     milliseconds,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.waiting_requests import DurableResult
 from sharegroup.core.patterns import matching
 from sharegroup.core.transactions import records
 from sharegroup.core.transactions.records import (
@@ -130,7 +129,7 @@ def end_txn(
         )
     except KafkaError as error:
         raise _translated(context, error) from error
-    identity = ending.now() if isinstance(ending, DurableResult) else None
+    identity = ending.now() if isinstance(ending, Durable) else None
     return Later(_ended(context, ending)) if identity is None else _end_response(identity)
 
 
