@@ -18,8 +18,8 @@ from typing import Any
 from kio.static.primitive import i32
 
 from sharegroup.broker import app
-from sharegroup.broker.access.operations import operation_bits
 from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.rights import operation_bits
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.server.dispatch import dispatch
 from sharegroup.broker.server.handler_table import handler_of

@@ -31,7 +31,7 @@ from sharegroup.broker.configuration.config import (
 )
 from sharegroup.broker.configuration.config_values import entries, kind_of, value_text
 from sharegroup.broker.configuration.kafka_keys import kafka_keys
-from sharegroup.broker.metrics.access_families import ACCESS
+from sharegroup.broker.metrics.client_families import ACCESS, LOGINS, QUOTAS, TRANSACTIONS
 from sharegroup.broker.metrics.families import (
     CLIENTS,
     COORDINATORS,
@@ -43,10 +43,7 @@ from sharegroup.broker.metrics.families import (
     SHARE_GROUPS,
     TOPICS,
 )
-from sharegroup.broker.metrics.login_families import LOGINS
-from sharegroup.broker.metrics.quota_families import QUOTAS
 from sharegroup.broker.metrics.share_partition_page import PARTITIONS_MAX, RUNS_MAX
-from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
 from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
 from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli

@@ -22,7 +22,7 @@ def test_transactional_ids_expire_although_a_piece_was_lost(
     async def main() -> None:
         disk = BadFolders()
         broker = await Broker.start(disk, transactional_id_expiration_ms="1000", **INTERNAL)
-        coordinator = broker.running.parts.transactions.coordinator()
+        coordinator = broker.running.parts.transaction_coordinator
         for number in range(2 * EXPIRED_AT_ONCE + 1):
             await coordinator.init_producer(
                 f"id-{number}", timeout_ms=1_000, expected=None, user=None
@@ -60,7 +60,7 @@ def test_topic_is_deleted_although_tombstones_of_its_offsets_were_lost(
         disk.failing = None
         await broker.stop()
         broker = await Broker.start(disk, clock=broker.clock, **INTERNAL)
-        coordinator = broker.running.parts.consumer_groups.coordinator()
+        coordinator = broker.running.parts.consumer_group_coordinator
         assert not coordinator.offsets(GroupId("g"))
         await broker.stop()
 
@@ -98,7 +98,7 @@ def test_topic_is_deleted_although_a_share_group_is_lost_meanwhile(
         disk.failing = None
         await broker.stop()
         broker = await Broker.start(disk, clock=broker.clock, **INTERNAL)
-        groups = broker.running.parts.share.parts().groups
+        groups = broker.running.parts.share_group_coordinator
         assert not groups.initialized(GroupId("g"))
         await broker.stop()
 

@@ -42,7 +42,7 @@ def test_offsets_behind_the_end_of_a_log_are_cut_later(caplog: pytest.LogCapture
         await commit_all(broker, "h", TOPIC, 1, 5)
         broker = await restarted(broker, disk)
         assert "offsets_not_cut" in caplog.text
-        coordinator = broker.running.parts.consumer_groups.coordinator()
+        coordinator = broker.running.parts.consumer_group_coordinator
         with pytest.raises(NotCoordinator):
             coordinator.offsets(GROUP)
 
@@ -72,14 +72,14 @@ def test_states_of_share_partitions_are_corrected_later(
         disk = BadFolders()
         broker = await Broker.start(disk, **INTERNAL)
         await broker.create_topic(TOPIC, 1)
-        states = broker.running.parts.share.parts().coordinator
+        states = broker.running.parts.share().coordinator
         ticket = states.initialize(key_of(broker), state_epoch=0, start_offset=start_offset)
         assert ticket is not None
         await ticket
         broker = await restarted(broker, disk)
         assert "coordinators_in_doubt" in caplog.text
         assert ("share_state_not_corrected" in caplog.text) is (start_offset > 0)
-        parts = broker.running.parts.share.parts()
+        parts = broker.running.parts.share()
         assert parts.coordinator.known() == (key_of(broker),)
 
         disk.make_room()
@@ -105,7 +105,7 @@ def test_open_transaction_is_taken_in_later(caplog: pytest.LogCaptureFixture) ->
         disk.failing = None
         broker = await restarted(broker, disk)
         assert "open_transactions_not_written" in caplog.text
-        transactions = broker.running.parts.transactions.coordinator().transactions
+        transactions = broker.running.parts.transaction_coordinator.transactions
         assert transactions.ongoing_count == 0
 
         disk.make_room()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,8 +40,8 @@ from sharegroup.broker.configuration.listeners import (
 )
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
-from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
+from sharegroup.broker.groups.on_demand import OnDemand
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.load import jobs
 from sharegroup.broker.load.admission import Admission, parse_overrides
@@ -49,25 +49,23 @@ from sharegroup.broker.load.descriptors import divide
 from sharegroup.broker.load.request_counters import RequestCounters
 from sharegroup.broker.load.unserved import UnservedFeatures
 from sharegroup.broker.load.waiting import OfConnection, WaitingRoom
-from sharegroup.broker.parts import Node, OnDemand, Parts
+from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.server.listening import bracketed, listen
 from sharegroup.broker.server.sockets import Server, budgets_of
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.broker.share_on_demand import ShareOnDemand
 from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.broker.tls.listeners import TlsListeners
-from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.errors import InvalidConfig
+from sharegroup.ids import TopicName
 from sharegroup.storage.directory.log_directory import LogDirectory, last_write_ms
 from sharegroup.storage.disk.files import Files, RealFiles
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 
 if TYPE_CHECKING:
-    # Imported when a metrics port is configured, when there are ACLs, and with the first fetch.
+    # Imported when there are ACLs, and when a metrics port is configured.
     from sharegroup.broker.access.authorizer import Authorizer
     from sharegroup.broker.metrics.endpoint import MetricsEndpoint
-    from sharegroup.core.sessions.fetch_session import FetchSessions
 
 log = logging.getLogger(__name__)
 
@@ -122,18 +120,15 @@ class Running(NamedTuple):
         self.directory.abandon()
 
     def _stop_timers(self) -> None:
-        self.parts.consumer_groups.stop()
-        self.parts.share.stop()
-        self.parts.transactions.stop()
-
-
-class _GroupParts(NamedTuple):
-    """The coordinators of groups and of transactions."""
-
-    log: GroupLog
-    share: ShareOnDemand
-    consumer: ConsumerGroupsOnDemand
-    transactions: TransactionsOnDemand
+        parts = self.parts
+        for on_demand in (
+            parts.modern_groups.coordinator,
+            parts.consumer_groups,
+            parts.share,
+            parts.transactions,
+        ):
+            if on_demand.existing is not None:
+                on_demand.existing.stop()
 
 
 async def start(
@@ -181,7 +176,7 @@ async def start(
         await _close(metrics, server)
         directory.abandon()  # Nothing has been started that needs a clean end.
         raise
-    todo = _jobs(parts, expiry, directory, tls, handlers if prepares else None)
+    todo = _jobs(parts, directory, tls, handlers if prepares else None)
     work = asyncio.create_task(jobs.run(todo, clock))
     return Running(parts, server, directory, work, metrics, bound)
 
@@ -285,37 +280,51 @@ async def _build(
     topics = await _start_topics(config, started, directory)
     waiting = WaitingRoom(clock)
     features = FinalizedFeatures(topics.catalog)
-    settings = GroupSettings(config, topics.catalog, features)
-    pruned = directory.checkpoint if directory.durability is Durability.OS else None
     topics.on_visible(waiting.wake)
-    groups = _build_groups(config, clock, expiry, topics, waiting, settings, features, pruned)
     audit = AuditLog(clock)
     parts = Parts(
         node=node,
         config=config,
         features=features,
         clock=clock,
+        expiry_clock=expiry,
         topics=topics,
         waiting=waiting,
-        producer_ids=groups.transactions.producer_ids,
-        fetch_sessions_on_demand=OnDemand(lambda: _fetch_sessions(config)),
-        groups=groups.log,
-        share=groups.share,
-        consumer_groups=groups.consumer,
-        group_settings=settings,
+        producer_ids=ProducerIds(topics),
+        groups=GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS)),
+        group_settings=GroupSettings(config, topics.catalog, features),
         requests=RequestCounters(),
         unserved=UnservedFeatures(clock),
-        transactions=groups.transactions,
         client_telemetry=_client_telemetry(started, topics, clock),
         logins=_logins(started, listeners, topics, clock),
         audit=audit,
         authorizer=_authorizer(started, topics, audit, listeners),
         quotas=_quotas(started, topics, clock),
+        checkpoint=directory.checkpoint if directory.durability is Durability.OS else None,
     )
-    parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
-    groups.transactions.load()
+    features.on_share_groups_off(lambda: _share_groups_off(parts))
+    _load_state(parts)
     await parts.logins.load()
     return parts
+
+
+def _load_state(parts: Parts) -> None:
+    """Read the state of share partitions, groups and transactions, if there is any."""
+    if _has_logs(parts, SHARE_GROUP_STATE):
+        parts.share.make()
+    parts.groups.load()
+    if parts.share.existing is not None:
+        parts.share.existing.groups.start()
+    for groups in (parts.modern_groups.coordinator, parts.consumer_groups):
+        if groups.existing is not None:
+            groups.existing.agree()
+    if _has_logs(parts, TRANSACTION_STATE):
+        parts.transactions()
+
+
+def _has_logs(parts: Parts, topic: TopicName) -> bool:
+    # A log is created by its first use (ADR 0007).
+    return any(True for _ in parts.topics.opened(parts.topics.catalog.topic(topic)))
 
 
 def _client_telemetry(started: Config, topics: Topics, clock: Clock) -> ClientTelemetry:
@@ -353,36 +362,6 @@ def _authorizer(
     return Authorizer(settings, topics.catalog.acls, audit)
 
 
-def _build_groups(
-    config: LiveConfig,
-    clock: Clock,
-    expiry: ExpiryClock,
-    topics: Topics,
-    waiting: WaitingRoom,
-    settings: GroupSettings,
-    features: FinalizedFeatures,
-    pruned: Callable[[], Awaitable[None]] | None,
-) -> _GroupParts:
-    """Build the coordinators, and read the state of share partitions and groups."""
-    group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
-    share = ShareOnDemand(group_log, topics, waiting, clock, config, settings, features, pruned)
-    share.load()
-    consumer_groups = ConsumerGroupsOnDemand(group_log, topics, expiry, config, settings)
-    group_log.load()
-    share.agree()
-    consumer_groups.agree()
-    transactions = TransactionsOnDemand(
-        topics,
-        expiry,
-        config,
-        features=features,
-        groups=group_log,
-        consumer_groups=consumer_groups,
-        producer_ids=ProducerIds(topics),
-    )
-    return _GroupParts(group_log, share, consumer_groups, transactions)
-
-
 async def _start_topics(config: LiveConfig, started: Config, directory: LogDirectory) -> Topics:
     """Open the catalog, apply the broker's settings that it holds, and open the topics."""
     topics = Topics(config, directory, directory.journal(CATALOG_FILE))
@@ -390,18 +369,6 @@ async def _start_topics(config: LiveConfig, started: Config, directory: LogDirec
     await topics.start()
     await _make_internal_topics(topics, started)
     return topics
-
-
-def _fetch_sessions(config: LiveConfig) -> FetchSessions:
-    # Imported with the first fetch, not at the start.
-    from sharegroup.core.sessions.fetch_session import FetchSessions
-
-    server = config.server
-    return FetchSessions(
-        server.fetch_sessions_max,
-        partitions_max=server.fetch_session_partitions_max,
-        user_percent=server.user_limits_percent,
-    )
 
 
 async def _serve_metrics(
@@ -421,7 +388,6 @@ async def _serve_metrics(
 
 def _jobs(
     parts: Parts,
-    expiry: ExpiryClock,
     directory: LogDirectory,
     tls: TlsListeners,
     prepared: OnDemand[HandlerOf] | None,
@@ -435,12 +401,12 @@ def _jobs(
         "directory_watch": directory.watch,
         "journal": parts.topics.keep_journal_short,
         "certificates": tls.watch,
-        "cleaning": Cleaning(parts.config, expiry, parts.topics).run,
-        "dead_letters": parts.share.write_dead_letters,
-        "state_pruning": parts.share.prune_state,
-        "transactional_ids": parts.transactions.keep_forgetting,
+        "cleaning": Cleaning(parts.config, parts.expiry_clock, parts.topics).run,
+        "dead_letters": lambda: _write_dead_letters(parts),
+        "state_pruning": lambda: _prune_state(parts),
+        "transactional_ids": lambda: _forget_transactional_ids(parts),
         "token_keys": parts.logins.keep_keys,
-        "producer_expiry": lambda: _forget_producers(parts, expiry),
+        "producer_expiry": lambda: _forget_producers(parts),
         "audit": parts.audit.run,
         **(
             {
@@ -451,6 +417,23 @@ def _jobs(
             else {}
         ),
     }
+
+
+async def _write_dead_letters(parts: Parts) -> None:
+    share = await parts.share.when_made()
+    await share.dead_letters.run()
+
+
+async def _prune_state(parts: Parts) -> None:
+    share = await parts.share.when_made()
+    await share.pruning.run()
+
+
+async def _forget_transactional_ids(parts: Parts) -> None:
+    while True:
+        await sleep_ms(parts.expiry_clock, parts.config.transactions.id_expiration_check_ms)
+        if parts.transactions.existing is not None:
+            await parts.transactions.existing.forget_expired()
 
 
 async def _report_suppressed_lines(parts: Parts) -> None:
@@ -467,11 +450,11 @@ async def _prepare_all(parts: Parts, handler_of: HandlerOf) -> None:
     await prepare_all(parts, handler_of)
 
 
-async def _forget_producers(parts: Parts, expiry: ExpiryClock) -> None:
+async def _forget_producers(parts: Parts) -> None:
     while True:
         await sleep_ms(parts.clock, PRODUCER_CHECK_MS)
-        silent_ms = parts.config.server.producer_expiration_ms
-        await parts.slices.finish(parts.topics.expire_producers(expiry.wall_ms() - silent_ms))
+        unused_since_ms = parts.expiry_clock.wall_ms() - parts.config.server.producer_expiration_ms
+        await parts.slices.finish(parts.topics.expire_producers(unused_since_ms))
 
 
 def _connection_closed(parts: Parts, connection_id: int) -> None:
@@ -482,10 +465,11 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.waiting.give_up(OfConnection(connection_id))
     if parts.fetch_sessions_on_demand.existing is not None:
         parts.fetch_sessions_on_demand.existing.release_connection(connection_id)
-    parts.consumer_groups.connection_closed(connection_id)
+    if parts.consumer_groups.existing is not None:
+        parts.consumer_groups.existing.connection_closed(connection_id)
     if parts.share.existing is None:
         return
-    # Imported with the parts that it uses (`share_on_demand`).
+    # Imported with the parts that it uses (`share_parts`).
     from sharegroup.broker.handlers.share import share_requests
 
     for closed in parts.share_sessions.release_connection(str(connection_id)):

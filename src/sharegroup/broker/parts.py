@@ -1,12 +1,16 @@
-"""The parts of a running broker, as handlers see them; `app` puts them together."""
+"""The parts of a running broker, as handlers see them; `app` puts them together.
+
+The coordinators are made when they are first needed (`groups.on_demand`): here, because they are
+made from the other parts.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sharegroup.broker.access.audit import AuditLog
 from sharegroup.broker.access.logins import Logins
@@ -15,13 +19,14 @@ from sharegroup.broker.access.quotas import Quotas
 from sharegroup.broker.access.rights import UNLIMITED, Rights
 from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock
+from sharegroup.broker.cluster.catalog import TRANSACTION_STATE
+from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
 from sharegroup.broker.cluster.features import FinalizedFeatures
 from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
-from sharegroup.broker.groups.modern_groups_on_demand import ModernGroupsOnDemand
+from sharegroup.broker.groups.on_demand import ModernGroups, OnDemand, register
 from sharegroup.broker.load.late_requests import LateRequests
 from sharegroup.broker.load.record_jobs import RecordJobs
 from sharegroup.broker.load.request_counters import RequestCounters
@@ -29,46 +34,25 @@ from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.load.unserved import UnservedFeatures
 from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.broker.share_on_demand import ShareOnDemand
-from sharegroup.broker.transactions.transactions_on_demand import TransactionsOnDemand
 from sharegroup.core.shared_totals import SharedTotal
+from sharegroup.protocol_enums import GroupType
 
 if TYPE_CHECKING:
-    # Only brokers with ACLs import it.
-    # `ConsumerGroupsOnDemand` and `ShareOnDemand` import them at first use, to keep the start of a
-    # broker short.
+    # Imported at first use, to keep the start of a broker short; the first by brokers with ACLs.
     from sharegroup.broker.access.authorizer import Authorizer
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
     from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
     from sharegroup.broker.load.produced_batches import ProducedBatches
-    from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
     from sharegroup.broker.share.dead_letters import DeadLetters
     from sharegroup.broker.share.share_coordinator import ShareCoordinator
     from sharegroup.broker.share.share_partitions import SharePartitions
     from sharegroup.broker.share.state_pruning import StatePruning
+    from sharegroup.broker.share_parts import ShareParts
+    from sharegroup.broker.transactions.transaction_coordinator import TransactionCoordinator
+    from sharegroup.broker.transactions.transaction_markers import TransactionMarkers
     from sharegroup.core.sessions.fetch_session import FetchSessions
     from sharegroup.core.sessions.share_session import ShareSessions
-
-
-T = TypeVar("T")
-
-
-class OnDemand(Generic[T]):
-    """A part that is made when it is first needed; all views of the parts share it."""
-
-    __slots__ = ("_make", "existing")
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self.existing: T | None = None
-        """None until it is first needed."""
-
-    def __call__(self) -> T:
-        """Return the part, and make it if this is the first use."""
-        if self.existing is None:
-            self.existing = self._make()
-        return self.existing
 
 
 class Node(NamedTuple):
@@ -91,27 +75,34 @@ class Parts:
     config: LiveConfig
     features: FinalizedFeatures
     clock: Clock
+    expiry_clock: Clock
+    """The clock by which offsets, transactions and producers expire."""
     topics: Topics
     waiting: WaitingRoom
     producer_ids: ProducerIds
-    fetch_sessions_on_demand: OnDemand[FetchSessions]
     groups: GroupLog
-    share: ShareOnDemand
-    consumer_groups: ConsumerGroupsOnDemand
     group_settings: GroupSettings
     requests: RequestCounters
     unserved: UnservedFeatures
-    transactions: TransactionsOnDemand
     client_telemetry: ClientTelemetry
     logins: Logins
     quotas: Quotas
     audit: AuditLog
     authorizer: Authorizer | None = None
     """None if every client may do everything."""
+    checkpoint: Callable[[], Awaitable[None]] | None = None
+    """Moves the recovery points up before state is pruned; None if they need not be."""
     listener: str = "PLAINTEXT"
     """The name of the listener by which the requests of this view come."""
     slices: Slices = field(init=False)
     record_jobs: RecordJobs = field(init=False)
+    share: OnDemand[ShareParts] = field(init=False)
+    modern_groups: ModernGroups = field(init=False)
+    """The consumer groups of KIP-848."""
+    consumer_groups: OnDemand[ConsumerGroupCoordinator] = field(init=False)
+    transactions: OnDemand[TransactionCoordinator] = field(init=False)
+    markers: OnDemand[TransactionMarkers] = field(init=False)
+    fetch_sessions_on_demand: OnDemand[FetchSessions] = field(init=False)
     _produced_batches: OnDemand[ProducedBatches] = field(init=False)
     late_requests: LateRequests = field(init=False)
     prepared: dict[tuple[int, int], tuple[Any, type[Any]]] = field(default_factory=dict)
@@ -123,18 +114,84 @@ class Parts:
         self.late_requests = LateRequests(self.clock)
         self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
         self._produced_batches = OnDemand(self._make_produced_batches)
-        self.share.connect(self.record_jobs, self._dead_letter_authors)
-
-    def _dead_letter_authors(self) -> DeadLetterAuthors | None:
-        """Return the rights of those who set dead-letter topics; None without an authorizer."""
-        if self.authorizer is None:
-            return None
-        # Imported at first use, because a broker starts faster without it.
-        from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
-
-        return DeadLetterAuthors(
-            self.topics.catalog, self.authorizer, self.quotas, self.audit, self.clock
+        self.fetch_sessions_on_demand = OnDemand(self._make_fetch_sessions)
+        share = OnDemand(self._make_share_parts, lambda made: made.groups.agree())
+        self.share = register(self.groups, GroupType.SHARE, share)
+        # Registered before classic groups: the offsets of a group of KIP-848 look like a classic
+        # group without members, and the type that is found first counts.
+        modern = OnDemand(self._make_modern_groups)
+        self.modern_groups = ModernGroups(register(self.groups, GroupType.CONSUMER, modern))
+        classic = OnDemand(self._make_consumer_groups, lambda made: made.agree())
+        self.consumer_groups = register(
+            self.groups, GroupType.CLASSIC, classic, takes_transactions=True
         )
+        self.transactions = OnDemand(self._make_transactions, lambda made: made.load())
+        self.markers = OnDemand(self._make_markers)
+
+    def _make_share_parts(self) -> ShareParts:
+        # Imported at first use, like all below, because a broker starts faster without it.
+        from sharegroup.broker.share_parts import make_share_parts
+
+        return make_share_parts(self)
+
+    def _make_modern_groups(self) -> ModernGroupCoordinator:
+        # Imported at first use.
+        from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
+
+        return ModernGroupCoordinator(
+            self.groups,
+            self.topics,
+            self.expiry_clock,
+            config=self.config,
+            settings=self.group_settings,
+            classic=self.consumer_groups,
+        )
+
+    def _make_consumer_groups(self) -> ConsumerGroupCoordinator:
+        # Imported at first use.
+        from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+
+        return ConsumerGroupCoordinator(
+            self.groups, self.topics, self.expiry_clock, self.config, self.modern_groups
+        )
+
+    def _make_markers(self) -> TransactionMarkers:
+        # Imported at first use.
+        from sharegroup.broker.transactions.transaction_markers import TransactionMarkers
+
+        return TransactionMarkers(self.topics, self.expiry_clock, self.consumer_groups)
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        # Imported at first use.
+        from sharegroup.broker.transactions.transaction_coordinator import TransactionCoordinator
+
+        return TransactionCoordinator(
+            CoordinatorLog(self.topics, self.expiry_clock, TRANSACTION_STATE),
+            self.topics,
+            self.expiry_clock,
+            self.config,
+            features=self.features,
+            groups=self.groups,
+            markers=self.markers(),
+            producer_ids=self.producer_ids,
+        )
+
+    def _make_fetch_sessions(self) -> FetchSessions:
+        # Imported with the first fetch.
+        from sharegroup.core.sessions.fetch_session import FetchSessions
+
+        server = self.config.server
+        return FetchSessions(
+            server.fetch_sessions_max,
+            partitions_max=server.fetch_session_partitions_max,
+            user_percent=server.user_limits_percent,
+        )
+
+    def _make_produced_batches(self) -> ProducedBatches:
+        # Imported with the first batch that is produced.
+        from sharegroup.broker.load.produced_batches import ProducedBatches
+
+        return ProducedBatches(self.record_jobs, self.config.server.user_limits_percent)
 
     def seen_by(self, listener: str, node: Node) -> Parts:
         """Return the same parts for the connections of a listener that advertises ``node``.
@@ -152,10 +209,11 @@ class Parts:
     def user_part_refusals(self) -> Iterator[tuple[str, int]]:
         """Yield what all users share, and how often a user's part of it was used up."""
         transactions, catalog = self.transactions.existing, self.topics.catalog
+        modern_groups = self.modern_groups.coordinator.existing
         totals: tuple[SharedTotal[Any], ...] = (
             *self.share_group_coordinator.shared_totals,
             *self.consumer_group_coordinator.shared_totals,
-            *self.modern_groups.shared_totals,
+            *(() if modern_groups is None else modern_groups.shared_totals),
             *(() if transactions is None else (transactions.transactions.memory,)),
             catalog.partitions,
             catalog.group_settings_memory,
@@ -166,12 +224,6 @@ class Parts:
         yield "share_sessions", self.share_sessions.user_refused_count
         yield "quota_meters", self.quotas.user_refused_count
         yield "bytes_of_waiting_batches", self.produced_batches.user_refused_count
-
-    def _make_produced_batches(self) -> ProducedBatches:
-        # Imported with the first batch that is produced.
-        from sharegroup.broker.load.produced_batches import ProducedBatches
-
-        return ProducedBatches(self.record_jobs, self.config.server.user_limits_percent)
 
     @cached_property
     def produced_batches(self) -> ProducedBatches:
@@ -186,32 +238,32 @@ class Parts:
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:
         """The durable state of share partitions."""
-        return self.share.parts().coordinator
+        return self.share().coordinator
 
     @cached_property
     def state_pruning(self) -> StatePruning:
         """The job that keeps the topic of that state short."""
-        return self.share.parts().pruning
+        return self.share().pruning
 
     @cached_property
     def share_group_coordinator(self) -> ShareGroupCoordinator:
         """The coordinator of share groups."""
-        return self.share.parts().groups
+        return self.share().groups
 
     @cached_property
     def share_partitions(self) -> SharePartitions:
         """The share partitions that are in use."""
-        return self.share.parts().partitions
+        return self.share().partitions
 
     @cached_property
     def share_sessions(self) -> ShareSessions:
         """The share sessions of all connections."""
-        return self.share.parts().sessions
+        return self.share().sessions
 
     @cached_property
     def dead_letters(self) -> DeadLetters:
         """The writer of dead letters."""
-        return self.share.parts().dead_letters
+        return self.share().dead_letters
 
     @property
     def serves_share_state(self) -> bool:
@@ -223,15 +275,15 @@ class Parts:
 
     @property
     def consumer_group_coordinator(self) -> ConsumerGroupCoordinator:
-        """The consumer group coordinator; made on first use."""
-        return self.consumer_groups.coordinator()
-
-    @property
-    def modern_groups(self) -> ModernGroupsOnDemand:
-        """The consumer groups of KIP-848."""
-        return self.consumer_groups.modern
+        """The coordinator of classic groups, which keeps the offsets of all consumer groups."""
+        return self.consumer_groups()
 
     @property
     def modern_group_coordinator(self) -> ModernGroupCoordinator:
-        """The coordinator of consumer groups of KIP-848; made on first use."""
+        """The coordinator of consumer groups of KIP-848."""
         return self.modern_groups.coordinator()
+
+    @property
+    def transaction_coordinator(self) -> TransactionCoordinator:
+        """The coordinator of transactions."""
+        return self.transactions()

@@ -16,13 +16,18 @@ from sharegroup.testing import broker
 async def main():
     async with broker() as b:
         assert "sharegroup.core.groups.classic.consumer_groups" not in sys.modules, "at the start"
-        consumer_groups = b.running.parts.consumer_groups
-        consumer_groups.agree()
-        consumer_groups.connection_closed(1)
-        consumer_groups.stop()
-        assert "sharegroup.broker.groups.consumer_group_coordinator" not in sys.modules, "no use"
-        assert b.running.parts.consumer_group_coordinator is consumer_groups.coordinator()
-        assert consumer_groups.coordinator().list_groups() == ()
+        host, port = b.bootstrap_servers.split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        while not b.running.server.connection_count:
+            await asyncio.sleep(0.01)
+        writer.close()
+        while b.running.server.connection_count:
+            await asyncio.sleep(0.01)
+    assert "sharegroup.broker.groups.consumer_group_coordinator" not in sys.modules, "no use"
+    async with broker() as b:
+        parts = b.running.parts
+        assert parts.consumer_group_coordinator is parts.consumer_groups()
+        assert parts.consumer_group_coordinator.list_groups() == ()
     print("made once")
 
 asyncio.run(main())

@@ -283,7 +283,7 @@ def test_user_with_many_transactional_ids_loses_its_own_and_no_others(tmp_path: 
         alice = peer_of(broker, "alice")
         for number in range(100):
             assert await transactional_id(broker, alice, f"of-alice-{number}") == NONE
-        known = broker.running.parts.transactions.coordinator().transactions
+        known = broker.running.parts.transaction_coordinator.transactions
         assert known.find("of-bob") is not None
         assert known.find("of-alice-0") is None
         assert 20 < len(known) < 40

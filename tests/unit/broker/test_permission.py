@@ -10,11 +10,12 @@ from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
 from sharegroup.broker.access.permission import (
     Permission,
+    TopicPermission,
     is_allowed_on_cluster,
     operations_on_cluster,
+    topic_permission,
 )
 from sharegroup.broker.access.rights import UNLIMITED
-from sharegroup.broker.access.topic_permission import TopicPermission, topic_permission
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.errors import ClusterAuthorizationFailed, TopicAuthorizationFailed
 from sharegroup.protocol_enums import AclOperation, AclResourceType, ResourceType

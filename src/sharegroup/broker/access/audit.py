@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -209,30 +210,22 @@ def _resources(request: Any) -> Iterable[str]:
     return (f"{resource.resource_type}:{resource.resource_name}" for resource in request.resources)
 
 
+_NEW_ACL = attrgetter(
+    "resource_type", "resource_pattern_type", "resource_name",
+    "principal", "host", "operation", "permission_type",
+)  # fmt: skip
+_ACL_FILTER = attrgetter(
+    "resource_type_filter", "pattern_type_filter", "resource_name_filter",
+    "principal_filter", "host_filter", "operation", "permission_type",
+)  # fmt: skip
+
+
 def _created_acls(request: Any) -> Iterable[str]:
-    for acl in request.creations:
-        yield _acl_text(
-            acl.resource_type,
-            acl.resource_pattern_type,
-            acl.resource_name,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
-        )
+    return (_acl_text(*_NEW_ACL(acl)) for acl in request.creations)
 
 
 def _acl_filters(request: Any) -> Iterable[str]:
-    for acl in request.filters:
-        yield _acl_text(
-            acl.resource_type_filter,
-            acl.pattern_type_filter,
-            acl.resource_name_filter,
-            acl.principal_filter,
-            acl.host_filter,
-            acl.operation,
-            acl.permission_type,
-        )
+    return (_acl_text(*_ACL_FILTER(acl)) for acl in request.filters)
 
 
 def _acl_text(*fields: int | str | None) -> str:

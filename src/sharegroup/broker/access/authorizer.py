@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 from kio.static.primitive import i32
 
 from sharegroup.broker.access.audit import AuditLog, Origin
-from sharegroup.broker.access.operations import ALL_OPERATIONS
 from sharegroup.broker.access.peer import Peer
+from sharegroup.broker.access.rights import ALL_OPERATIONS
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettings
 from sharegroup.core.security.addresses import canonical_address

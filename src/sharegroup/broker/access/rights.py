@@ -1,14 +1,29 @@
-"""What the peer of a connection may do, as handlers ask it."""
+"""What the peer of a connection may do, as handlers ask it, and as bit fields for responses."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from kio.static.primitive import i32
 
-from sharegroup.broker.access.operations import ALL_OPERATIONS
-from sharegroup.protocol_enums import AclOperation, AclResourceType
+from sharegroup.protocol_enums import ACL_OPERATIONS, AclOperation, AclResourceType
 from sharegroup.steps import Steps
+
+NOT_ASKED = i32(-(2**31))
+"""The value of the field if the request does not ask for authorized operations."""
+
+
+def operation_bits(operations: Iterable[AclOperation]) -> i32:
+    """Return the bit field of these operations: bits at their numbers in Kafka's AclOperation."""
+    return i32(sum(1 << operation for operation in operations))
+
+
+ALL_OPERATIONS: Mapping[AclResourceType, i32] = MappingProxyType(
+    {resource_type: operation_bits(every) for resource_type, every in ACL_OPERATIONS.items()}
+)
+"""The bit fields with all operations of each type."""
 
 
 class Rights(Protocol):

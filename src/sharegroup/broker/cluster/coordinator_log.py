@@ -11,12 +11,15 @@ the state in memory and reads the topic again (ADR 0005).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Clock
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.cluster.topics import Topics
+from sharegroup.errors import KafkaStorageError, NotCoordinator
 from sharegroup.ids import TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
@@ -25,17 +28,12 @@ from sharegroup.wire.batches.small_batches import KeyedRecord, TransactionalBatc
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 KeyAndValue = tuple[bytes, bytes | None]
 
 OnTransactional = Callable[[int, TransactionalBatch], None]
 """Called with a partition of the topic and a transactional batch in it."""
-
-
-class BatchProducer(NamedTuple):
-    """The producer for whose transaction a coordinator writes records."""
-
-    producer_id: int
-    epoch: int
 
 
 class Marker(NamedTuple):
@@ -61,7 +59,45 @@ class Marker(NamedTuple):
         )
 
 
-NO_PRODUCER = BatchProducer(NO_PRODUCER_ID, -1)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, -1)
+
+
+@contextmanager
+def as_a_coordinator() -> Iterator[None]:
+    """Replace KafkaStorageError by NotCoordinator, as Kafka does, so that clients try again.
+
+    Members of groups end their membership when they receive KAFKA_STORAGE_ERROR.
+    """
+    try:
+        yield
+    except KafkaStorageError as error:
+        raise NotCoordinator(str(error)) from error
+
+
+class Durable(Generic[T]):
+    """An awaitable result that is available when a ticket is durable.
+
+    Unlike a coroutine, it may be dropped without being awaited.
+    """
+
+    __slots__ = ("_result", "_ticket")
+
+    def __init__(self, ticket: Ticket | None, result: T) -> None:
+        self._ticket = ticket
+        self._result = result
+
+    def now(self) -> T | None:
+        """Return the result if it is available now, otherwise None."""
+        ticket = self._ticket
+        # The error of a failed ticket is left to `__await__`, which translates it.
+        is_durable = ticket is None or (ticket.done and not ticket.failed)
+        return self._result if is_durable else None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._ticket is not None:
+            with as_a_coordinator():
+                yield from self._ticket.__await__()
+        return self._result
 
 
 class CoordinatorLog:
@@ -82,7 +118,7 @@ class CoordinatorLog:
         partition: int,
         records: Sequence[KeyAndValue],
         *,
-        producer: BatchProducer = NO_PRODUCER,
+        producer: ProducerIdAndEpoch = NO_PRODUCER,
         is_urgent: bool = True,
     ) -> Ticket:
         """Append records as one batch, so that after a crash all of them exist or none.

@@ -1,14 +1,17 @@
-"""Assigns ids to idempotent producers from durable blocks, so that no id is used twice.
+"""Producers: their ids and epochs, and the assignment of ids.
 
-Only the end of the current block is written, so one in a thousand ids costs a disk write.  After a
-crash the rest of the current block is never used.
+Ids are assigned to idempotent producers from durable blocks, so that no id is used twice.  Only the
+end of the current block is written, so one in a thousand ids costs a disk write.  After a crash the
+rest of the current block is never used.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from sharegroup.broker.cluster.topics import Topics
+from sharegroup.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 
 BLOCK_IDS = 1_000
 
@@ -33,3 +36,17 @@ class ProducerIds:
                 await self._topics.alter(lambda: {"event": "producer_ids", "end": end})
             producer_id, self._next = self._next, self._next + 1
         return producer_id
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer in one of its epochs; only the newest epoch of a producer id may write."""
+
+    producer_id: int
+    epoch: int
+
+
+def for_older_client(error: KafkaError, *, knows_fenced: bool) -> KafkaError:
+    """Return the error to send: clients from before PRODUCER_FENCED know INVALID_PRODUCER_EPOCH."""
+    if isinstance(error, ProducerFenced) and not knows_fenced:
+        return InvalidProducerEpoch(str(error))
+    return error

@@ -180,12 +180,11 @@ def _read(lines: str, reason: str, *, is_refused: bool) -> Iterator[KafkaKey]:
 
 
 def _limits(text: str) -> tuple[float | None, float | None, tuple[str, ...]]:
-    if text == "-":
-        return None, None, ()
+    """Return the bounds of a number and the allowed values."""
     low, dots, high = text.partition("..")
-    if not dots:
-        return None, None, tuple(text.split("|"))
-    return float(low) if "." in low else int(low), _number(high), ()
+    if dots:
+        return _number(low), _number(high), ()
+    return None, None, () if text == "-" else tuple(text.split("|"))
 
 
 def _number(text: str) -> float | None:

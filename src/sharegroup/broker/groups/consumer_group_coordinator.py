@@ -23,15 +23,16 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.coordinator_log import (
     NO_PRODUCER,
-    BatchProducer,
+    Durable,
     KeyAndValue,
     Marker,
+    as_a_coordinator,
 )
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_group_records import decode, encode
-from sharegroup.broker.groups.durable import Durable
-from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinator
+from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_view import ModernGroupView
 from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
 from sharegroup.core.groups.classic.consumer_groups import (
@@ -253,7 +254,7 @@ class ConsumerGroupCoordinator:
         offsets: tuple[OffsetCommit, ...],
         *,
         api_version: int = 9,
-        producer: BatchProducer = NO_PRODUCER,
+        producer: ProducerIdAndEpoch = NO_PRODUCER,
     ) -> Awaitable[None]:
         """Commit offsets of a group of either protocol.
 
@@ -306,7 +307,7 @@ class ConsumerGroupCoordinator:
             return Durable(ticket, None)
 
     def _write_pending(
-        self, group_id: GroupId, offsets: tuple[OffsetCommit, ...], producer: BatchProducer
+        self, group_id: GroupId, offsets: tuple[OffsetCommit, ...], producer: ProducerIdAndEpoch
     ) -> Ticket:
         records = [encode(offset) for offset in offsets]
         ticket = self._log.append(group_id, records, producer=producer)

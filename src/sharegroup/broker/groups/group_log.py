@@ -15,19 +15,18 @@ A failed write may have lost records of either type.  So one method detects it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sharegroup.broker.cluster.coordinator_log import (
     NO_PRODUCER,
-    BatchProducer,
     CoordinatorLog,
     KeyAndValue,
     Marker,
 )
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.core.groups.share.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
-from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
+from sharegroup.errors import GroupIdNotFound
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.protocol_enums import GroupType
 from sharegroup.storage.sync.tickets import Ticket
@@ -54,42 +53,6 @@ class Reading(NamedTuple):
     end_transaction: Callable[[int, int, bool], None] | None = None
 
 
-def reading_on_demand(begin: Callable[[], Reading], *, takes_transactions: bool) -> Reading:
-    """Return a reading that calls ``begin`` for the real one at its first record.
-
-    So a coordinator is not created if the log has none of its records.  ``takes_transactions``
-    says whether the real reading takes records of transactions.
-    """
-    begun: list[Reading] = []
-
-    def real() -> Reading:
-        if not begun:
-            begun.append(begin())
-        return begun[0]
-
-    def replay(key: bytes, value: bytes | None) -> None:
-        real().replay(key, value)
-
-    def replay_pending(partition: int, producer_id: int, key: bytes, value: bytes | None) -> None:
-        take = real().replay_pending
-        assert take is not None
-        take(partition, producer_id, key, value)
-
-    def end_transaction(partition: int, producer_id: int, is_commit: bool) -> None:
-        # Only if there were records: a marker alone has nothing to end, and creates no coordinator.
-        for reading in begun:
-            assert reading.end_transaction is not None
-            reading.end_transaction(partition, producer_id, is_commit)
-
-    def finish() -> None:
-        for reading in begun:
-            reading.finish()
-
-    if takes_transactions:
-        return Reading(replay, finish, replay_pending, end_transaction)
-    return Reading(replay, finish)
-
-
 class RegisteredCoordinator(NamedTuple):
     """A coordinator that is registered with the log.
 
@@ -101,18 +64,6 @@ class RegisteredCoordinator(NamedTuple):
     record_types: frozenset[int]
     begin: Callable[[], Reading]
     has: Callable[[GroupId], bool]
-
-
-@contextmanager
-def as_a_coordinator() -> Iterator[None]:
-    """Replace KafkaStorageError by NotCoordinator, as Kafka does, so that members try again.
-
-    Clients end their membership when they receive KAFKA_STORAGE_ERROR.
-    """
-    try:
-        yield
-    except KafkaStorageError as error:
-        raise NotCoordinator(str(error)) from error
 
 
 class GroupLog:
@@ -184,7 +135,7 @@ class GroupLog:
         group_id: GroupId,
         records: Sequence[KeyAndValue],
         *,
-        producer: BatchProducer = NO_PRODUCER,
+        producer: ProducerIdAndEpoch = NO_PRODUCER,
     ) -> Ticket:
         """Append records of one group as one batch, which may belong to a transaction."""
         return self._log.append(self._partition(group_id), records, producer=producer)

@@ -18,16 +18,17 @@ from typing import NamedTuple
 
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.clock import Alarm, Clock
-from sharegroup.broker.cluster.coordinator_log import KeyAndValue
+from sharegroup.broker.cluster.coordinator_log import Durable, KeyAndValue, as_a_coordinator
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.catalog_topics import CatalogTopics
 from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
-from sharegroup.broker.groups.durable import Durable
-from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinator
+from sharegroup.broker.groups.group_log import GroupLog, Reading
+from sharegroup.broker.groups.modern_group_inputs import (
+    CatalogTopics,
+    TopicPatterns,
+    modern_group_limits,
+)
 from sharegroup.broker.groups.modern_group_records import decode, encode
-from sharegroup.broker.groups.modern_group_settings import modern_group_limits
-from sharegroup.broker.groups.topic_patterns import TopicPatterns
 from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.core.groups.classic.consumer_groups import Committer

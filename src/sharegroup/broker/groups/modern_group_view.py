@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ModernGroupView(Protocol):
-    """The groups of KIP-848 (`ModernGroupsOnDemand`)."""
+    """The groups of KIP-848 (`on_demand.ModernGroups`)."""
 
     def has(self, group_id: GroupId) -> bool:
         """Whether a group of KIP-848 with this id exists."""

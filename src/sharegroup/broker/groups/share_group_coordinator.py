@@ -487,7 +487,7 @@ class ShareGroupCoordinator:
             self._in_doubt = False
 
     def begin_reading(self) -> Reading:
-        """Begin a reading of the log (`share_on_demand` registers it)."""
+        """Begin a reading of the log."""
         groups = self._groups.restarted()
 
         def replay(key: bytes, value: bytes | None) -> None:

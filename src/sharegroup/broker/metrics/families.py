@@ -8,12 +8,8 @@ and percentages are ratios.  Metrics that begin with ``sharegroup_`` are ours.
 
 from __future__ import annotations
 
-from sharegroup.broker.metrics.access_families import ACCESS
-from sharegroup.broker.metrics.client_families import CLIENTS
-from sharegroup.broker.metrics.family import Family, MetricType
-from sharegroup.broker.metrics.login_families import LOGINS
-from sharegroup.broker.metrics.quota_families import QUOTAS
-from sharegroup.broker.metrics.transaction_families import TRANSACTIONS
+from sharegroup.broker.metrics.client_families import ACCESS, CLIENTS, LOGINS, QUOTAS, TRANSACTIONS
+from sharegroup.broker.metrics.text import Family, MetricType
 
 _TOPIC = ("topic",)
 _GROUP = ("group",)

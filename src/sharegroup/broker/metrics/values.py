@@ -25,16 +25,11 @@ from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.load.byte_budgets import ByteBudget
 from sharegroup.broker.load.descriptors import limit, open_count
 from sharegroup.broker.load.log_limit import LOG_LIMIT
-from sharegroup.broker.metrics import access_families
 from sharegroup.broker.metrics import client_families as client_names
 from sharegroup.broker.metrics import families as names
-from sharegroup.broker.metrics import quota_families as quota_names
-from sharegroup.broker.metrics import transaction_families as transaction_names
 from sharegroup.broker.metrics.client_values import ClientValuesPage, info_labels
-from sharegroup.broker.metrics.family import Family
-from sharegroup.broker.metrics.login_families import login_samples
 from sharegroup.broker.metrics.loop_lag import LoopLag
-from sharegroup.broker.metrics.text import Value, head, label_pairs, lines
+from sharegroup.broker.metrics.text import Family, Value, head, label_pairs, lines
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.server.sockets import Server
 from sharegroup.broker.share.dead_letters import DeadLetterCounts
@@ -216,7 +211,7 @@ class Metrics:
         yield from self._share_groups(totals)
         yield from self._sessions()
         yield from self._coordinators()
-        yield from login_samples(self._parts)
+        yield from self._logins()
         yield from self._process(totals)
         yield from self._clients()
         yield from self._access()
@@ -274,27 +269,46 @@ class Metrics:
             return
         states = Counter(known.state for known in coordinator.transactions)
         for state, count in states.items():
-            yield transaction_names.TRANSACTIONAL_IDS, (state.label,), count
-        yield transaction_names.TRANSACTIONS_BYTES, (), coordinator.transactions.size_bytes
+            yield client_names.TRANSACTIONAL_IDS, (state.label,), count
+        yield client_names.TRANSACTIONS_BYTES, (), coordinator.transactions.size_bytes
         for outcome, count in (
             ("committed", coordinator.ended[True]),
             ("aborted", coordinator.ended[False]),
             ("timed_out", coordinator.aborted_by_timeout),
         ):
-            yield transaction_names.TRANSACTIONS_ENDED, (outcome,), count
-        markers = self._parts.transactions.markers.written
-        yield transaction_names.TRANSACTION_MARKERS, (), markers
+            yield client_names.TRANSACTIONS_ENDED, (outcome,), count
+        yield client_names.TRANSACTION_MARKERS, (), self._parts.markers().written
+
+    def _logins(self) -> Iterator[Sample]:
+        logins = self._parts.logins
+        for family, counts in (
+            (client_names.LOGINS_SUCCEEDED, logins.succeeded),
+            (client_names.LOGINS_RENEWED, logins.renewed),
+            (client_names.LOGINS_FAILED, logins.failed),
+        ):
+            for (listener, mechanism), count in counts.items():
+                yield family, (listener, mechanism or "none"), count
+        yield client_names.LOGINS_PENDING, (), logins.pending.count
+        yield client_names.LOGINS_EVICTED, (), logins.pending.evicted_count
+        yield client_names.SESSIONS_EXPIRED, (), logins.expired_count
+        scram_count = self._parts.topics.catalog.scram_credentials.count
+        yield client_names.SCRAM_CREDENTIALS, (), scram_count
+        for outcome, count in (
+            ("read", sum(keys.read_count for keys in logins.token_keys)),
+            ("failed", sum(keys.failed_count for keys in logins.token_keys)),
+        ):
+            yield client_names.TOKEN_KEY_READINGS, (outcome,), count
 
     def _quotas(self) -> Iterator[Sample]:
         quotas = self._parts.quotas
-        yield quota_names.QUOTA_ENTITIES, (), len(self._parts.topics.catalog.client_quotas)
-        yield quota_names.QUOTA_METERS, (), quotas.meter_count
-        yield quota_names.QUOTA_METERS_SHARED, (), quotas.shared_meter_count
+        yield client_names.QUOTA_ENTITIES, (), len(self._parts.topics.catalog.client_quotas)
+        yield client_names.QUOTA_METERS, (), quotas.meter_count
+        yield client_names.QUOTA_METERS_SHARED, (), quotas.shared_meter_count
         for quota, throttled in quotas.counters.items():
-            yield quota_names.THROTTLED, (quota.value,), throttled.count
-            yield quota_names.THROTTLE_SECONDS, (quota.value,), throttled.milliseconds / 1000
+            yield client_names.THROTTLED, (quota.value,), throttled.count
+            yield client_names.THROTTLE_SECONDS, (quota.value,), throttled.milliseconds / 1000
         for shared, refused_count in self._parts.user_part_refusals():
-            yield quota_names.USER_PART_REFUSALS, (shared,), refused_count
+            yield client_names.USER_PART_REFUSALS, (shared,), refused_count
 
     def _coordinators(self) -> Iterator[Sample]:
         shares = Counter(group.state for group in self._parts.share_group_coordinator.list_groups())
@@ -307,8 +321,9 @@ class Metrics:
         yield names.GROUPS, ("consumer",), modern.total()
         for state in ("Empty", "Assigning", "Reconciling", "Stable"):
             yield names.MODERN_GROUP_STATES, (state,), modern[state]
-        yield names.MODERN_GROUP_BYTES, (), self._parts.modern_groups.size_bytes
-        yield names.MODERN_REBALANCES, (), self._parts.modern_groups.rebalance_count
+        existing = self._parts.modern_groups.coordinator.existing
+        yield names.MODERN_GROUP_BYTES, (), 0 if existing is None else existing.size_bytes
+        yield names.MODERN_REBALANCES, (), 0 if existing is None else existing.rebalance_count
         for state in ("Empty", "Stable", "Dead"):
             yield names.GROUP_STATES, (state,), shares[state]
         for state, count in classic.items():
@@ -348,11 +363,11 @@ class Metrics:
 
     def _access(self) -> Iterator[Sample]:
         audit = self._parts.audit
-        yield access_families.ACLS, (), len(self._parts.topics.catalog.acls.acls)
+        yield client_names.ACLS, (), len(self._parts.topics.catalog.acls.acls)
         for listener, count in audit.denials.items():
-            yield access_families.DENIALS, (listener,), count
-        yield access_families.AUDIT_LINES_SUPPRESSED, (), audit.suppressed_count
-        yield access_families.LOG_LINES_SUPPRESSED, (), LOG_LIMIT.suppressed_count
+            yield client_names.DENIALS, (listener,), count
+        yield client_names.AUDIT_LINES_SUPPRESSED, (), audit.suppressed_count
+        yield client_names.LOG_LINES_SUPPRESSED, (), LOG_LIMIT.suppressed_count
 
     def _state_partitions(self) -> tuple[int, int]:
         """Count the partitions of the state topic that are writable, and those that are not."""

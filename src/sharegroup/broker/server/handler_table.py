@@ -36,7 +36,7 @@ HANDLERS = {
     25: "transactions.transactions",
     26: "transactions.transactions",
     27: "transactions.transactions",
-    28: "transactions.txn_offset_commit",
+    28: "groups.txn_offset_commit",
     29: "access.acls",
     30: "access.acls",
     31: "access.acls",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.transactions.transaction_coordinator import TransactionCoordinator
 from sharegroup.core.log.producer_state import ProducerStates
 from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartition

@@ -23,13 +23,17 @@ from typing import TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock, sleep_ms
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, TRANSACTION_STATE
-from sharegroup.broker.cluster.coordinator_log import CoordinatorLog, Marker
+from sharegroup.broker.cluster.coordinator_log import (
+    CoordinatorLog,
+    Durable,
+    Marker,
+    as_a_coordinator,
+)
 from sharegroup.broker.cluster.features import FinalizedFeatures
-from sharegroup.broker.cluster.producer_ids import ProducerIds
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.group_log import GroupLog
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
 from sharegroup.broker.transactions.open_transactions import (
     UnknownOpenTransaction,
     report,
@@ -42,7 +46,6 @@ from sharegroup.broker.transactions.transaction_markers import (
 )
 from sharegroup.broker.transactions.transaction_records import decode, encode
 from sharegroup.broker.transactions.waiting_requests import (
-    DurableResult,
     WaitingRequests,
     when_durable,
 )
@@ -58,8 +61,6 @@ from sharegroup.core.transactions.transactions import Now, Transactions
 from sharegroup.errors import (
     InvalidTransactionTimeout,
     KafkaError,
-    KafkaStorageError,
-    NotCoordinator,
 )
 from sharegroup.ids import GroupId, TopicIdPartition, transaction_state_partition
 from sharegroup.storage.sync.tickets import Ticket
@@ -206,9 +207,7 @@ class TransactionCoordinator:
             # After the write: before its record is replayed, a new transactional id has no owner to
             # set.
             self.claim(transactional_id, user)
-            return DurableResult(
-                ticket, ProducerIdAndEpoch(record.producer_id, record.producer_epoch)
-            )
+            return Durable(ticket, ProducerIdAndEpoch(record.producer_id, record.producer_epoch))
 
         durable = await self.when_settled(transactional_id, init)
         identity = await durable
@@ -237,7 +236,7 @@ class TransactionCoordinator:
             record = self._transactions.fence(
                 transactional_id, version=version, fresh_producer_id=fresh, now=self._now()
             )
-            return DurableResult(None if record is None else self._decide(record), None)
+            return Durable(None if record is None else self._decide(record), None)
 
         await (await self.when_settled(transactional_id, fence))
         await self.when_settled(transactional_id, lambda: None)
@@ -327,11 +326,11 @@ class TransactionCoordinator:
     ) -> Awaitable[ProducerIdAndEpoch]:
         """Commit or abort a transaction; return the identity with which the producer goes on.
 
-        The transaction is decided at once if nothing has to be waited for; a `DurableResult` is the
+        The transaction is decided at once if nothing has to be waited for; a `Durable` is the
         answer then.
         """
 
-        def end(fresh: int | None) -> DurableResult[ProducerIdAndEpoch]:
+        def end(fresh: int | None) -> Durable[ProducerIdAndEpoch]:
             self._begin()
             found = self._transactions.end(
                 transactional_id,
@@ -348,7 +347,7 @@ class TransactionCoordinator:
             else:
                 ticket = self._decide(found.record)
             identity = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
-            return DurableResult(ticket, identity)
+            return Durable(ticket, identity)
 
         async def end_later() -> ProducerIdAndEpoch:
             fresh = await self._producer_id_for(transactional_id, client_version)
@@ -477,7 +476,7 @@ class TransactionCoordinator:
                         break  # The decision was lost, or all is done.
                     # A marker that is durable without the decision could commit one partition while
                     # another one is aborted (ADR 0029); `may_mark_at_once` has the exceptions.
-                    await DurableResult(decision, None)
+                    await Durable(decision, None)
                     if markers is None:
                         markers = await self._write_markers(known)
                     for ticket in markers:
@@ -661,16 +660,14 @@ class TransactionCoordinator:
         self, partition: int, records: Sequence[TransactionRecord], *, is_urgent: bool = True
     ) -> Ticket:
         version, now = self._features.transaction_version, self._now()
-        try:
+        # As in Kafka's `TransactionStateManager`: a producer looks for its coordinator and tries
+        # again.
+        with as_a_coordinator():
             ticket = self._log.append(
                 partition,
                 [encode(record, version=version) for record in records],
                 is_urgent=is_urgent,
             )
-        except KafkaStorageError as error:
-            # As in Kafka's `TransactionStateManager`: a producer looks for its coordinator and
-            # tries again.
-            raise NotCoordinator(str(error)) from error
         for record in records:
             self._transactions.replay(record, now=now)
         return ticket

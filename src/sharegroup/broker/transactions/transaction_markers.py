@@ -7,13 +7,13 @@ coordinator of consumer groups writes it.  A partition whose topic was deleted n
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
 from sharegroup.broker.cluster.coordinator_log import Marker
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.core.transactions.records import TransactionMetadata, TransactionPartition
 from sharegroup.errors import (
     InvalidProducerEpoch,
@@ -21,6 +21,10 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.storage.sync.tickets import Ticket
+
+if TYPE_CHECKING:
+    # Imported with the first marker for offsets.
+    from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +38,7 @@ class TransactionMarkers:
     __slots__ = ("_clock", "_consumer_groups", "_topics", "written")
 
     def __init__(
-        self, topics: Topics, clock: Clock, consumer_groups: ConsumerGroupsOnDemand
+        self, topics: Topics, clock: Clock, consumer_groups: Callable[[], ConsumerGroupCoordinator]
     ) -> None:
         self._topics = topics
         self._clock = clock
@@ -50,9 +54,7 @@ class TransactionMarkers:
         """
         topic, log_ = self._topics.named(partition.topic, partition.partition)
         if topic.name == CONSUMER_OFFSETS:
-            ticket = self._consumer_groups.coordinator().end_transaction(
-                partition.partition, marker
-            )
+            ticket = self._consumer_groups().end_transaction(partition.partition, marker)
         else:
             now_ms = self._clock.wall_ms()
             batch = marker.encoded(timestamp_ms=now_ms)

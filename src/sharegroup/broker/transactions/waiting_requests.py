@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Clock
-from sharegroup.errors import (
-    ConcurrentTransactions,
-    KafkaError,
-    KafkaStorageError,
-    NotCoordinator,
-)
-from sharegroup.storage.sync.tickets import Ticket
+from sharegroup.broker.cluster.coordinator_log import Durable
+from sharegroup.errors import ConcurrentTransactions, KafkaError
 
 T = TypeVar("T")
 
@@ -26,35 +21,7 @@ WAIT_MS_MAX = 5_000
 """How long a request waits for the markers of the previous transaction of its transactional id."""
 
 
-class DurableResult(Generic[T]):
-    """An awaitable result that is available when a ticket is durable.
-
-    A failed write is NotCoordinator, so that the client asks again.
-    """
-
-    __slots__ = ("_result", "_ticket")
-
-    def __init__(self, ticket: Ticket | None, result: T) -> None:
-        self._ticket = ticket
-        self._result = result
-
-    def now(self) -> T | None:
-        """Return the result if it is available now, otherwise None."""
-        ticket = self._ticket
-        # The error of a failed ticket is left to `__await__`, which translates it.
-        is_durable = ticket is None or (ticket.done and not ticket.failed)
-        return self._result if is_durable else None
-
-    def __await__(self) -> Generator[Any, None, T]:
-        if self._ticket is not None:
-            try:
-                yield from self._ticket.__await__()
-            except KafkaStorageError as error:
-                raise NotCoordinator(str(error)) from error
-        return self._result
-
-
-async def when_durable(deciding: asyncio.Future[DurableResult[T]]) -> T:
+async def when_durable(deciding: asyncio.Future[Durable[T]]) -> T:
     """Return a result when it was decided and is durable."""
     return await (await deciding)
 

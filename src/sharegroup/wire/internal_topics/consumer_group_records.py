@@ -9,12 +9,13 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from kio.static.constants import EntityType
 
 from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.internal_topics.coordinator_records import record_classes
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -100,8 +101,8 @@ class GroupMetadataValue(StoredRecord):
     members: tuple[MemberMetadata, ...]
 
 
-CONSUMER_GROUP_RECORDS: dict[int, tuple[type[Any], ...]] = {
-    1: (OffsetCommitKey, OffsetCommitValue, ExpiringOffsetCommitValue),
-    2: (GroupMetadataKey, GroupMetadataValue),
-}
+CONSUMER_GROUP_RECORDS = record_classes(
+    (OffsetCommitKey, OffsetCommitValue, ExpiringOffsetCommitValue),
+    (GroupMetadataKey, GroupMetadataValue),
+)
 """The classes of key and values by record type; see `coordinator_records.RecordClasses`."""

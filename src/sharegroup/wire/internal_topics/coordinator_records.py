@@ -27,6 +27,11 @@ the classes have these tables. Declaring a class takes half a millisecond, and a
 """
 
 
+def record_classes(*classes: tuple[type[Any], ...]) -> RecordClasses:
+    """Return the classes of keys, each with those of its values, by the record type of the key."""
+    return {key_class.__record_type__: (key_class, *values) for key_class, *values in classes}
+
+
 def encode_key(key: Any) -> bytes:
     """Return the bytes of a record's key."""
     record_type: int = key.__record_type__

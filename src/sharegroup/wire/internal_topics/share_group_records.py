@@ -7,12 +7,13 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from kio.static.constants import EntityType
 
 from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.internal_topics.coordinator_records import record_classes
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -188,12 +189,12 @@ class ShareGroupStatePartitionMetadataValue(StoredRecord):
     deleting_topics: tuple[TopicInfo, ...]
 
 
-SHARE_GROUP_RECORDS: dict[int, tuple[type[Any], ...]] = {
-    10: (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
-    11: (ShareGroupMetadataKey, ShareGroupMetadataValue),
-    12: (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
-    13: (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
-    14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
-    15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
-}
+SHARE_GROUP_RECORDS = record_classes(
+    (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    (ShareGroupMetadataKey, ShareGroupMetadataValue),
+    (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
+)
 """The classes of key and value by record type; see `coordinator_records.RecordClasses`."""

@@ -9,12 +9,13 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from kio.static.constants import EntityType
 
 from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.internal_topics.coordinator_records import record_classes
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -93,8 +94,8 @@ class ShareUpdateValue(StoredRecord):
     state_batches: tuple[StoredStateBatch, ...]
 
 
-SHARE_STATE_RECORDS: dict[int, tuple[type[Any], ...]] = {
-    0: (ShareSnapshotKey, ShareSnapshotValue),
-    1: (ShareUpdateKey, ShareUpdateValue),
-}
+SHARE_STATE_RECORDS = record_classes(
+    (ShareSnapshotKey, ShareSnapshotValue),
+    (ShareUpdateKey, ShareUpdateValue),
+)
 """The classes of key and value by record type; see `coordinator_records.RecordClasses`."""

@@ -8,11 +8,12 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kio.static.constants import EntityType
 
 from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.internal_topics.coordinator_records import record_classes
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -84,7 +85,7 @@ class TransactionLogValue(StoredRecord):
     client_transaction_version: int = field(metadata={"kafka_type": "int16", "tag": 2}, default=0)
 
 
-TRANSACTION_RECORDS: dict[int, tuple[type[Any], ...]] = {
-    0: (TransactionLogKey, TransactionLogValue, OldTransactionLogValue),
-}
+TRANSACTION_RECORDS = record_classes(
+    (TransactionLogKey, TransactionLogValue, OldTransactionLogValue),
+)
 """The classes of key and values by record type; see `coordinator_records.RecordClasses`."""

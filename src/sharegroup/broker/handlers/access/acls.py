@@ -61,16 +61,16 @@ def _describe(parts: Parts, filter_: AclFilter) -> Steps[DescribeAclsResponse]:
     )
 
 
-def _filter(request: DescribeAclsRequest) -> AclFilter:
+def _filter(named: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     code_of = acl_changes.code_of
     return AclFilter(
-        code_of(AclResourceType, request.resource_type_filter, "resourceType"),
-        code_of(AclPatternType, request.pattern_type_filter, "patternType"),
-        request.resource_name_filter,
-        request.principal_filter,
-        request.host_filter,
-        code_of(AclOperation, request.operation, "operation"),
-        code_of(AclPermission, request.permission_type, "permissionType"),
+        code_of(AclResourceType, named.resource_type_filter, "resourceType"),
+        code_of(AclPatternType, named.pattern_type_filter, "patternType"),
+        named.resource_name_filter,
+        named.principal_filter,
+        named.host_filter,
+        code_of(AclOperation, named.operation, "operation"),
+        code_of(AclPermission, named.permission_type, "permissionType"),
     )
 
 
@@ -162,19 +162,10 @@ async def _delete(parts: Parts, request: DeleteAclsRequest) -> DeleteAclsRespons
     return DeleteAclsResponse(throttle_time=NO_THROTTLE, filter_results=tuple(results))
 
 
-def _checked_filter(wanted: DeleteAclsFilter) -> AclFilter | KafkaError:
+def _checked_filter(named: DeleteAclsFilter) -> AclFilter | KafkaError:
     """Return the filter, or the reason why it is none."""
-    code_of = acl_changes.code_of
     try:
-        return AclFilter(
-            code_of(AclResourceType, wanted.resource_type_filter, "resourceType"),
-            code_of(AclPatternType, wanted.pattern_type_filter, "patternType"),
-            wanted.resource_name_filter,
-            wanted.principal_filter,
-            wanted.host_filter,
-            code_of(AclOperation, wanted.operation, "operation"),
-            code_of(AclPermission, wanted.permission_type, "permissionType"),
-        )
+        return _filter(named)
     except KafkaError as error:
         return error.with_traceback(None)
 

@@ -22,8 +22,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.access.permission import Permission
-from sharegroup.broker.access.topic_permission import TopicPermission, topic_permission
+from sharegroup.broker.access.permission import Permission, TopicPermission, topic_permission
 from sharegroup.broker.cluster.topics import LogSettings
 from sharegroup.broker.handler_contract import (
     NO_REPLY,
@@ -145,7 +144,7 @@ def _append_all(
             if appends % PIECE_PARTITIONS == 0:
                 yield
                 if transaction is not None:
-                    transaction.verify(parts.transactions.coordinator())
+                    transaction.verify(parts.transaction_coordinator)
     return results
 
 
@@ -223,7 +222,7 @@ def _append_transaction(
     transaction: ProducedTransaction,
 ) -> Steps[Result[ProduceResponse]]:
     """Append batches of a transaction, at once or when the previous transaction is complete."""
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     coordinator.claim(transaction.transactional_id, context.limited_user)
 
     def enter() -> _Entered:
@@ -374,7 +373,7 @@ def _prepare(
         if prepared is not batch:
             _check(prepared, settings, _place(parts, log))
         if transaction is not None:
-            transaction.verify(parts.transactions.coordinator())  # It may have ended meanwhile.
+            transaction.verify(parts.transaction_coordinator)  # It may have ended meanwhile.
         return _written(log, prepared, settings, parts.clock.wall_ms())
 
     return parts.produced_batches.prepare(

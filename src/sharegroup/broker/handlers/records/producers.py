@@ -19,6 +19,7 @@ from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.checks import denied
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.access.rights import Rights
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
@@ -30,7 +31,6 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
 from sharegroup.core.log.producer_state import ProducerEntry
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import TopicName
@@ -77,7 +77,7 @@ async def _assign(
         identity = ProducerIdAndEpoch(await parts.producer_ids.take(), 0)
     else:
         try:
-            identity = await parts.transactions.coordinator().init_producer(
+            identity = await parts.transaction_coordinator.init_producer(
                 request.transactional_id,
                 timeout_ms=count_ms(request.transaction_timeout),
                 expected=expected,

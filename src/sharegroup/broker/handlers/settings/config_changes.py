@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from sharegroup.broker import loggers
-from sharegroup.broker.access.config_permissions import ConfigPermissions
+from sharegroup.broker.access.config_permissions import ALTER_CONFIGS, ConfigPermissions
 from sharegroup.broker.cluster.catalog import (
     DEAD_LETTER_TOPIC,
     group_settings_event,
@@ -59,27 +59,24 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
-T = TypeVar("T")
 
 
 async def alter_each(
     parts: Parts,
+    context: RequestContext,
     resources: Sequence[R],
     changes_of: Callable[[R, Mapping[str, str]], tuple[SettingChange, ...]],
-    respond: Callable[[R, KafkaError | None], T],
     *,
-    permissions: ConfigPermissions,
-    context: RequestContext,
     validate_only: bool,
-) -> tuple[T, ...]:
-    """Change the settings of each resource on its own; return one response for each resource.
+) -> list[tuple[R, KafkaError | None]]:
+    """Change the settings of each resource on its own; return each with its error, if it failed.
 
-    A response has the error if its resource failed.  A resource that is named twice is refused,
-    because it is unclear which settings were meant.
+    A resource that is named twice is refused, because it is unclear which settings were meant.
     """
+    permissions = ConfigPermissions(context.rights, ALTER_CONFIGS)
     named = ((resource.resource_type, resource.resource_name) for resource in resources)
     counts = await parts.slices.finish(counted(named))
-    responses: list[T] = []
+    outcomes: list[tuple[R, KafkaError | None]] = []
     for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
         await parts.slices.turn()
@@ -94,10 +91,10 @@ async def alter_each(
             changes = partial(changes_of, resource)
             await _alter(parts, kind, name, changes, context, validate_only=validate_only)
         except KafkaError as error:
-            responses.append(respond(resource, error))
+            outcomes.append((resource, error.with_traceback(None)))
         else:
-            responses.append(respond(resource, None))
-    return tuple(responses)
+            outcomes.append((resource, None))
+    return outcomes
 
 
 async def _alter(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from functools import partial
+from typing import Any, TypeVar
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
 from kio.schema.alter_configs.v2.response import (
@@ -38,11 +40,7 @@ from kio.static.primitive import i8
 
 from sharegroup.broker import loggers
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.access.config_permissions import (
-    ALTER_CONFIGS,
-    DESCRIBE_CONFIGS,
-    ConfigPermissions,
-)
+from sharegroup.broker.access.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
 from sharegroup.broker.configuration import settings
 from sharegroup.broker.configuration.setting_changes import SettingChange
 from sharegroup.broker.configuration.topic_name import check_topic_name
@@ -60,6 +58,8 @@ from sharegroup.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.steps import Steps
+
+Response = TypeVar("Response")
 
 RESOURCES_MAX = 200
 """Limit for one request, because the response has dozens of settings for each resource."""
@@ -209,24 +209,8 @@ def alter_configs(
     Older clients have no other request for this. Settings that a request does not name return to
     their default values.
     """
-    return Later(_alter(parts, request, context))
-
-
-async def _alter(
-    parts: Parts,
-    request: AlterConfigsRequest,
-    context: RequestContext,
-) -> AlterConfigsResponse:
-    responses = await alter_each(
-        parts,
-        request.resources,
-        _replacing,
-        _response,
-        permissions=ConfigPermissions(context.rights, ALTER_CONFIGS),
-        context=context,
-        validate_only=request.validate_only,
-    )
-    return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)
+    make = partial(AlterConfigsResponse, throttle_time=NO_THROTTLE)
+    return Later(_alter(parts, context, request, _replacing, AlterConfigsResourceResponse, make))
 
 
 def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[SettingChange, ...]:
@@ -243,39 +227,12 @@ def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[
     )
 
 
-def _response(
-    resource: AlterConfigsResource, error: KafkaError | None
-) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=ErrorCode.none if error is None else error_code(error),
-        error_message=None if error is None else str(error),
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-
-
 def incremental_alter_configs(
     parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Later[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs (44): changes single settings of topics, groups and the broker."""
-    return Later(_alter_incrementally(parts, request, context))
-
-
-async def _alter_incrementally(
-    parts: Parts,
-    request: IncrementalAlterConfigsRequest,
-    context: RequestContext,
-) -> IncrementalAlterConfigsResponse:
-    responses = await alter_each(
-        parts,
-        request.resources,
-        _changes,
-        _incremental_response,
-        permissions=ConfigPermissions(context.rights, ALTER_CONFIGS),
-        context=context,
-        validate_only=request.validate_only,
-    )
-    return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)
+    make = partial(IncrementalAlterConfigsResponse, throttle_time=NO_THROTTLE)
+    return Later(_alter(parts, context, request, _changes, IncrementalResourceResponse, make))
 
 
 def _changes(resource: IncrementalResource, _own: Mapping[str, str]) -> tuple[SettingChange, ...]:
@@ -285,14 +242,28 @@ def _changes(resource: IncrementalResource, _own: Mapping[str, str]) -> tuple[Se
     )
 
 
-def _incremental_response(
-    resource: IncrementalResource, error: KafkaError | None
-) -> IncrementalResourceResponse:
-    return IncrementalResourceResponse(
-        error_code=ErrorCode.none if error is None else error_code(error),
-        error_message=None if error is None else str(error),
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+async def _alter(
+    parts: Parts,
+    context: RequestContext,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    changes_of: Callable[[Any, Mapping[str, str]], tuple[SettingChange, ...]],
+    result_class: Callable[..., object],
+    make: Callable[..., Response],
+) -> Response:
+    """Change the settings; ``make`` the response of one result for each resource."""
+    outcomes = await alter_each(
+        parts, context, request.resources, changes_of, validate_only=request.validate_only
+    )
+    return make(
+        responses=tuple(
+            result_class(
+                error_code=ErrorCode.none if error is None else error_code(error),
+                error_message=None if error is None else str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error in outcomes
+        )
     )
 
 

@@ -18,7 +18,7 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.access.topic_permission import topic_permission
+from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,

@@ -27,7 +27,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.access.topic_permission import topic_permission
+from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import (
     ApiHandler,
     Encoded,

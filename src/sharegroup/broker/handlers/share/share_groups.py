@@ -32,7 +32,7 @@ from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.group_descriptions import described_groups
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.groups.group_log import as_a_coordinator
+from sharegroup.broker.cluster.coordinator_log import as_a_coordinator
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,

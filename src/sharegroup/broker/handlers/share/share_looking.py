@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.access.topic_permission import topic_permission
+from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import RequestContext
 from sharegroup.broker.handlers.share.share_requests import PIECE_PARTITIONS
 from sharegroup.broker.load.waiting import WAIT_MS_MAX, OfConnection

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from sharegroup.broker.access.topic_permission import TopicPermission
+from sharegroup.broker.access.permission import TopicPermission
 from sharegroup.broker.parts import Parts
 from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.core.groups.share.heartbeat import MEMBER_ID_CHARACTERS_MAX

@@ -27,14 +27,13 @@ from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32
 
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.access.operations import NOT_ASKED
 from sharegroup.broker.access.permission import (
     Permission,
     is_allowed_on_cluster,
     operations_on_cluster,
 )
 from sharegroup.broker.access.quotas import Mutations
-from sharegroup.broker.access.rights import Rights
+from sharegroup.broker.access.rights import NOT_ASKED, Rights
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import (

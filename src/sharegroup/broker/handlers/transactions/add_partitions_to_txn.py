@@ -29,6 +29,7 @@ from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.access.rights import UNLIMITED
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -37,7 +38,6 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
 from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartition
 from sharegroup.errors import (
     KafkaError,
@@ -167,7 +167,7 @@ def _begin_to_add(
     """Add or verify the partitions, at once or when the previous transaction is complete."""
     version = context.api_version
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     if transaction.verify_only:
         return coordinator.when_settled(
             transaction.transactional_id,

@@ -40,7 +40,8 @@ from kio.static.primitive import TZAware, i16, i32
 from sharegroup.broker.access import requirements as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
-from sharegroup.broker.cluster.coordinator_log import Marker
+from sharegroup.broker.cluster.coordinator_log import Durable, Marker
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -51,8 +52,6 @@ from sharegroup.broker.handler_contract import (
     milliseconds,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch, for_older_client
-from sharegroup.broker.transactions.waiting_requests import DurableResult
 from sharegroup.core.patterns import matching
 from sharegroup.core.transactions import records
 from sharegroup.core.transactions.records import (
@@ -79,7 +78,7 @@ def add_offsets_to_txn(
     """
     group_id = GroupId(request.group_id)
     parts.groups.check_id(group_id)
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     coordinator.claim(request.transactional_id, context.limited_user)
     adding = coordinator.add(
         request.transactional_id,
@@ -122,7 +121,7 @@ def end_txn(
     (KIP-890).
     """
     try:
-        ending = parts.transactions.coordinator().end(
+        ending = parts.transaction_coordinator.end(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             is_commit=request.committed,
@@ -130,7 +129,7 @@ def end_txn(
         )
     except KafkaError as error:
         raise _translated(context, error) from error
-    identity = ending.now() if isinstance(ending, DurableResult) else None
+    identity = ending.now() if isinstance(ending, Durable) else None
     return Later(_ended(context, ending)) if identity is None else _end_response(identity)
 
 
@@ -215,7 +214,7 @@ def _append(parts: Parts, partition: TransactionPartition, marker: Marker) -> Ti
     try:
         if marker.producer_id < 0:
             raise InvalidTopic(f"{partition.topic}: there is no producer {marker.producer_id}")
-        return parts.transactions.markers.append(partition, marker)
+        return parts.markers().append(partition, marker)
     except KafkaError as error:
         return error.with_traceback(None)
 
@@ -249,7 +248,7 @@ def describe_transactions(
     parts: Parts, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
     """DescribeTransactions (65): returns the state of transactional ids."""
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     describe = Permission(context.rights, required.DESCRIBE_TRANSACTIONAL_IDS)
     topics = Permission(context.rights, required.DESCRIBE_TOPICS)
     states = []
@@ -323,7 +322,7 @@ def list_transactions(
     now_ms = parts.clock.wall_ms()
     states = []
     # A copy: transactions go on between two steps.
-    known_ids = tuple(parts.transactions.coordinator().transactions)
+    known_ids = tuple(parts.transaction_coordinator.transactions)
     matching_ids: frozenset[str] | None = None
     if request.transactional_id_pattern:
         names = tuple(known.transactional_id for known in known_ids)

@@ -7,16 +7,8 @@ key without a value. Type 0 is an older form of type 1, which is not written any
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
-
-
-class ConsumerGroupRecordType(IntEnum):
-    """The first two bytes of a record's key."""
-
-    OFFSET_COMMIT = 1
-    GROUP_METADATA = 2
 
 
 @dataclass(frozen=True, slots=True)

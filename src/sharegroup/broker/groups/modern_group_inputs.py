@@ -1,4 +1,4 @@
-"""The topics that match the regular expressions of consumer groups, cached.
+"""What core's decisions about groups of KIP-848 take: topics, the patterns they match, and limits.
 
 A pattern is matched with all topic names when a member first subscribes to it, and again when
 topics were created or deleted.  That is done in slices: each name takes at most a few milliseconds,
@@ -7,10 +7,16 @@ and a pattern that takes much more time than patterns should is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog
+from sharegroup.broker.configuration.config import GroupConfig
+from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.configuration.modern_group_config import ASSIGNOR_CLASSES
+from sharegroup.core.groups.consumer.advance import ModernGroupLimits
+from sharegroup.core.groups.consumer.sizes import ModernGroupSizeLimits
+from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.core.patterns import matching
 from sharegroup.ids import TopicName
 from sharegroup.steps import Steps, paced
@@ -19,8 +25,29 @@ PATTERNS_KEPT_MAX = 100
 """Patterns in the cache; the one that was used least recently is dropped."""
 
 
+class CatalogTopics(Mapping[TopicName, TopicMetadata]):
+    """A view of the catalog's topics by name; nothing is copied."""
+
+    __slots__ = ("_catalog",)
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __getitem__(self, name: TopicName) -> TopicMetadata:
+        topic = self._catalog.find(name)
+        if topic is None:
+            raise KeyError(name)
+        return TopicMetadata(topic.name, topic.topic_id, topic.partition_count)
+
+    def __iter__(self) -> Iterator[TopicName]:
+        return iter(self._catalog.names)
+
+    def __len__(self) -> int:
+        return len(self._catalog.names)
+
+
 class TopicPatterns:
-    """The topics that match each pattern, for the current topics of the catalog."""
+    """The topics that match each pattern, for the current topics of the catalog; cached."""
 
     __slots__ = ("_catalog", "_matches")
 
@@ -66,3 +93,23 @@ class TopicPatterns:
                 if len(self._matches) >= PATTERNS_KEPT_MAX:
                     del self._matches[next(iter(self._matches))]
                 self._matches[pattern] = (version, found)
+
+
+def modern_group_limits(config: LiveConfig, own: GroupConfig) -> ModernGroupLimits:
+    """Return the limits of a group: from its own settings, or else from the broker's."""
+    broker = config.modern_group
+    interval_ms = own.consumer_assignment_interval_ms
+    policy = broker.migration_policy.lower()
+    return ModernGroupLimits(
+        session_timeout_ms=own.consumer_session_timeout_ms or broker.session_timeout_ms,
+        heartbeat_interval_ms=own.consumer_heartbeat_interval_ms or broker.heartbeat_interval_ms,
+        members_max=broker.members_max,
+        assignment_interval_ms=(
+            broker.assignment_interval_ms if interval_ms is None else interval_ms
+        ),
+        assignors=tuple(ASSIGNOR_CLASSES.get(name, name) for name in broker.assignors),
+        upgrades=policy in ("bidirectional", "upgrade"),
+        downgrades=policy in ("bidirectional", "downgrade"),
+        classic_members_max=config.consumer_group.members_max,
+        sizes=ModernGroupSizeLimits(broker.member_topics_max, broker.groups_bytes_max),
+    )

@@ -6,30 +6,23 @@ added it with AddOffsetsToTxn.  Topics have ids from version 6 on (KIP-1319).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kio.schema.errors import ErrorCode
-
 from sharegroup.broker.access import requirements as required
-from sharegroup.broker.access.permission import Permission
-from sharegroup.broker.cluster.coordinator_log import BatchProducer
-from sharegroup.broker.groups.offset_plan import (
-    PIECE_OFFSETS,
-    OffsetPlan,
-    plan_offsets,
-    topic_field,
-)
+from sharegroup.broker.cluster.coordinator_log import Durable
+from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.handler_contract import (
-    NO_THROTTLE,
     ApiHandler,
     Later,
     RequestContext,
-    error_code,
+)
+from sharegroup.broker.handlers.groups.offset_commit import (
+    PIECE_OFFSETS,
+    OffsetPlan,
+    plan_offsets,
+    response_steps,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.transactions.identities import ProducerIdAndEpoch
-from sharegroup.broker.transactions.waiting_requests import DurableResult
 from sharegroup.core.groups.classic.consumer_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
@@ -41,15 +34,11 @@ from sharegroup.errors import (
     StaleMemberEpoch,
 )
 from sharegroup.ids import GroupId, MemberId
-from sharegroup.steps import STEP_MASK, Steps
-from sharegroup.wire.codec.apis import response_module
 
 if TYPE_CHECKING:
     # The newest version stands for all.  At run time only those that clients use are imported.
     from sharegroup.wire.messages.txn_offset_commit_v6 import (
         TxnOffsetCommitRequest,
-        TxnOffsetCommitRequestPartition,
-        TxnOffsetCommitRequestTopic,
         TxnOffsetCommitResponse,
     )
 
@@ -73,7 +62,7 @@ def handle(
 async def _commit(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    plan = await parts.slices.finish(_plan(parts, context, request))
+    plan = await parts.slices.finish(plan_offsets(parts, context, request))
     if plan.offsets:
         try:
             await _enter(parts, context, request)
@@ -83,7 +72,10 @@ async def _commit(
             plan.refused.update(
                 (place, refusal) for place in plan.places if place not in plan.refused
             )
-    return await parts.slices.finish(_response(request, plan.refused))
+    response: TxnOffsetCommitResponse = await parts.slices.finish(
+        response_steps(API_KEY, request, plan.refused)
+    )
+    return response
 
 
 async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
@@ -92,7 +84,7 @@ async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommit
     parts.groups.check_id(GroupId(request.group_id))
     if context.api_version < ADDING_VERSION:
         return
-    coordinator = parts.transactions.coordinator()
+    coordinator = parts.transaction_coordinator
     await coordinator.add(
         request.transactional_id,
         _producer(request),
@@ -105,7 +97,7 @@ async def _write(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, plan: OffsetPlan
 ) -> None:
     """Write the offsets in pieces; each is checked, because the transaction may end meanwhile."""
-    transactions, groups = parts.transactions.coordinator(), parts.consumer_group_coordinator
+    transactions, groups = parts.transaction_coordinator, parts.consumer_group_coordinator
     producer = _producer(request)
     partitions = (transactions.partition_of_group(GroupId(request.group_id)),)
     committer = Committer(
@@ -126,13 +118,13 @@ async def _write(
             is_abortable=context.api_version >= ABORTABLE_VERSION,
         )
         piece = tuple(plan.offsets[begin : begin + PIECE_OFFSETS])
-        durable.append(groups.commit(committer, piece, producer=BatchProducer(*producer)))
+        durable.append(groups.commit(committer, piece, producer=producer))
     # Offsets without the record that adds their partition would stay pending after a crash, so the
     # answer promises both (ADR 0029).
     entered = transactions.last_write(request.transactional_id)
     for written in durable:
         await written
-    await DurableResult(entered, None)
+    await Durable(entered, None)
 
 
 def _producer(request: TxnOffsetCommitRequest) -> ProducerIdAndEpoch:
@@ -147,51 +139,6 @@ def _translated(error: KafkaError, version: int) -> KafkaError:
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch(str(error))  # As for Produce: the transaction is to be aborted.
     return error
-
-
-def _plan(
-    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
-) -> Steps[OffsetPlan]:
-    return plan_offsets(
-        parts.topics.catalog,
-        GroupId(request.group_id),
-        request.topics,
-        read=Permission(context.rights, required.READ_TOPICS),
-        note_bytes_max=parts.config.consumer_group.offset_metadata_bytes_max,
-        now_ms=parts.clock.wall_ms(),
-    )
-
-
-def _response(
-    request: TxnOffsetCommitRequest, refused: dict[tuple[int, int], KafkaError]
-) -> Steps[TxnOffsetCommitResponse]:
-    messages = response_module(API_KEY, request.__version__)
-    topics = []
-    count = 0
-    wanted_topics: Iterable[TxnOffsetCommitRequestTopic] = request.topics
-    for place, wanted in enumerate(wanted_topics):
-        partitions = []
-        asked: Iterable[TxnOffsetCommitRequestPartition] = wanted.partitions
-        for index, partition in enumerate(asked):
-            count += 1
-            if count & STEP_MASK == 0:
-                yield
-            error = refused.get((place, index))
-            partitions.append(
-                messages.TxnOffsetCommitResponsePartition(
-                    partition_index=partition.partition_index,
-                    error_code=ErrorCode.none if error is None else error_code(error),
-                )
-            )
-        topics.append(
-            messages.TxnOffsetCommitResponseTopic(
-                **topic_field(wanted), partitions=tuple(partitions)
-            )
-        )
-    response: TxnOffsetCommitResponse = messages.TxnOffsetCommitResponse(
-        throttle_time=NO_THROTTLE, topics=tuple(topics)
-    )
-    return response
 
 
 SERVED = {
