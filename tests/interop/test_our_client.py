@@ -17,6 +17,7 @@ from sharegroup.client import (
     AdminClient,
     AlterConfig,
     ConfigResource,
+    ListedOffset,
     NewTopic,
     OffsetSpec,
     Producer,
@@ -238,6 +239,24 @@ def test_producer_writes_with_every_codec_and_returns_positions(there: RunningBr
             assert list(records[0].headers) == [("codec", b"x"), ("none", None)]
 
     asyncio.run(scenario())
+
+
+def test_closed_producer_has_sent_what_nobody_confirms(there: RunningBroker) -> None:
+    async def run() -> None:
+        await prepare(there, "unconfirmed", "nobody")
+        options = {"bootstrap_servers": there.bootstrap_servers}
+        async with Producer(**options, acks=0, idempotent=False) as producer:
+            for _ in range(30):
+                await producer.send("unconfirmed", bytes(900_000))
+        where = TopicPartition("unconfirmed", 0)
+        async with AdminClient(**options) as admin, asyncio.timeout(HANGING_SECONDS):
+            end = 0
+            while end < 30:  # What it has received, Kafka's broker may still be writing.
+                listed = (await admin.list_offsets({where: OffsetSpec.LATEST}))[where]
+                assert isinstance(listed, ListedOffset), listed
+                end = listed.offset
+
+    asyncio.run(run())
 
 
 def test_offsets_of_a_group_are_moved_and_forgotten(there: RunningBroker) -> None:
