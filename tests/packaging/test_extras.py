@@ -60,4 +60,4 @@ def test_only_the_listed_modules_need_an_extra() -> None:
     failed = done.stdout.split()
     assert [module for module in failed if not module.startswith(NEED_THEM)] == []
     assert {"sharegroup.client.metrics.prometheus", "sharegroup.wire.batches.columns"} <= {*failed}
-    assert "sharegroup.demo.command" not in failed  # It says which packages to install.
+    assert "sharegroup.demo.__main__" not in failed  # It says which packages to install.

@@ -1,1 +1,1 @@
-"""``sharegroup demo``: a year of real flights through two share groups, with crashes."""
+"""The demo: a year of real flights through two share groups, with crashes."""

@@ -26,7 +26,7 @@ from tests.support.limits import HANGING_SECONDS
 
 def start(folder: Path, rows: int, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "sharegroup", "demo", "--rows", str(rows), *options],
+        [sys.executable, "-m", "sharegroup.demo", "--rows", str(rows), *options],
         cwd=folder,
         # kio imports Hypothesis where there is one, and Hypothesis makes a folder.
         env=os.environ | {"HYPOTHESIS_STORAGE_DIRECTORY": str(folder.with_name("hypothesis"))},

@@ -1,4 +1,4 @@
-"""``sharegroup demo``: a year of real flights through two share groups, with crashes."""
+"""``python -m sharegroup.demo``: a year of real flights through two share groups, with crashes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Coroutine
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from sharegroup.demo.departures import PACKAGE, ROWS_MAX
+from sharegroup.errors import KafkaError
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end the demo as Ctrl-C does: it leaves no processes and no data behind."""
 
 
-@click.command("demo")
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--rows",
     type=click.IntRange(ROWS_MIN, ROWS_MAX),
@@ -127,3 +129,21 @@ async def _until_signal(work: Coroutine[Any, Any, T]) -> T:
         if received:
             raise click.exceptions.Exit(128 + received[0]) from None
         raise
+
+
+def main() -> int:
+    """Run the command and return its exit code: 0 done, 1 failed, 2 misused, or by a signal."""
+    try:
+        return int(command.main(standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 128 + signal.SIGINT
+    except (KafkaError, OSError) as error:
+        click.echo(f"{type(error).__name__}: {error}", err=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
