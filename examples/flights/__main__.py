@@ -56,7 +56,7 @@ def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
     build/demo/query.png, the query over time.  Finally the demo compares the counts of the data, of
     the workers, of the query and of the broker.  If a check fails, the demo reports it and fails.
     """
-    require_extra(spark=not no_spark)
+    require_packages(spark=not no_spark)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     for name in (SUMMARY, TIMELINE, DELAYS, QUERY):
         (OUTPUT / name).unlink(missing_ok=True)
@@ -78,18 +78,16 @@ def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
     return 0 if ok else 1
 
 
-def require_extra(*, spark: bool) -> None:
-    """Fail with an installation hint if packages of the extra ``demo`` are missing."""
+def require_packages(*, spark: bool) -> None:
+    """Fail with an installation hint if packages that the demo needs are missing."""
     needed = [PACKAGE, "matplotlib", "msgspec", "psutil", *(SPARK_PACKAGES if spark else ())]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        raise click.ClickException(
-            f"the demo needs {', '.join(missing)}; install with: pip install 'sharegroup[demo]'"
-        )
+        raise click.ClickException(f"the demo needs {', '.join(missing)}; install with: make setup")
 
 
 def _run(rows: int, port: int, folder: Path, *, spark: bool) -> bool:
-    # Imported here because they need the extra ``demo``, which `require_extra` has checked.
+    # Imported here because they need the packages that `require_packages` has checked.
     from rich.console import Console
 
     from examples.flights.children import ChildFailed

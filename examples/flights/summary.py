@@ -10,7 +10,7 @@ from typing import Any
 from examples.flights.accounts import Accounts, End
 from examples.flights.checks import Check, Evidence
 from examples.flights.table import told
-from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.worker import DeadLetterReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from examples.flights.ledger import Begun, Ended, What
-from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.worker import DeadLetterReason
 
 BIN_US = 250_000
 """The width of a bin. It is longer than the work on a batch, so that the rates are smooth."""
