@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: setup ## Run the main job on real data and check that the counts add up.
-	@$(BIN)/python -m sharegroup demo
+	@$(BIN)/python -m examples.flights
 
 unit: setup ## Run the pure tests: no broker, socket, process or waiting (2 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit

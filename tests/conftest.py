@@ -44,7 +44,7 @@ FIRST = (
         "tests/integration/spark/",
         "tests/integration/worker/",
         "tests/interop/",
-        "tests/integration/demo/",
+        "tests/integration/flights/",
         "tests/faults/",
     ),
     *("tests/sim/", "tests/attacks/", "tests/model/", "tests/bench/", "tests/explore/"),

@@ -31,8 +31,9 @@ ON_BOTH = [
 """What Kafka's own tools and client show, which must be the same with Kafka."""
 PAGE = "tests/docs/test_kafka_tools_page.py"
 LONG = [
-    *("tests/integration/spark", "tests/integration/demo", "tests/docs/test_testing_examples.py"),
-    *("tests/authorization/test_matrix.py", "tests/integration/worker/test_rights.py"),
+    *("tests/integration/spark", "tests/integration/flights"),
+    *("tests/docs/test_testing_examples.py", "tests/authorization/test_matrix.py"),
+    "tests/integration/worker/test_rights.py",
     *("tests/integration/worker/test_retry_security.py", "tests/docs/test_clusters_page.py"),
     *("tests/docs/test_kubernetes.py", "tests/packaging/test_other_libraries.py"),
 ]

@@ -36,7 +36,7 @@ from tests.packaging.environments import (
 )
 
 FOLDER = BUILD / "dependency-range"
-USERS_EXTRAS = ("arrow", "demo", "java", "metrics", "spark", "worker")
+USERS_EXTRAS = ("arrow", "java", "metrics", "spark", "worker")
 TESTS = (
     "tests/unit",
     "tests/integration/testing",
@@ -47,7 +47,7 @@ TESTS = (
 LINTER = "import-linter"
 """The tool of ``dev`` that these tests do not use, and that needs a newer rich than users do."""
 DEPRECATIONS_SHOWN = ("-W", "default::DeprecationWarning")
-"""Not errors here: an old matplotlib calls functions that a new pyparsing has deprecated."""
+"""Not errors here: an old library may call functions that a new one has deprecated."""
 PIN = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 AIMED = ("aiokafka", "click", "cramjam", "kio")
 """Libraries whose version is printed."""

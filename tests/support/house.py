@@ -22,8 +22,6 @@ from typing import NamedTuple
 import grimp
 
 PACKAGE = "sharegroup"
-APART = ("demo",)
-"""Packages that are not counted."""
 ROOMS = ("broker", "cli", "wire", "core", "client", "worker", "storage", "spark")
 PARAMETERS_MAX = 6
 SMALL_FILE_LINES = 50
@@ -48,11 +46,7 @@ def main() -> None:
 
 def figures(root: Path) -> Iterator[tuple[str, str]]:
     """Yield the rows of the table for the package below ``root``."""
-    sources = [
-        read_source(path)
-        for path in sorted((root / PACKAGE).rglob("*.py"))
-        if path.relative_to(root / PACKAGE).parts[0] not in APART
-    ]
+    sources = [read_source(path) for path in sorted((root / PACKAGE).rglob("*.py"))]
     lines = sum(source.lines for source in sources)
     comments = sum(source.comment_lines for source in sources)
     imports = sum(source.import_lines for source in sources)

@@ -38,7 +38,6 @@ VERBS = {
     "certs": "Make certificates for trying TLS out.",
     "data": "Check and repair a data directory.",
     "completion": "Print the script for shell completion of verbs, options and names.",
-    "demo": "Process a year of real flights through a share group, with crashes.",
 }
 ROOMS = {
     "access": ("acls", "certs", "quotas", "users"),
@@ -51,10 +50,7 @@ ROOMS = {
     "topics": ("configs", "topics"),
     "worker": ("worker",),
 }
-MODULES = {
-    **{verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items() for verb in verbs},
-    "demo": "sharegroup.demo.command",
-}
+MODULES = {verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items() for verb in verbs}
 """The module of each verb; it has the verb's ``command``."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sharegroup.demo.delays import (
+from examples.flights.delays import (
     added_up,
     by_batch_job,
     differing,
@@ -15,7 +15,7 @@ from sharegroup.demo.delays import (
     parsed,
     readable_flights,
 )
-from sharegroup.demo.weather import by_week, weather, weeks_added_up, weeks_differing
+from examples.flights.weather import by_week, weather, weeks_added_up, weeks_differing
 from tests.support.chosen_broker import sample
 
 FLIGHTS = """\

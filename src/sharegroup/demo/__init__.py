@@ -1,1 +1,0 @@
-"""``sharegroup demo``: a year of real flights through two share groups, with crashes."""
