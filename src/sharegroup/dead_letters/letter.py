@@ -3,7 +3,7 @@
 A worker's letter has all information (`headers`).  A broker's letter has the record's place, the
 group, the delivery count and one of three messages.  Apache Kafka 4.4 omits the record's own
 headers, and also key and value unless the group is configured to copy them.  The missing parts can
-be read from the record's log as long as it retains the record (`originals`).
+be read from the record's log as long as it retains the record (`queue.completed`).
 
 Every producer of a dead-letter topic can write such headers, so they are a claim.  Only the letters
 that a broker of ours wrote are vouched for, by a mark of their batch (ADR 0036).  Then the broker's

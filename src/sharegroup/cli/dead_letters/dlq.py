@@ -15,8 +15,8 @@ from sharegroup.cli.dead_letters.dlq_options import (
     selection_options,
     with_queue,
 )
+from sharegroup.dead_letters.queue import summary
 from sharegroup.dead_letters.selection import Selection
-from sharegroup.dead_letters.summary import summary
 
 
 @click.group("dlq")
