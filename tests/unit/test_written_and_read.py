@@ -80,8 +80,8 @@ from sharegroup.storage.recovery.producer_snapshot import decode_producers, enco
 from sharegroup.wire.batches.batches import parse_header
 from sharegroup.wire.batches.record_walk import finish
 from sharegroup.wire.batches.records import decode_records
-from sharegroup.worker.dead_letters.headers import Buried, letter_headers
-from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.dead_letters.burier import Buried, letter_headers
+from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.names import dead_topic
 from sharegroup.worker.durations import DELAY_DAYS_MAX, seconds
@@ -130,7 +130,7 @@ PAIRS = (
     ),
     Pair(
         "dead-letter headers of a worker",
-        "worker.dead_letters.headers:letter_headers", "dead_letters.letter:letter_of",
+        "worker.dead_letters.burier:letter_headers", "dead_letters.letter:letter_of",
         f"{HERE}::test_letter",
     ),
     Pair(
