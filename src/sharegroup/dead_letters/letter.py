@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.client.records import Header
-from sharegroup.dead_letters.names import own_topic
 from sharegroup.dead_letters.reasons import OF_THE_BROKER, DeadLetterReason
 from sharegroup.dead_letters.story import RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import (
@@ -33,6 +32,7 @@ from sharegroup.dead_letters.story_headers import (
     own_headers,
     story_of,
 )
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 

@@ -37,7 +37,6 @@ from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.client.records import Header
 from sharegroup.dead_letters.letter import Letter
-from sharegroup.dead_letters.names import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.dead_letters.story import Story
@@ -49,6 +48,7 @@ from sharegroup.dead_letters.story_headers import (
     redrive_headers,
     story_headers,
 )
+from sharegroup.dead_letters.topics import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.errors import (
     InvalidRecord,
     InvalidTimestamp,

@@ -36,7 +36,7 @@ from typing import (
     overload,
 )
 
-from sharegroup.dead_letters.replicas import MIN_INSYNC
+from sharegroup.dead_letters.topics import MIN_INSYNC
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import (
     check_callable,

@@ -21,9 +21,13 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.common.name_arguments import complete_topics, naming_many, naming_one
+from sharegroup.cli.common.name_arguments import (
+    VerbsAsOptions,
+    complete_topics,
+    naming_many,
+    naming_one,
+)
 from sharegroup.cli.common.output import Listing, Row, done, print_listing
-from sharegroup.cli.common.verbs_as_options import VerbsAsOptions
 from sharegroup.cli.groups import inspect_group, reset_offsets
 from sharegroup.cli.groups.group_rows import (
     Described,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sharegroup.dead_letters.replicas import default_min_insync, default_replicas
+from sharegroup.dead_letters.topics import default_min_insync, default_replicas
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_whole
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
-from sharegroup.dead_letters.names import own_topic
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.events import Event, Events
