@@ -93,7 +93,7 @@ def bare_client(*, bootstrap: str, group: str, records: int) -> dict[str, float]
 def worker(*, bootstrap: str, group: str, records: int, wait: bool) -> dict[str, float]:
     # Imported here: `tests.bench.paired` measures commits from before there were workers, too.
     from sharegroup.worker import App
-    from sharegroup.worker.running.garbage import collect_seldom
+    from sharegroup.worker.lifecycle.program import collect_seldom
 
     async def run() -> dict[str, float]:
         collect_seldom()  # As `sharegroup worker` does.

@@ -27,15 +27,11 @@ ELSEWHERE = "proof"
 """The section whose statements no request can show; their tests are the ones named beside."""
 
 UNPROMISED: dict[str, str] = {
-    "core/sessions/sizes.py": "limits, which docs/limits.md has",
-    "core/security/addresses.py": "addresses of ACLs and quotas are promised in docs/security.md",
-    "core/sessions/user_part.py": "what both kinds of sessions ask of core/shared_totals.py",
+    "core/sessions/user_part.py": "limits, which docs/limits.md and core/shared_totals.py have",
     "core/groups/consumer/planned_heartbeat.py": "it changes when work is done, not its result",
-    "core/security/bearer.py": "logins are promised in docs/security.md",
-    "core/security/certificate_names.py": "mutual TLS is promised in docs/security.md",
     "core/security/login.py": "logins are promised in docs/security.md",
-    "core/security/plain.py": "logins are promised in docs/security.md",
-    "core/security/principal.py": "a name; what it may do is promised elsewhere",
+    "core/security/certificate_names.py": "mutual TLS is promised in docs/security.md",
+    "core/security/principal.py": "names and addresses; what they may do is in docs/security.md",
     "core/security/principal_rules.py": "mutual TLS is promised in docs/security.md",
     "core/security/scram.py": "logins are promised in docs/security.md",
 }

@@ -26,7 +26,7 @@ SECTIONS = {
     "What goes wrong": ("HandlingTimeout", "HandlerCrashed", "UnreadablePayload", "NotConnected"),
     "Sending": ("worker.sender.Sender",),
     "Tests": (
-        "worker.testing.app_test.AppTest", "worker.testing.sent_record.SentRecord",
+        "worker.testing.app_test.AppTest", "worker.testing.history.SentRecord",
         "worker.testing.history.Outcome",
     ),
     "Stopping": ("worker.running.worker.StopReport",),

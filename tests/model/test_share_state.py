@@ -21,13 +21,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.delivery.delivery import RecordState, StateBatch
-from sharegroup.core.delivery.stored.records import (
+from sharegroup.core.delivery.stored.share_states import (
     Records,
     ShareSnapshot,
     ShareStateRecord,
+    ShareStates,
     ShareTombstone,
+    StateSummary,
 )
-from sharegroup.core.delivery.stored.share_states import ShareStates, StateSummary
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 

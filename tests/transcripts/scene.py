@@ -18,9 +18,8 @@ from sharegroup.core.delivery.delivery import (
     SharePartitionLimits,
 )
 from sharegroup.core.delivery.share_partition import SharePartition
-from sharegroup.core.delivery.stored.records import Records as StateRecords
-from sharegroup.core.delivery.stored.records import ShareStateRecord
-from sharegroup.core.delivery.stored.share_states import ShareStates
+from sharegroup.core.delivery.stored.share_states import Records as StateRecords
+from sharegroup.core.delivery.stored.share_states import ShareStateRecord, ShareStates
 from sharegroup.core.groups.share.heartbeat import HeartbeatRequest
 from sharegroup.core.groups.share.records import Records as GroupRecords
 from sharegroup.core.groups.share.records import ShareGroupRecord

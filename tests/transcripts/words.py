@@ -12,7 +12,7 @@ from sharegroup.core.delivery.delivery import (
     StateBatch,
 )
 from sharegroup.core.delivery.offset_runs import Run
-from sharegroup.core.delivery.stored.records import (
+from sharegroup.core.delivery.stored.share_states import (
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 import sharegroup
-from sharegroup.cli.common.log_lines import SafeFormatter
+from sharegroup.cli.broker.serve import SafeFormatter
 from sharegroup.cli.common.output import Listing, complain, done
-from sharegroup.cli.records.formats.kafka_formatter import kafka_writer
 from sharegroup.cli.records.formats.writing import Row, json_line, with_escaped_names
-from sharegroup.cli.records.record_formats import record_format_options
+from sharegroup.cli.records.record_formats import kafka_writer, record_format_options
 from sharegroup.client.net.refusals import refused
 from sharegroup.errors import InvalidRequest
 from sharegroup.worker.telemetry.logs import JsonFormatter, LogfmtFormatter

@@ -38,7 +38,6 @@ from sharegroup.core.log.producer_state import ProducedBatch, ProducerEntry
 from sharegroup.core.security.acls import Acl
 from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
-from sharegroup.dead_letters.names import is_topic_name, own_topic
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive import sent_back_headers
@@ -50,6 +49,7 @@ from sharegroup.dead_letters.story_headers import (
     story_headers,
     story_of,
 )
+from sharegroup.dead_letters.topics import is_topic_name, own_topic
 from sharegroup.ids import GroupId, TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import (
     AcknowledgeType,
@@ -80,8 +80,8 @@ from sharegroup.storage.recovery.producer_snapshot import decode_producers, enco
 from sharegroup.wire.batches.batches import parse_header
 from sharegroup.wire.batches.record_walk import finish
 from sharegroup.wire.batches.records import decode_records
-from sharegroup.worker.dead_letters.headers import Buried, letter_headers
-from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.dead_letters.burier import Buried, letter_headers
+from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.names import dead_topic
 from sharegroup.worker.durations import DELAY_DAYS_MAX, seconds
@@ -130,7 +130,7 @@ PAIRS = (
     ),
     Pair(
         "dead-letter headers of a worker",
-        "worker.dead_letters.headers:letter_headers", "dead_letters.letter:letter_of",
+        "worker.dead_letters.burier:letter_headers", "dead_letters.letter:letter_of",
         f"{HERE}::test_letter",
     ),
     Pair(
@@ -144,7 +144,7 @@ PAIRS = (
     ),
     Pair(
         "names of topics after groups and dead-letter topics",
-        "dead_letters.ledger:ledger_topic", "dead_letters.names:is_topic_name",
+        "dead_letters.ledger:ledger_topic", "dead_letters.topics:is_topic_name",
         f"{HERE}::test_names_of_derived_topics_are_names_of_topics",
     ),
     Pair(

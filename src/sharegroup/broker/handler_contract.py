@@ -37,7 +37,7 @@ from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError
 from sharegroup.wire.codec.convert import downgrade, upgrade
 from sharegroup.wire.codec.encoder import Chunk
-from sharegroup.wire.codec.error_codes import wire_error_code
+from sharegroup.wire.codec.schema import wire_error_code
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

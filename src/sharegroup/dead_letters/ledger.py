@@ -37,8 +37,12 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet, Range
-from sharegroup.dead_letters.names import TOPIC_CHARACTERS_MAX
-from sharegroup.dead_letters.replicas import MIN_INSYNC, default_min_insync, default_replicas
+from sharegroup.dead_letters.topics import (
+    MIN_INSYNC,
+    TOPIC_CHARACTERS_MAX,
+    default_min_insync,
+    default_replicas,
+)
 from sharegroup.errors import (
     InvalidRecord,
     KafkaError,

@@ -3,7 +3,7 @@
 A worker's letter has all information (`headers`).  A broker's letter has the record's place, the
 group, the delivery count and one of three messages.  Apache Kafka 4.4 omits the record's own
 headers, and also key and value unless the group is configured to copy them.  The missing parts can
-be read from the record's log as long as it retains the record (`originals`).
+be read from the record's log as long as it retains the record (`queue.completed`).
 
 Every producer of a dead-letter topic can write such headers, so they are a claim.  Only the letters
 that a broker of ours wrote are vouched for, by a mark of their batch (ADR 0036).  Then the broker's
@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.client.records import Header
-from sharegroup.dead_letters.names import own_topic
 from sharegroup.dead_letters.reasons import OF_THE_BROKER, DeadLetterReason
 from sharegroup.dead_letters.story import RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import (
@@ -33,6 +32,7 @@ from sharegroup.dead_letters.story_headers import (
     own_headers,
     story_of,
 )
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 

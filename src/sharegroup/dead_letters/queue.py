@@ -1,8 +1,10 @@
-"""A dead-letter topic, opened for reading, redrive and purge."""
+"""A dead-letter topic, opened for reading, redrive and purge; and its summary."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self, Unpack
 from uuid import UUID
@@ -21,11 +23,11 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientOptions, ReadingConfig, config_from
 from sharegroup.dead_letters.ledger import Entry, Ledger
-from sharegroup.dead_letters.letter import Letter, letter_of
-from sharegroup.dead_letters.originals import completed
+from sharegroup.dead_letters.letter import Letter, letter_of, time_of
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.ids import TopicId, topic_id_text
+from sharegroup.wire.batches.records import DecodedRecord
 
 CHUNK_LETTERS_MAX = 1_000
 """The default number of letters in a chunk."""
@@ -179,3 +181,141 @@ def _offsets_in(places: Iterable[tuple[int, int]], partition: int) -> list[int]:
 def _later(log_range: PartitionRange, first: int) -> PartitionRange:
     """The part of a range from this offset on; empty if the offset is -1, for no record."""
     return log_range._replace(first=max(log_range.first, first) if first >= 0 else log_range.end)
+
+
+# Letters of a broker are completed with their records, read from the topics they came from.
+#
+# A letter of Apache Kafka has no headers of its record, and key and value only if the group is
+# configured to copy them (KIP-1191). The record can be read as long as its topic retains it. If the
+# topic was deleted and created again, another record is at its offset: it has another key or value
+# than the letter, or is newer than a letter that has none.
+
+
+HOLE_OFFSETS_MAX = 1_000
+"""Offsets that are at most this far apart are read together."""
+
+
+async def completed(cluster: Cluster, letters: Sequence[Letter]) -> list[Letter]:
+    """The letters, completed with their records; without one, `lacks_its_record` stays true."""
+    wanted: dict[TopicPartition, set[int]] = defaultdict(set)
+    for letter in letters:
+        if letter.lacks_its_record:
+            assert letter.story.origin is not None, "a letter that lacks its record has an origin"
+            origin = letter.story.origin
+            wanted[TopicPartition(origin.topic, origin.partition)].add(origin.offset)
+    if not wanted:
+        return list(letters)
+    found = await _found(cluster, wanted)
+    return [_with_record(letter, found) for letter in letters]
+
+
+async def _found(
+    cluster: Cluster, wanted: dict[TopicPartition, set[int]]
+) -> dict[tuple[str, int, int], DecodedRecord]:
+    described = await describe_topics(cluster, {partition.topic for partition in wanted})
+    found: dict[tuple[str, int, int], DecodedRecord] = {}
+    for partition, offsets in wanted.items():
+        topic = described[partition.topic]
+        if not isinstance(topic, TopicDescription) or partition.partition >= topic.partition_count:
+            continue  # The topic is deleted, so its records are lost.
+        for first, end in _close_together(offsets):
+            # A record in a batch that cannot be decoded counts as not found.
+            async for records in read_records(
+                cluster, PartitionRange(partition, first, end), unreadable=_pass_over
+            ):
+                for record in records:
+                    if record.offset in offsets:
+                        found[(*partition, record.offset)] = record
+    return found
+
+
+def _pass_over(_: PartitionRange, __: KafkaError) -> None:
+    """Skip a batch that cannot be decoded."""
+
+
+def _close_together(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    first, end = -1, -1
+    for offset in sorted(offsets):
+        if first >= 0 and offset - end <= HOLE_OFFSETS_MAX:
+            end = offset + 1
+            continue
+        if first >= 0:
+            yield first, end
+        first, end = offset, offset + 1
+    yield first, end
+
+
+def _with_record(letter: Letter, found: dict[tuple[str, int, int], DecodedRecord]) -> Letter:
+    origin = letter.story.origin
+    if not letter.lacks_its_record or origin is None:
+        return letter
+    record = found.get((origin.topic, origin.partition, origin.offset))
+    if record is None:
+        return letter
+    if letter.has_payload:
+        # Not by time: the clock of a producer may be ahead of the broker's.
+        is_same = (record.key, record.value) == (letter.key, letter.value)
+    else:
+        is_same = time_of(record) <= letter.timestamp_ms
+    return letter.with_record(record) if is_same else letter
+
+
+# The summary: counts of letters by group, handler, reason and error class.
+
+
+KINDS_MAX = 1_000
+"""Kinds counted separately.  Error classes made at run time would otherwise fill the memory."""
+
+
+class LetterKind(NamedTuple):
+    """The common properties of the letters in one line of the summary."""
+
+    group: str
+    handler: str
+    reason: str
+    error_class: str
+
+
+OTHERS = LetterKind("(others)", "", "", "")
+
+
+@dataclass(slots=True)
+class Deaths:
+    """Counts of the letters of one kind; times are the timestamps of the letters."""
+
+    letters: int = 0
+    claimed: int = 0
+    """Letters whose origin may be from a producer (`Letter.is_origin_claimed`)."""
+    redriven: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    last_message: str = ""
+
+
+async def summary(
+    queue: DeadLetterQueue, selection: Selection, *, unreadable: Unreadable | None = None
+) -> dict[LetterKind, Deaths]:
+    """Count the selected letters by kind, the most frequent kind first."""
+    deaths: dict[LetterKind, Deaths] = {}
+    needs_records = bool(selection.where or selection.headers or selection.key is not None)
+    async for chunk in queue.chunks(selection, complete=needs_records, unreadable=unreadable):
+        _count(deaths, chunk.letters, chunk.redriven)
+    return dict(sorted(deaths.items(), key=lambda item: (-item[1].letters, item[0])))
+
+
+def _count(
+    found: dict[LetterKind, Deaths], letters: Iterable[Letter], redriven: frozenset[int]
+) -> None:
+    for letter in letters:
+        death = letter.death
+        kind = LetterKind(death.group, death.handler, death.reason, death.error_class)
+        if kind not in found and len(found) >= KINDS_MAX:
+            kind = OTHERS
+        deaths = found.setdefault(kind, Deaths(first_ms=letter.timestamp_ms))
+        deaths.letters += 1
+        deaths.claimed += letter.is_origin_claimed
+        deaths.redriven += letter.offset in redriven
+        deaths.first_ms = min(deaths.first_ms, letter.timestamp_ms)
+        if letter.timestamp_ms >= deaths.last_ms:
+            deaths.last_ms = letter.timestamp_ms
+            deaths.last_message = death.error_message or death.message

@@ -16,7 +16,7 @@ The same is true of the origin of a record that a producer wrote.  So a claimed 
 if it was confirmed by name (ADR 0036).
 
 The group's own topic must exist.  A redrive does not create it, because no worker might read it.
-A letter that cannot be sent stays and is reported at the end (`refusals`); the others are sent.
+A letter that cannot be sent stays and is reported at the end (`Refusals`); the others are sent.
 That happens if the topic is missing or the broker refuses the copy.
 """
 
@@ -26,7 +26,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -37,9 +37,7 @@ from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.client.records import Header
 from sharegroup.dead_letters.letter import Letter
-from sharegroup.dead_letters.names import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
-from sharegroup.dead_letters.refusals import Refusals
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.dead_letters.story import Story
 from sharegroup.dead_letters.story_headers import (
@@ -50,6 +48,7 @@ from sharegroup.dead_letters.story_headers import (
     redrive_headers,
     story_headers,
 )
+from sharegroup.dead_letters.topics import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.errors import (
     InvalidRecord,
     InvalidTimestamp,
@@ -116,6 +115,84 @@ class RedriveOptions:
     dry_run: bool = False
     confirmed: frozenset[str] = frozenset()
     """The topics to which letters may be sent that only claim to belong there."""
+
+
+# Refusals: the letters that a redrive could not send back, by target topic and reason.
+#
+# Many groups may share a dead-letter topic, and every producer with access to it can name any
+# group. So a letter that cannot be sent does not end a redrive. It stays and is reported at the
+# end.
+
+
+TARGETS_MAX = 100
+"""Targets counted separately; letters for further targets are counted together."""
+
+RUNS_MAX = 100
+"""Runs of consecutive letters reported for one target; further letters are only counted."""
+
+OTHER_TARGETS = "(other topics)"
+SEVERAL_REASONS = (
+    "several reasons; to see each reason, select these dead letters with --group or --at"
+)
+
+
+@dataclass(slots=True)
+class Refused:
+    """Letters for one target that were not sent for one reason."""
+
+    target: str
+    reason: str
+    letters: int = 0
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+    """Partition, first offset and end offset of consecutive letters."""
+
+    def add(self, partition: int, offset: int) -> None:
+        """Count a letter; must be called in the order of offsets."""
+        self.letters += 1
+        if self.runs and self.runs[-1][0] == partition and self.runs[-1][2] == offset:
+            self.runs[-1] = (partition, self.runs[-1][1], offset + 1)
+        elif len(self.runs) < RUNS_MAX:
+            self.runs.append((partition, offset, offset + 1))
+
+    def places(self) -> Iterator[str]:
+        """The letters as ``partition:offset`` or ``partition:first-last``."""
+        for partition, first, end in self.runs:
+            yield f"{partition}:{first}" + (f"-{end - 1}" if end - first > 1 else "")
+
+    @property
+    def all_told(self) -> bool:
+        """Whether `places` names every letter."""
+        return sum(end - first for _, first, end in self.runs) == self.letters
+
+
+class Refusals:
+    """All letters that one redrive could not send."""
+
+    __slots__ = ("_by_target",)
+
+    def __init__(self) -> None:
+        self._by_target: dict[tuple[str, str], Refused] = {}
+
+    def add(self, target: str, reason: str, partition: int, offset: int) -> None:
+        """Count a letter that stays where it is."""
+        key = (target, reason)
+        if key not in self._by_target and len(self._by_target) >= TARGETS_MAX:
+            key = (OTHER_TARGETS, SEVERAL_REASONS)
+        refused = self._by_target.get(key)
+        if refused is None:
+            refused = self._by_target[key] = Refused(*key)
+        refused.add(partition, offset)
+
+    def __iter__(self) -> Iterator[Refused]:
+        return iter(self._by_target.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._by_target)
+
+    @property
+    def letters(self) -> int:
+        """The number of letters that were refused."""
+        return sum(refused.letters for refused in self)
 
 
 @dataclass(slots=True)

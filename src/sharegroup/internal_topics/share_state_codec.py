@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, assert_never
 
 from sharegroup.core.delivery.delivery import RecordState, StateBatch
-from sharegroup.core.delivery.stored.records import (
+from sharegroup.core.delivery.stored.share_states import (
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,

@@ -22,13 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sharegroup.testing.registry.fixture import (
-    sharegroup_schema_registry as sharegroup_schema_registry,
-)
-
 if TYPE_CHECKING:
-    # Imported in the fixtures, because pytest loads this module for tests that use no broker, too.
     from sharegroup.testing.embedded import AsyncTestBroker, TestBroker
+    from sharegroup.testing.registry.server import SchemaRegistry
+
 
 MARKER = "sharegroup"
 
@@ -80,6 +77,16 @@ def sharegroup_async_broker(sharegroup_broker: TestBroker) -> AsyncTestBroker:
 def sharegroup_async_session_broker(sharegroup_session_broker: TestBroker) -> AsyncTestBroker:
     """Return the broker of the session for coroutines."""
     return sharegroup_session_broker.asynchronous
+
+
+@pytest.fixture
+def sharegroup_schema_registry() -> Iterator[SchemaRegistry]:
+    """Run an empty schema registry for one test."""
+    # Imported here because pytest loads this module for tests that use no registry, too.
+    from sharegroup.testing.registry.server import run_schema_registry
+
+    with run_schema_registry() as registry:
+        yield registry
 
 
 def _options(request: pytest.FixtureRequest, settings: dict[str, str]) -> dict[str, Any]:

@@ -10,25 +10,29 @@ if TYPE_CHECKING:
     from sharegroup.dead_letters.reasons import DeadLetterReason
     from sharegroup.worker.app import App
     from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
-    from sharegroup.worker.declarations.rate import RateLimit
     from sharegroup.worker.declarations.retry import Retry
     from sharegroup.worker.declarations.route import (
         Batching,
         Holding,
         OnUnreadable,
+        RateLimit,
         Route,
         StartFrom,
     )
     from sharegroup.worker.events import Event
     from sharegroup.worker.middleware import Call, Proceed
-    from sharegroup.worker.payloads.codec import Payload
+    from sharegroup.worker.payloads.codec import Payload, UnreadablePayload
     from sharegroup.worker.payloads.registry import Registry, SchemaFormat
-    from sharegroup.worker.payloads.unreadable import UnreadablePayload
-    from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter, SomeFailed
+    from sharegroup.worker.records.outcomes import (
+        HandlingTimeout,
+        Reject,
+        Release,
+        RetryAfter,
+        SomeFailed,
+    )
     from sharegroup.worker.records.record import Context, Record
     from sharegroup.worker.routed import Routed, share_group
     from sharegroup.worker.running.processes import HandlerCrashed
-    from sharegroup.worker.running.verdicts import HandlingTimeout
     from sharegroup.worker.sender import NotConnected
 
 __all__ = [
@@ -73,13 +77,13 @@ _MODULES = {
     "DeadLetterReason": "dead_letters.reasons",
     "Event": "worker.events",
     "HandlerCrashed": "worker.running.processes",
-    "HandlingTimeout": "worker.running.verdicts",
+    "HandlingTimeout": "worker.records.outcomes",
     "Holding": "worker.declarations.route",
     "NotConnected": "worker.sender",
     "OnUnreadable": "worker.declarations.route",
     "Payload": "worker.payloads.codec",
     "Proceed": "worker.middleware",
-    "RateLimit": "worker.declarations.rate",
+    "RateLimit": "worker.declarations.route",
     "Record": "worker.records.record",
     "Registry": "worker.payloads.registry",
     "Reject": "worker.records.outcomes",
@@ -91,7 +95,7 @@ _MODULES = {
     "SchemaFormat": "worker.payloads.registry",
     "SomeFailed": "worker.records.outcomes",
     "StartFrom": "worker.declarations.route",
-    "UnreadablePayload": "worker.payloads.unreadable",
+    "UnreadablePayload": "worker.payloads.codec",
     "share_group": "worker.routed",
 }
 

@@ -36,16 +36,19 @@ from typing import (
     overload,
 )
 
-from sharegroup.dead_letters.replicas import MIN_INSYNC
+from sharegroup.dead_letters.topics import MIN_INSYNC
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declarations.checks import (
+    check_callable,
+    check_listener,
+    check_redact,
+    is_whole,
+)
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
-from sharegroup.worker.declarations.functions import check_callable, check_listener, check_redact
 from sharegroup.worker.declarations.names import PARTITIONS_MAX, checked_topic
-from sharegroup.worker.declarations.numbers import is_whole
 from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
-from sharegroup.worker.declarations.replication import Replication
+from sharegroup.worker.declarations.replication import Replication, TopicDeclaration
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.declarations.topic import TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Event, Events, Listener, check_name
 from sharegroup.worker.middleware import Middleware
@@ -342,7 +345,7 @@ class App:
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.infrastructure.rights import check_rights
         from sharegroup.worker.running.worker import Worker
-        from sharegroup.worker.telemetry.watching import watch
+        from sharegroup.worker.telemetry.logs import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
         if self._worker is not None:
@@ -403,7 +406,7 @@ class App:
         """Connect the senders of the handlers without running any handler."""
         # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
-        from sharegroup.worker.telemetry.watching import watch
+        from sharegroup.worker.telemetry.logs import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
         watch(self)

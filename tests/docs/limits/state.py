@@ -5,7 +5,7 @@ from __future__ import annotations
 from sharegroup.core.client_telemetry import client_instances
 from sharegroup.core.log import producer_room
 from sharegroup.core.quotas import entities, meters
-from sharegroup.core.sessions import sizes as session_sizes
+from sharegroup.core.sessions import user_part as session_sizes
 from tests.docs.limits.limit import Limit
 
 SESSIONS: tuple[Limit, ...] = (
@@ -27,7 +27,7 @@ SESSIONS: tuple[Limit, ...] = (
         memory_each=session_sizes.PARTITION_BYTES,
     ),
     Limit(
-        setting="core.sessions.sizes:PARTITIONS_MAX",
+        setting="core.sessions.user_part:PARTITIONS_MAX",
         unit="partitions",
         bounds="partitions of one fetch or share session",
         answer="INVALID_REQUEST",
@@ -252,13 +252,13 @@ TRANSACTIONS: tuple[Limit, ...] = (
         memory_each=1,
     ),
     Limit(
-        setting="core.transactions.sizes:ID_CHARACTERS_MAX",
+        setting="core.transactions.transactions:ID_CHARACTERS_MAX",
         unit="characters",
         bounds="transactional id",
         answer="INVALID_REQUEST",
     ),
     Limit(
-        setting="core.transactions.sizes:PARTITIONS_MAX",
+        setting="core.transactions.transactions:PARTITIONS_MAX",
         unit="partitions",
         bounds="partitions of one transaction",
         answer="POLICY_VIOLATION",

@@ -26,7 +26,7 @@ from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kio.static.primitive import i8
 
 from sharegroup.broker.server.sasl_login import SaslLogin
-from sharegroup.client.net.scram import ScramExchange
+from sharegroup.client.net.sasl import ScramExchange
 from sharegroup.protocol_enums import ScramMechanism
 from sharegroup.testing import ManualClock, TestBroker, run_broker
 from sharegroup.wire.codec.encoder import encode_request

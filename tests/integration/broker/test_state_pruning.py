@@ -10,8 +10,11 @@ import pytest
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.broker.share.state_pruning import SPARE_BYTES
 from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
-from sharegroup.core.delivery.stored.records import ShareSnapshot, ShareStateRecord
-from sharegroup.core.delivery.stored.share_states import PersistedState
+from sharegroup.core.delivery.stored.share_states import (
+    PersistedState,
+    ShareSnapshot,
+    ShareStateRecord,
+)
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName, share_state_partition
 from sharegroup.internal_topics.share_state_codec import decode
 from sharegroup.storage.disk.folders import folder_name

@@ -18,7 +18,7 @@ from sharegroup.dead_letters.story import NEW, Story
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.worker.dead_letters.burier import Burier
-from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.declarations.dead_letter import DeadLetter
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route

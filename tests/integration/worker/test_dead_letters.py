@@ -23,7 +23,7 @@ from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import story_of
-from sharegroup.worker.payloads.unreadable import UnreadablePayload
+from sharegroup.worker.payloads.codec import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject
 from tests.integration.cli.conftest import Printed
 from tests.integration.worker.dead import (

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sharegroup.http_endpoint import HttpEndpoint, HttpResponse
-from sharegroup.worker.lifecycle import endpoint as module
-from sharegroup.worker.lifecycle.endpoint import new_endpoint
-from sharegroup.worker.lifecycle.health import pages
+from sharegroup.worker.lifecycle import health as module
+from sharegroup.worker.lifecycle.health import new_endpoint, pages
 from sharegroup.worker.telemetry.counts import HandlerCounts
 from sharegroup.worker.telemetry.state import Phase, WorkerGroupState, WorkerState
 

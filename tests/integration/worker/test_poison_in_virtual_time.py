@@ -17,7 +17,7 @@ from sharegroup.dead_letters.story_headers import SUSPICIONS
 from sharegroup.worker import App, DeadLetter, Retry
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.testing.app_test import AppTest
-from sharegroup.worker.transport.memory_outbox import MemoryOutbox
+from sharegroup.worker.transport.memory import MemoryOutbox
 from sharegroup.worker.transport.memory_source import MemoryDelivery, MemorySource
 
 LIMIT = 5

@@ -10,9 +10,8 @@ import pytest
 
 from sharegroup.worker import SomeFailed
 from sharegroup.worker.declarations.handler import shape_of
-from sharegroup.worker.running.process_main import serve
+from sharegroup.worker.running.process_main import SharedLock, serve
 from sharegroup.worker.running.processes import SPAWN, HandlerProcesses
-from sharegroup.worker.running.shared_lock import SharedLock
 from tests.support.limits import HANGING_SECONDS
 
 

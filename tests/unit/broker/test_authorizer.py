@@ -19,8 +19,7 @@ from sharegroup.broker.configuration.listeners import (
     warn_if_everyone_is_allowed,
 )
 from sharegroup.core.security.acls import Acl
-from sharegroup.core.security.addresses import canonical_address
-from sharegroup.core.security.principal import Principal
+from sharegroup.core.security.principal import Principal, canonical_address
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.steps import run_to_end
 from sharegroup.testing import ManualClock

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from sharegroup.cli.records.formats.kafka_formatter import kafka_writer
 from sharegroup.cli.records.formats.template import (
     FormatError,
     RecordFormatError,
@@ -15,6 +14,7 @@ from sharegroup.cli.records.formats.template import (
     unescape,
 )
 from sharegroup.cli.records.formats.writing import Row, json_writer, template_writer
+from sharegroup.cli.records.record_formats import kafka_writer
 
 ROW = Row(
     topic="orders",

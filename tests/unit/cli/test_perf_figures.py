@@ -21,7 +21,7 @@ from sharegroup.cli.measuring.figures import (
     produced_line,
     producing_line,
 )
-from sharegroup.cli.measuring.payloads import (
+from sharegroup.cli.measuring.producing import (
     Keys,
     keys,
     monotonic_values,

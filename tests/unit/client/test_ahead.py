@@ -1,6 +1,6 @@
 """When to fetch before the application asks for more."""
 
-from sharegroup.client.share.consumer.fetches_ahead import FUTILE_PAUSE, AheadOf
+from sharegroup.client.share.consumer.window import FUTILE_PAUSE, AheadOf
 from sharegroup.client.share.session.share_requests import FetchLimits
 
 PARKED = FetchLimits(max_records=500, max_bytes=1_000, max_wait_ms=500)

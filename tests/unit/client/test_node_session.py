@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client.share.session.acknowledgements import AcknowledgementBatch
-from sharegroup.client.share.session.node_session import EPOCH_MAX, NodeSession
+from sharegroup.client.share.session.share_requests import EPOCH_MAX, NodeSession
 from sharegroup.ids import TopicId, TopicIdPartition
 
 A, B, C = (TopicIdPartition(TopicId(UUID(int=1)), index) for index in range(3))

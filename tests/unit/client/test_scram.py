@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from sharegroup.client.net.scram import ITERATIONS_MAX, ScramExchange
+from sharegroup.client.net.sasl import ITERATIONS_MAX, ScramExchange
 from sharegroup.errors import SaslAuthenticationFailed
 
 # RFC 7677, section 3.

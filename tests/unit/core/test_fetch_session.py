@@ -13,7 +13,7 @@ from sharegroup.core.sessions.fetch_session import (
     ReportedOffsets,
     RequestedPartition,
 )
-from sharegroup.core.sessions.sizes import PARTITION_BYTES
+from sharegroup.core.sessions.user_part import PARTITION_BYTES
 from sharegroup.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,

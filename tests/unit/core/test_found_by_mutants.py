@@ -21,13 +21,14 @@ from sharegroup.core.delivery.delivery import (
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
 from sharegroup.core.delivery.run_heaps import RunsInState
 from sharegroup.core.delivery.share_partition import SharePartition
-from sharegroup.core.delivery.stored.records import (
+from sharegroup.core.delivery.stored.share_states import (
+    UNDECIDED,
     Records,
     ShareSnapshot,
+    ShareStates,
     ShareTombstone,
     ShareUpdate,
 )
-from sharegroup.core.delivery.stored.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import (
     InvalidRecordState,
     InvalidRequest,

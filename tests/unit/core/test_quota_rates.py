@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.core.quotas.entities import QuotaKey
-from sharegroup.core.quotas.meters import MeterKey, Meters
-from sharegroup.core.quotas.rates import Rate, TokenBucket, Windows
+from sharegroup.core.quotas.meters import MeterKey, Meters, Rate, TokenBucket, Windows
 from sharegroup.core.security.principal import USER, Principal
 
 KAFKA = Windows(11, 1000)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from sharegroup.core.security.bearer import Bearer, parse_bearer
-from sharegroup.core.security.login import LoginRefused
-from sharegroup.core.security.plain import verify_plain
+from sharegroup.core.security.login import Bearer, LoginRefused, parse_bearer, verify_plain
 
 FAILED = "Authentication failed"
 USERS = {"alice": "secret", "bob": "grüße"}

@@ -14,7 +14,7 @@ from sharegroup.core.sessions.share_session import (
     SessionKey,
     ShareSessions,
 )
-from sharegroup.core.sessions.sizes import PARTITION_BYTES
+from sharegroup.core.sessions.user_part import PARTITION_BYTES
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,

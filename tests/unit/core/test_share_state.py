@@ -13,17 +13,15 @@ from sharegroup.core.delivery.delivery import (
     AVAILABLE,
     StateBatch,
 )
-from sharegroup.core.delivery.stored.records import (
-    Records,
-    ShareSnapshot,
-    ShareStateRecord,
-    ShareTombstone,
-    ShareUpdate,
-)
 from sharegroup.core.delivery.stored.share_states import (
     NO_SUMMARY,
     PersistedState,
+    Records,
+    ShareSnapshot,
+    ShareStateRecord,
     ShareStates,
+    ShareTombstone,
+    ShareUpdate,
     StateSummary,
 )
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest

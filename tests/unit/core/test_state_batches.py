@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.core.delivery.delivery import RecordState, StateBatch
-from sharegroup.core.delivery.stored.state_batches import combined
+from sharegroup.core.delivery.stored.share_states import combined
 
 AVAILABLE, ACKNOWLEDGED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED

@@ -11,8 +11,14 @@ from sharegroup.core.transactions.records import (
     TransactionState,
     TransactionTombstone,
 )
-from sharegroup.core.transactions.sizes import ID_CHARACTERS_MAX, PARTITIONS_MAX, size_bytes
-from sharegroup.core.transactions.transactions import Now, TransactionEnd, Transactions
+from sharegroup.core.transactions.transactions import (
+    ID_CHARACTERS_MAX,
+    PARTITIONS_MAX,
+    Now,
+    TransactionEnd,
+    Transactions,
+    size_bytes,
+)
 from sharegroup.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,

@@ -14,7 +14,7 @@ import pytest
 
 from sharegroup.core.groups.classic.consumer_groups import Committer, ConsumerGroups
 from sharegroup.core.groups.classic.member import ConsumerGroupLimits, JoinRequest, Now
-from sharegroup.core.groups.classic.pending_offsets import OpenTransaction
+from sharegroup.core.groups.classic.offsets import OpenTransaction
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits, group_totals
 from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
@@ -38,9 +38,8 @@ from sharegroup.core.transactions.records import (
     TransactionState,
     TransactionTombstone,
 )
-from sharegroup.core.transactions.sizes import size_bytes
 from sharegroup.core.transactions.transactions import Now as TransactionNow
-from sharegroup.core.transactions.transactions import Transactions
+from sharegroup.core.transactions.transactions import Transactions, size_bytes
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     FetchSessionIdNotFound,

@@ -14,13 +14,13 @@ from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive import sent_back_headers
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import PREFIX, REDRIVES, story_of
-from sharegroup.worker.dead_letters.headers import (
+from sharegroup.worker.dead_letters.burier import (
     TRACEBACK_BYTES_MAX,
     Buried,
     dead_id,
     letter_headers,
 )
-from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.ports import Header
 from tests.integration.worker.dead import Given
 

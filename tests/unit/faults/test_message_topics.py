@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.faults.message_topics import names_topic
+from sharegroup.faults.script import names_topic
 from sharegroup.wire.codec.apis import APIS, newest_request_class
 from sharegroup.wire.codec.convert import empty
 

@@ -6,7 +6,7 @@ import pytest
 
 from sharegroup.errors import BY_CODE
 from sharegroup.faults.script import error_named
-from sharegroup.wire.codec.error_codes import code_name
+from sharegroup.wire.codec.schema import code_name
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.core.delivery.delivery import RecordState, StateBatch
-from sharegroup.core.delivery.stored.records import (
+from sharegroup.core.delivery.stored.share_states import (
     ShareSnapshot,
     ShareStateRecord,
+    ShareStates,
     ShareTombstone,
     ShareUpdate,
 )
-from sharegroup.core.delivery.stored.share_states import ShareStates
 from sharegroup.errors import InvalidRequest
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 from sharegroup.internal_topics.share_state_codec import decode, encode, needed

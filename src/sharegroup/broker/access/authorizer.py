@@ -15,7 +15,7 @@ from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.access.rights import ALL_OPERATIONS
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettings
-from sharegroup.core.security.addresses import canonical_address
+from sharegroup.core.security.principal import canonical_address
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 from sharegroup.steps import Steps

@@ -7,9 +7,13 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sharegroup.broker.cluster.scram_credentials import ScramCredentials
-from sharegroup.core.security.bearer import INVALID_TOKEN, parse_bearer
-from sharegroup.core.security.login import LoginRefused, UnknownKey
-from sharegroup.core.security.plain import verify_plain
+from sharegroup.core.security.login import (
+    INVALID_TOKEN,
+    LoginRefused,
+    UnknownKey,
+    parse_bearer,
+    verify_plain,
+)
 from sharegroup.core.security.scram import ScramCredential, ScramLogin
 from sharegroup.protocol_enums import ScramMechanism
 

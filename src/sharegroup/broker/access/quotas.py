@@ -23,10 +23,8 @@ from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.configuration.quota_config import QuotaConfig
 from sharegroup.core.quotas.entities import ClientQuotas, Limit, QuotaKey
-from sharegroup.core.quotas.meters import MeterKey, Meters
-from sharegroup.core.quotas.rates import Rate, TokenBucket, Windows
-from sharegroup.core.security.addresses import canonical_address
-from sharegroup.core.security.principal import Principal
+from sharegroup.core.quotas.meters import MeterKey, Meters, Rate, TokenBucket, Windows
+from sharegroup.core.security.principal import Principal, canonical_address
 from sharegroup.errors import ThrottlingQuotaExceeded
 
 THROTTLE_MS_MAX = 3_600_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sharegroup.broker.configuration.config_values import ConfigType, entries, key
 from sharegroup.core.groups.classic import sizes as consumer_group_sizes
 from sharegroup.core.groups.share import sizes as share_group_sizes
-from sharegroup.core.sessions import sizes as session_sizes
+from sharegroup.core.sessions import user_part as session_sizes
 from sharegroup.errors import InvalidConfig
 
 DEFAULT_PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister"

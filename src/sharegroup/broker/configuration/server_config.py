@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sharegroup.broker.configuration.config_values import INT_MAX, ConfigType, key
 from sharegroup.core.log import producer_room
-from sharegroup.core.sessions import sizes as session_sizes
+from sharegroup.core.sessions import user_part as session_sizes
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 """Kafka's default is 55 MiB, but one read of that size holds the event loop for 30 ms."""

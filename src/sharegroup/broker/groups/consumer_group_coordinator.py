@@ -54,8 +54,7 @@ from sharegroup.core.groups.classic.member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.groups.classic.offsets import OffsetsOfGroup
-from sharegroup.core.groups.classic.pending_offsets import OpenTransaction
+from sharegroup.core.groups.classic.offsets import OffsetsOfGroup, OpenTransaction
 from sharegroup.core.groups.classic.records import (
     GroupMetadata,
     GroupTombstone,

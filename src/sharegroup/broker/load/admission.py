@@ -19,8 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from sharegroup.core.security.addresses import canonical_address
-from sharegroup.core.security.principal import Principal
+from sharegroup.core.security.principal import Principal, canonical_address
 from sharegroup.errors import InvalidConfig
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,6 @@ from sharegroup.ids import TopicIdPartition
 from sharegroup.wire.batches.batches import NO_TIMESTAMP, UNREADABLE, BatchHeader, Buffer, Writable
 from sharegroup.wire.batches.compression import NONE
 from sharegroup.wire.batches.recompression import TargetCompression, check_sizes, recompressed
-from sharegroup.wire.batches.record_faults import records_out_of_time, records_without_key
 from sharegroup.wire.batches.record_walk import (
     SMALL_BYTES,
     Walk,
@@ -34,6 +33,8 @@ from sharegroup.wire.batches.record_walk import (
     body_of,
     every_record_has_a_key,
     finish,
+    records_out_of_time,
+    records_without_key,
     small_records,
 )
 from sharegroup.wire.batches.records import DecodedRecord

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from sharegroup.broker.load.distribution import Distribution
 from sharegroup.errors import KafkaError
 from sharegroup.wire.codec.encoder import Chunk
-from sharegroup.wire.codec.error_codes import code_name
+from sharegroup.wire.codec.schema import code_name
 
 HOLD_SECONDS = 0.05
 """A request that holds the event loop for longer, without a pause, is counted and logged."""

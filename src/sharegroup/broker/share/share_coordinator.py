@@ -18,9 +18,10 @@ from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import CoordinatorConfig
 from sharegroup.core.delivery.delivery import Delta
-from sharegroup.core.delivery.stored.records import Records, ShareStateRecord
 from sharegroup.core.delivery.stored.share_states import (
     PersistedState,
+    Records,
+    ShareStateRecord,
     ShareStates,
     StateSummary,
     named,

@@ -27,8 +27,8 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
+from sharegroup.cli.common.name_arguments import VerbsAsOptions
 from sharegroup.cli.common.output import Listing, Row, done, printable
-from sharegroup.cli.common.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.errors import KafkaError

@@ -31,9 +31,9 @@ from sharegroup.cli.common.cluster_access import (
     listing_options,
     show,
 )
+from sharegroup.cli.common.name_arguments import VerbsAsOptions
 from sharegroup.cli.common.output import Listing, done
 from sharegroup.cli.common.properties import read_properties
-from sharegroup.cli.common.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.quota_types import Name, QuotaEntity, QuotaName
 

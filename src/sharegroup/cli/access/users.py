@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +16,6 @@ from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.offline_catalog import change_catalog, read_catalog
 from sharegroup.broker.cluster.scram_credentials import DECOY_KEY_BYTES, Removal, Upsertion
-from sharegroup.cli.access.passwords import new_password, password_file_option
 from sharegroup.cli.common.cluster_access import (
     Access,
     Form,
@@ -27,8 +28,8 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
+from sharegroup.cli.common.name_arguments import VerbsAsOptions
 from sharegroup.cli.common.output import Listing, done, print_listing
-from sharegroup.cli.common.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
     ScramCredentialInfo,
@@ -44,6 +45,42 @@ from sharegroup.core.security.scram import (
 )
 from sharegroup.errors import KafkaError, ResourceNotFound
 from sharegroup.protocol_enums import ScramMechanism
+
+# A new password is never an option of the command line, which other users of the machine can read.
+
+
+PASSWORD_CHARACTERS_MAX = 1_024
+
+password_file_option = click.option(
+    "--password-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="File with the password in its first line; - for standard input.  [default: ask on a "
+    "terminal, otherwise standard input]",
+)
+
+
+def new_password(user: str, file: Path | None) -> str:
+    """Return the password from a file, from standard input, or from the terminal."""
+    if file is None and sys.stdin.isatty():
+        prompted: Any = click.prompt(
+            f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True
+        )
+        return _checked(str(prompted), "the terminal")
+    if file is None or str(file) == "-":
+        return _checked(sys.stdin.readline(), "standard input")
+    with file.open(encoding="utf-8") as lines:
+        return _checked(lines.readline(PASSWORD_CHARACTERS_MAX + 2), str(file))
+
+
+def _checked(line: str, origin: str) -> str:
+    password = line.rstrip("\r\n")
+    if not password or len(password) > PASSWORD_CHARACTERS_MAX:
+        raise click.ClickException(
+            f"expected a password of 1 to {PASSWORD_CHARACTERS_MAX} characters in the first line "
+            f"of {origin}, found {len(password)}"
+        )
+    return password
+
 
 MECHANISMS = {
     mechanism.sasl_name: mechanism

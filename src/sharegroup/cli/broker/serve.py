@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import errno
 import gc
 import logging
 import os
+import re
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sharegroup import freed_memory
 from sharegroup.cli.broker.kafka_environment import settings_from, variables_in
 from sharegroup.cli.broker.light_imports import import_lightly
-from sharegroup.cli.broker.start_errors import explained
-from sharegroup.cli.common.log_lines import SafeFormatter
 from sharegroup.cli.common.output import printable
 from sharegroup.cli.common.properties import origin_of, read_numbered
 from sharegroup.errors import InvalidConfig
-from sharegroup.escaping import escaped
+from sharegroup.escaping import escaped, shortened
 
 if TYPE_CHECKING:
-    # Imported in `_run`, after `import_lightly`.
     from sharegroup.broker.configuration.config import Config
 
 
@@ -240,3 +241,97 @@ async def _run_with_faults(
 def _say_ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:
     click.echo(f"ready bootstrap={bootstrap_servers} cluster={cluster_id} data={data}")
     sys.stdout.flush()
+
+
+# The operating system's errors at the start are explained in one line. The usual ones are a second
+# broker on the same port or data directory, and missing rights.
+
+
+ADDRESS = re.compile(r"\('([^']+)', (\d+)|(\S+):(\d+)")
+"""An address in the texts of asyncio and of our own listeners."""
+
+OTHER_PORT = "choose another port with --port or --metrics-port (0: a free port)"
+OTHER_DIRECTORY = "choose another data directory with --data"
+
+
+def explained(error: OSError) -> str | None:
+    """Return the cause and what to do next; None if the error is not one of the start."""
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return _about_file(error, reason)
+    if isinstance(error, socket.gaierror):
+        return f"the address to listen on is not known: {reason}; check --host"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                f"{_address(reason)} is in use by another process, perhaps by another broker: stop "
+                f"that process, or {OTHER_PORT}"
+            )
+        case errno.EADDRNOTAVAIL:
+            return f"{_address(reason)} is not an address of this machine; check --host"
+        case errno.EACCES | errno.EPERM:
+            return (
+                f"this user may not listen on {_address(reason)}: ports below 1024 need "
+                f"administrator rights; {OTHER_PORT}"
+            )
+    return None
+
+
+def _about_file(error: OSError, reason: str) -> str:
+    path = Path(str(error.filename))
+    if isinstance(error, BlockingIOError):
+        return (
+            f"the data directory {path.parent} is {reason}: stop that broker, or {OTHER_DIRECTORY}"
+        )
+    return f"{path}: {reason}; {OTHER_DIRECTORY}, or correct its rights and its file system"
+
+
+def _address(reason: str) -> str:
+    found = ADDRESS.search(reason)
+    if found is None:
+        return f"the address ({reason})"
+    return f"{found[1]}:{found[2]}" if found[1] else f"{found[3]}:{found[4]}"
+
+
+# Log lines: one short line for each event, without control characters.
+
+
+VALUE_CHARACTERS_MAX = 500
+"""Number of characters of one value in a line; a peer may choose a name of 32,767."""
+
+LINE_CHARACTERS_MAX = 4_000
+"""Number of characters of a line."""
+
+TRACEBACK_CHARACTERS_MAX = 20_000
+"""Number of characters of a traceback; its end is kept, which has the error."""
+
+
+class SafeFormatter(logging.Formatter):
+    """Escapes control characters, which peers may put into a message, and shortens long values.
+
+    Tracebacks keep their lines.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the event with its traceback."""
+        if isinstance(record.args, tuple) and record.args:
+            record = copy.copy(record)  # Other handlers get the values as they are.
+            record.args = tuple(map(_short, record.args or ()))
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  The name is logging's.
+        """Return the line of the event, with escapes."""
+        return shortened(escaped(super().formatMessage(record)), LINE_CHARACTERS_MAX)
+
+    def formatException(  # noqa: N802  The name is logging's.
+        self, ei: Any
+    ) -> str:
+        """Return the traceback, with escapes in each of its lines."""
+        text = super().formatException(ei)
+        if len(text) > TRACEBACK_CHARACTERS_MAX:
+            text = f"...{text[-TRACEBACK_CHARACTERS_MAX:]}"
+        return "\n".join(map(escaped, text.split("\n")))
+
+
+def _short(value: Any) -> Any:
+    return shortened(value, VALUE_CHARACTERS_MAX) if isinstance(value, str) else value

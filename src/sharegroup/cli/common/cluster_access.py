@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
 from sharegroup.cli.common.client_properties import client_options
-from sharegroup.cli.common.output import Listing, print_listing, printable
+from sharegroup.cli.common.output import Listing, complain, print_listing, printable
 from sharegroup.cli.common.profiles import (
     BOOTSTRAP_PROPERTY,
     BOOTSTRAP_VARIABLE,
@@ -53,6 +53,10 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+
+if TYPE_CHECKING:
+    # Imported for its type alone: most verbs read no records.
+    from sharegroup.client.fetch.record_reading import PartitionRange
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
@@ -356,3 +360,25 @@ def line_of(error: KafkaError) -> str:
     hint = WHAT_TO_DO.get(type(error))
     text = printable(str(error).rstrip("."))
     return f"{type(error).__name__}: {text}" + (f"; {hint}" if hint else "")
+
+
+class UnreadableBatches:
+    """Prints a line for each batch that cannot be read; a verb that had one ends with code 1."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, batch: PartitionRange, error: KafkaError) -> None:
+        self.count += 1
+        topic, partition = batch.where
+        complain(
+            f"topic {topic!r} partition {partition} offsets {batch.first} to {batch.end - 1} "
+            f"cannot be read and are omitted: {error}"
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a batch was omitted."""
+        return 1 if self.count else 0

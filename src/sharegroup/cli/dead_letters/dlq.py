@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from typing import BinaryIO
+
 import click
 
-from sharegroup.cli.common.cluster_access import Access, cluster_options, json_option
+from sharegroup.cli.common.cluster_access import (
+    Access,
+    UnreadableBatches,
+    cluster_options,
+    json_option,
+)
 from sharegroup.cli.common.name_arguments import naming_one
-from sharegroup.cli.common.output import Listing, print_listing
-from sharegroup.cli.common.unreadable_batches import UnreadableBatches
-from sharegroup.cli.dead_letters import dlq_export, dlq_purge, dlq_redrive, dlq_show
+from sharegroup.cli.common.output import Listing, complain, print_listing
+from sharegroup.cli.dead_letters import dlq_redrive, dlq_show
 from sharegroup.cli.dead_letters.dlq_options import (
+    letter_row,
     moment_text,
+    record_row,
     redriven_option,
     selection_options,
     with_queue,
 )
+from sharegroup.cli.records.formats.writing import as_json, json_line
+from sharegroup.dead_letters.purge import Purge, plan_purge, purge
+from sharegroup.dead_letters.queue import DeadLetterQueue, summary
 from sharegroup.dead_letters.selection import Selection
-from sharegroup.dead_letters.summary import summary
 
 
 @click.group("dlq")
@@ -72,6 +84,108 @@ def _last_name(error_class: object) -> str:
 
 
 command.add_command(dlq_show.command)
-command.add_command(dlq_export.command)
 command.add_command(dlq_redrive.command)
-command.add_command(dlq_purge.command)
+
+
+@command.command("export")
+@naming_one("topic")
+@selection_options
+@redriven_option
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters.")
+@click.option(
+    "--output", type=click.File("wb"), default="-", help="Output file.  [default: standard output]"
+)
+@cluster_options
+def export_(
+    *, topic: str, selection: Selection, limit: int | None, output: BinaryIO, access: Access
+) -> int:
+    """Write each dead letter with all its headers as one line of JSON.
+
+    `sharegroup produce --json` reads these lines; key, value and headers stay the same bytes.
+    The reason and the history of each dead letter are in the field "dead".
+    """
+
+    unreadable = UnreadableBatches()
+
+    async def export(queue: DeadLetterQueue) -> int:
+        count = 0
+        async for chunk in queue.chunks(selection, complete=True, unreadable=unreadable):
+            for letter in chunk.letters:
+                if count == limit:
+                    return count
+                dead = letter_row(letter, redriven=letter.offset in chunk.redriven)
+                document = as_json(record_row(letter, letter.all_headers))
+                other_facts = {name: value for name, value in dead.items() if name not in document}
+                output.write(json_line({**document, "dead": other_facts}))
+                count += 1
+        return count
+
+    count = with_queue(access, topic, export, shows_progress=not output.isatty())
+    output.flush()
+    if output is not sys.stdout.buffer:
+        complain(f"wrote {count} dead letters")
+    return unreadable.exit_code
+
+
+@command.command("purge")
+@naming_one("topic")
+@selection_options
+@redriven_option
+@click.option("--all", "everything", is_flag=True, help="Delete all present dead letters.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
+@click.option("--execute", is_flag=True, help="Delete the dead letters.")
+@cluster_options
+@json_option
+def purge_(
+    *,
+    topic: str,
+    selection: Selection,
+    everything: bool,
+    dry_run: bool,
+    execute: bool,
+    access: Access,
+    as_json: bool,
+) -> None:
+    """Delete the oldest dead letters, up to the first one that does not match.
+
+    Records can only be deleted at the start of a log.  Matching dead letters after one that does
+    not match are kept, and counted in the column BEHIND.
+
+    \b
+        sharegroup dlq purge orders.dead --redriven --execute
+        sharegroup dlq purge orders.dead --until 30d --dry-run
+    """
+    if everything != selection.is_everything:
+        raise click.UsageError("give options that select dead letters, or --all")
+    if dry_run == execute:
+        raise click.UsageError("give one of --dry-run and --execute")
+
+    async def work(queue: DeadLetterQueue) -> list[Purge]:
+        plan = await plan_purge(queue, selection)
+        if execute:
+            await purge(queue, plan)
+        return plan
+
+    plan = with_queue(access, topic, work)
+    print_listing(_listing(topic, plan), as_json=as_json)
+    behind = sum(partition_purge.behind for partition_purge in plan)
+    if behind and not as_json:
+        complain(
+            f"{behind} matching dead letters are not deleted, because they are behind dead letters "
+            "that do not match"
+        )
+
+
+def _listing(topic: str, plan: Iterable[Purge]) -> Listing:
+    rows = [
+        {
+            "topic": topic,
+            "partition": partition_purge.partition,
+            "deleted": partition_purge.letters,
+            "before_offset": partition_purge.before,
+            "behind": partition_purge.behind,
+        }
+        for partition_purge in plan
+    ]
+    columns = ("topic", "partition", "deleted", "before_offset", "behind")
+    return Listing(rows, columns, "There are no partitions to delete from.")

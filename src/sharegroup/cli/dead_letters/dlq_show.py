@@ -8,10 +8,14 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import Access, cluster_options, json_option
+from sharegroup.cli.common.cluster_access import (
+    Access,
+    UnreadableBatches,
+    cluster_options,
+    json_option,
+)
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.output import printable
-from sharegroup.cli.common.unreadable_batches import UnreadableBatches
 from sharegroup.cli.dead_letters.dlq_options import (
     letter_row,
     moment_text,

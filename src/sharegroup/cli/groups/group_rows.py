@@ -1,4 +1,6 @@
-"""The rows of ``sharegroup groups describe``: offsets, members and states of groups of every type.
+"""The rows of ``sharegroup groups describe``, and the likely causes of errors about groups.
+
+The rows are offsets, members and states of groups of every type.
 
 Share groups and consumer groups have different offsets. A share group has a start offset: all
 records before it are settled. A consumer group has a committed offset, which is the next record of
@@ -22,7 +24,7 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import KafkaError
+from sharegroup.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
 
 Described = ShareGroupDescription | ConsumerGroupDescription
 DescribedMember = ShareMemberDescription | ConsumerMemberDescription
@@ -158,3 +160,20 @@ def _consumer_row(
         "host": None if reader is None else reader.host,
         "client_id": None if reader is None else reader.client_id,
     }
+
+
+async def explained(admin: AdminClient, group_id: str, error: KafkaError) -> KafkaError:
+    """Return the error with its cause: the members of the group, or the type of the group."""
+    if isinstance(error, NonEmptyGroup):
+        group = (await admin.describe_share_groups([group_id]))[group_id]
+        if isinstance(group, ShareGroupDescription):
+            members = ", ".join(f"{member.client_id}@{member.host}" for member in group.members)
+            return NonEmptyGroup(f"group {group_id!r} has the members {members}")
+    if isinstance(error, GroupIdNotFound):
+        for listed in await admin.list_groups():
+            if listed.group_id == group_id:
+                return GroupIdNotFound(
+                    f"group {group_id!r} is a {listed.type} group, not a share group"
+                )
+        return GroupIdNotFound(f"there is no group {group_id!r}")
+    return error

@@ -24,7 +24,7 @@ from sharegroup.cli.common.cluster_access import (
 from sharegroup.cli.common.name_arguments import complete_topics, naming_one
 from sharegroup.cli.common.output import Listing, print_listing
 from sharegroup.cli.common.progress import showing_progress
-from sharegroup.cli.groups.group_errors import explained
+from sharegroup.cli.groups.group_rows import explained
 from sharegroup.cli.groups.reset_plans import (
     csv_text,
     parse_duration,

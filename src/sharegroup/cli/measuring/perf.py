@@ -47,15 +47,17 @@ from sharegroup.cli.measuring.figures import (
     metric_lines,
     produced_line,
 )
-from sharegroup.cli.measuring.payloads import (
+from sharegroup.cli.measuring.producing import (
     Keys,
+    Produced,
+    ProducePlan,
+    Producing,
     ValueOf,
     keys,
     monotonic_values,
     random_values,
     values_from_file,
 )
-from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
 from sharegroup.cli.records.formats.template import FormatError, unescape
 from sharegroup.cli.records.kafka_console_options import kafka_consumer_options
 from sharegroup.client.produce.producer import Producer

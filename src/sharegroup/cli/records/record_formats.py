@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from sharegroup.cli.common.cluster_access import Verb, kept_pairs
-from sharegroup.cli.records.formats.kafka_formatter import kafka_writer
 from sharegroup.cli.records.formats.template import FormatError, parse_template, unescape
 from sharegroup.cli.records.formats.writing import (
+    Row,
     RowWriter,
     json_writer,
     template_writer,
     with_escaped_names,
 )
+from sharegroup.wire.batches.header_names import name_bytes
 
 NULL_DEFAULT = "null"
 
@@ -75,3 +77,81 @@ def _writer(
         return with_escaped_names(write) if sys.stdout.isatty() else write
     except FormatError as error:
         raise click.UsageError(str(error)) from error
+
+
+# Kafka's formatter: records as Kafka's console consumers print them, by its properties.
+#
+#     Partition:0 <tab> Offset:5 <tab> Delivery:1 <tab> h1:v1,h2:v2 <tab> key <tab> value
+#
+# A part is printed if its property is true. By default, only the value is printed.
+
+
+SWITCHES = (
+    "print.partition",
+    "print.offset",
+    "print.delivery",
+    "print.headers",
+    "print.key",
+    "print.value",
+)
+TEXTS = {
+    "key.separator": "\\t",
+    "line.separator": "\\n",
+    "headers.separator": ",",
+    "null.literal": "null",
+}
+ELSEWHERE = {
+    "print.timestamp": "--format '%d ...'",
+    "print.epoch": "nothing: a share group's deliveries have no leader epoch",
+    "key.deserializer": "--format '%k{hex} ...'",
+    "value.deserializer": "--format '%v{hex} ...'",
+    "headers.deserializer": "--format '%h{%k=%v{hex} } ...'",
+}
+"""Kafka's properties that are not supported here, and what to use instead."""
+
+
+def kafka_writer(properties: Mapping[str, str]) -> RowWriter:
+    """Return a function that formats rows as the properties say.
+
+    Raises FormatError for an unknown or unsupported property.
+    """
+    for name in properties:
+        if name in ELSEWHERE:
+            raise FormatError(f"formatter property {name}: use {ELSEWHERE[name]}")
+        if name not in (*SWITCHES, *TEXTS):
+            known_names = ", ".join((*SWITCHES, *TEXTS))
+            raise FormatError(f"there is no formatter property {name}; known: {known_names}")
+    parts_wanted = frozenset(
+        name
+        for name in SWITCHES
+        if properties.get(name, str(name == "print.value")).strip().lower() == "true"
+    )
+    texts = {name: unescape(properties.get(name, default)) for name, default in TEXTS.items()}
+
+    def write(row: Row) -> bytes:
+        parts = _parts(row, parts_wanted, texts)
+        # Like Kafka, ends the line after the last part that is printed.
+        return texts["key.separator"].join(parts) + texts["line.separator"] if parts else b""
+
+    return write
+
+
+def _parts(row: Row, wanted: frozenset[str], texts: Mapping[str, bytes]) -> list[bytes]:
+    null, parts = texts["null.literal"], []
+    if "print.partition" in wanted:
+        parts.append(b"Partition:%d" % row.partition)
+    if "print.offset" in wanted:
+        parts.append(b"Offset:%d" % row.offset)
+    if "print.delivery" in wanted:
+        parts.append(b"Delivery:%d" % row.delivery_count)
+    if "print.headers" in wanted:
+        headers = [
+            name_bytes(name) + b":" + (null if content is None else content)
+            for name, content in row.headers
+        ]
+        parts.append(texts["headers.separator"].join(headers) or b"NO_HEADERS")
+    if "print.key" in wanted:
+        parts.append(null if row.key is None else row.key)
+    if "print.value" in wanted:
+        parts.append(null if row.value is None else row.value)
+    return parts

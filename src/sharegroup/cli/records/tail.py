@@ -9,10 +9,14 @@ from itertools import islice
 
 import click
 
-from sharegroup.cli.common.cluster_access import Access, cluster_options, telling_errors
+from sharegroup.cli.common.cluster_access import (
+    Access,
+    UnreadableBatches,
+    cluster_options,
+    telling_errors,
+)
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.running import Stop, run, until_stopped
-from sharegroup.cli.common.unreadable_batches import UnreadableBatches
 from sharegroup.cli.common.waiting import lacks_broker, telling_waits
 from sharegroup.cli.records.coordinator_document import coordinator_document
 from sharegroup.cli.records.formats.template import RecordFormatError

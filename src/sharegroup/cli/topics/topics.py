@@ -17,9 +17,8 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.common.name_arguments import naming_many, naming_one
+from sharegroup.cli.common.name_arguments import VerbsAsOptions, naming_many, naming_one
 from sharegroup.cli.common.output import Listing, done
-from sharegroup.cli.common.verbs_as_options import VerbsAsOptions
 from sharegroup.cli.topics import delete_records
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (

@@ -18,9 +18,9 @@ from uuid import UUID
 
 from sharegroup.client.admin import acls as admin_acls
 from sharegroup.client.admin import brokers as admin_brokers
+from sharegroup.client.admin import brokers as admin_features
 from sharegroup.client.admin import configs as admin_configs
 from sharegroup.client.admin import consumer_groups as admin_consumer_groups
-from sharegroup.client.admin import features as admin_features
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin import offset_resets
 from sharegroup.client.admin import quotas as admin_quotas

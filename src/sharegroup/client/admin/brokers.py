@@ -1,8 +1,8 @@
-"""Requests about single brokers and the controllers: log directories and the metadata quorum."""
+"""Requests about brokers and controllers: log directories, the metadata quorum, features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
@@ -10,10 +10,15 @@ from kio.schema.describe_log_dirs.v5.response import DescribeLogDirsResult
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 from kio.schema.describe_quorum.v2.response import ReplicaState
 from kio.schema.types import TopicName as KioTopicName
-from kio.static.primitive import i32
+from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
+from kio.static.primitive import i8, i16, i32
 
-from sharegroup.client.admin.topics import ask_any, known, outcome
+import sharegroup
+from sharegroup.client.admin.topics import ask_any, known, outcome, timeout_of
 from sharegroup.client.admin.types import (
+    FeatureRange,
+    Features,
+    FeatureUpdate,
     LogDirDescription,
     MetadataQuorum,
     QuorumReplica,
@@ -23,6 +28,7 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import NONE, InvalidRequest, KafkaError, UnknownServerError
+from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -130,3 +136,61 @@ def _replica(replica: ReplicaState) -> QuorumReplica:
         known(replica.last_fetch_timestamp),
         known(replica.last_caught_up_timestamp),
     )
+
+
+# Features: the levels that brokers support and those in effect (KIP-584). The feature of share
+# groups is ``share.version``.
+
+
+UNKNOWN_EPOCH = -1
+
+
+async def describe_features(cluster: Cluster) -> Features:
+    """Return the feature levels that a broker supports and the cluster's finalized levels.
+
+    The answer to ApiVersions contains them (KIP-584); it is the answer of a single broker.
+    """
+    request = ApiVersionsRequest(
+        client_software_name="sharegroup", client_software_version=sharegroup.__version__
+    )
+    response = await ask_any(cluster, request, subject="describe_features")
+    if response.error_code != NONE:
+        raise refused(response.error_code, None, request="describe_features")
+    epoch = response.finalized_features_epoch
+    return Features(
+        {
+            feature.name: FeatureRange(feature.min_version, feature.max_version)
+            for feature in response.supported_features
+        },
+        {feature.name: int(feature.max_version_level) for feature in response.finalized_features},
+        None if epoch == UNKNOWN_EPOCH else int(epoch),
+    )
+
+
+async def update_features(
+    cluster: Cluster, updates: Mapping[str, FeatureUpdate], *, validate_only: bool
+) -> dict[str, KafkaError | None]:
+    """Change the finalized levels of features; the result of a feature is None or the error.
+
+    The broker changes all features or none, so every feature has the same result.
+    """
+    request = UpdateFeaturesRequest(
+        timeout=timeout_of(cluster),
+        feature_updates=tuple(
+            FeatureUpdateKey(
+                feature=name,
+                max_version_level=i16(update.max_version_level),
+                upgrade_type=i8(update.upgrade_type),
+            )
+            for name, update in updates.items()
+        ),
+        validate_only=validate_only,
+    )
+    response = await ask_any(cluster, request, subject="update_features")
+    # There is one answer for all features: they are changed together or not at all.
+    return {
+        name: outcome(
+            cluster, response.error_code, response.error_message, operation="ALTER", feature=name
+        )
+        for name in updates
+    }

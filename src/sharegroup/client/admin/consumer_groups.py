@@ -44,8 +44,7 @@ from sharegroup.client.admin.types import (
     GroupState,
 )
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.commit_topics import commit_topics
-from sharegroup.client.net.leader_requests import by_topic
+from sharegroup.client.net.leader_requests import by_topic, commit_topics
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import GroupType

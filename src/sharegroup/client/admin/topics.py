@@ -6,7 +6,7 @@ Requests about a partition's log go to the partition leader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -29,7 +29,6 @@ from kio.schema.metadata.v13.response import MetadataResponseTopic
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
-from sharegroup.client.admin.throttled_changes import until_allowed
 from sharegroup.client.admin.types import (
     ClusterDescription,
     NewTopic,
@@ -45,6 +44,8 @@ from sharegroup.errors import (
     NONE,
     KafkaError,
     LeaderNotAvailable,
+    RequestTimedOut,
+    ThrottlingQuotaExceeded,
     UnknownServerError,
 )
 from sharegroup.protocol_enums import AclOperation
@@ -364,3 +365,39 @@ def _log_start(partition: Any) -> int:
 def known(number: int) -> int | None:
     """Return the number, or None for a negative one, which means unknown."""
     return None if number < 0 else number
+
+
+Item = TypeVar("Item")
+
+
+async def until_allowed(
+    cluster: Cluster,
+    items: Mapping[str, Item],
+    ask: Callable[[Mapping[str, Item]], Awaitable[Mapping[str, KafkaError | None]]],
+    *,
+    subject: str,
+) -> dict[str, KafkaError | None]:
+    """Return the results of changes by name; those over the quota are tried again (KIP-599).
+
+    The connection waits for the throttle time before it sends the next request.  When the time of
+    the call is up, the changes that are still over the quota have ThrottlingQuotaExceeded.
+    """
+    results: dict[str, KafkaError | None] = {}
+    left = dict(items)
+
+    async def attempt() -> None:
+        results.update(await ask(left))
+        for name in list(left):
+            if not isinstance(results.get(name), ThrottlingQuotaExceeded):
+                del left[name]
+        if left:
+            refusal = results[next(iter(left))]
+            assert refusal is not None
+            raise refusal
+
+    try:
+        await cluster.retrying(attempt, subject=subject)
+    except RequestTimedOut:
+        if not results:
+            raise  # No broker has answered.
+    return results

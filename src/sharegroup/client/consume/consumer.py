@@ -22,10 +22,15 @@ from sharegroup.client.consume.commit_order import CommitOrder
 from sharegroup.client.consume.consumer_record import ConsumerRecord
 from sharegroup.client.consume.consumer_tasks import ConsumerTasks
 from sharegroup.client.consume.handover import AssignmentChange, ChangeKind
-from sharegroup.client.consume.partition_states import PartitionState, lag_of, rewound
+from sharegroup.client.consume.partition_states import (
+    PartitionState,
+    lag_of,
+    rewound,
+    take_columns,
+    take_records,
+)
 from sharegroup.client.consume.rebalance_listener import RebalanceListener, call_in_loop
-from sharegroup.client.consume.taking import take_columns, take_records
-from sharegroup.client.consume.topic_subscription import TopicSubscription
+from sharegroup.client.consume.topic_watch import TopicSubscription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.records import (
     ConsumerGroupMetadata,

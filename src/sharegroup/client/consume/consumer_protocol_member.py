@@ -35,7 +35,7 @@ from sharegroup.client.consume.coordinator_requests import (
     raise_refusal,
 )
 from sharegroup.client.consume.handover import AssignmentChange, ChangeKind, Handover
-from sharegroup.client.consume.member_identity import NO_GENERATION, MemberIdentity
+from sharegroup.client.consume.offset_commits import NO_GENERATION, MemberIdentity
 from sharegroup.client.consume.topic_watch import TopicWatch
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster

@@ -14,12 +14,10 @@ from sharegroup.client.consume.classic_member import ClassicMember
 from sharegroup.client.consume.consumer_protocol_member import ConsumerProtocolMember
 from sharegroup.client.consume.fetcher import Fetcher
 from sharegroup.client.consume.handover import Handover
-from sharegroup.client.consume.member_identity import MemberIdentity
-from sharegroup.client.consume.offset_commits import OffsetCommits
+from sharegroup.client.consume.offset_commits import MemberIdentity, OffsetCommits
 from sharegroup.client.consume.offset_lookup import OffsetLookup
 from sharegroup.client.consume.partition_states import COMMITTED, RESET, PartitionStates
-from sharegroup.client.consume.topic_subscription import TopicSubscription
-from sharegroup.client.consume.topic_watch import TopicWatch
+from sharegroup.client.consume.topic_watch import TopicSubscription, TopicWatch
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.telemetry import Telemetry

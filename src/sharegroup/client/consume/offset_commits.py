@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from kio.schema.offset_commit.v9.request import (
     OffsetCommitRequest,
@@ -20,11 +21,9 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32
 
 from sharegroup.client.consume.coordinator_requests import ask_group_coordinator
-from sharegroup.client.consume.member_identity import MemberIdentity
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.commit_topics import commit_topics
-from sharegroup.client.net.leader_requests import by_topic
+from sharegroup.client.net.leader_requests import by_topic, commit_topics
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import CommitFailedError, OffsetAndMetadata, TopicPartition
 from sharegroup.errors import (
@@ -41,6 +40,33 @@ from sharegroup.errors import (
     UnknownMemberId,
     UnknownServerError,
 )
+
+NO_GENERATION = -1
+
+
+@dataclass(slots=True)
+class MemberIdentity:
+    """The current identity of a consumer in its group; the membership keeps it up to date."""
+
+    member_id: str = ""
+    epoch: int = NO_GENERATION
+    """The generation or member epoch; NO_GENERATION without membership."""
+    instance_id: str | None = None
+    is_subscribed: bool = False
+    """Whether the partitions come from the group, so only a member may commit offsets."""
+    has_member_epoch: bool = False
+    """Whether the epoch is a member epoch (KIP-848), which OffsetFetch carries, too."""
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether this is a member of the group, or commits without a membership."""
+        return not self.is_subscribed or self.epoch != NO_GENERATION
+
+    @property
+    def fetch_epoch(self) -> int | None:
+        """The member epoch for OffsetFetch; None if the request carries none."""
+        return self.epoch if self.has_member_epoch and self.epoch > 0 else None
+
 
 MOVED = (NotCoordinator, CoordinatorNotAvailable)
 MEMBERSHIP_LOST = (

@@ -1,24 +1,47 @@
-"""Keeps the metadata of the topics of a plain consumer up to date.
+"""The subscription of a plain consumer, and the watch over its topics.
 
-The watch asks for topics that are new, outdated after an error, or older than
-``metadata_max_age_ms``.  A topic that does not exist yet, and one with a leaderless partition, is
-asked for again after a pause.  For a pattern it lists all topics of the cluster.
+The watch keeps the metadata of the topics up to date.  It asks for topics that are new, outdated
+after an error, or older than ``metadata_max_age_ms``.  A topic that does not exist yet, and one
+with a leaderless partition, is asked for again after a pause.  For a pattern it lists all topics of
+the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from sharegroup.client.consume.topic_subscription import TopicSubscription
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, Topic
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSubscription:
+    """Names of topics or a pattern; without any of them this is no subscription."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    """A pattern that this client applies to the names of all topics."""
+    broker_pattern: str | None = None
+    """A pattern in RE2 syntax that the group coordinator applies (KIP-848)."""
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.pattern is not None or self.broker_pattern is not None)
+
+    def matching(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those of these topics that the subscription has."""
+        if self.pattern is not None:
+            matches = self.pattern.fullmatch
+            return frozenset(name for name in names if matches(name))
+        return self.topics.intersection(names)
 
 
 class TopicWatch:

@@ -15,9 +15,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i64
+
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, Topic
 from sharegroup.client.net.refusals import refused
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import (
     NONE,
     FencedLeaderEpoch,
@@ -181,3 +184,31 @@ def _leader(where: TopicPartition, topic: Topic | KafkaError | None) -> int | Ka
             f"topic {where.topic!r} partition {where.partition} has no leader"
         )
     return leader
+
+
+CommittedTopic = TypeVar("CommittedTopic")
+
+
+def commit_topics(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    topic_class: Callable[..., CommittedTopic],
+    partition_class: Callable[..., Any],
+) -> tuple[CommittedTopic, ...]:
+    """Return the topics with their offsets, made of the message classes of the request."""
+    return tuple(
+        topic_class(
+            name=TopicName(topic),
+            partitions=tuple(
+                partition_class(
+                    partition_index=i32(partition),
+                    committed_offset=i64(committed.offset),
+                    committed_leader_epoch=i32(
+                        -1 if committed.leader_epoch is None else committed.leader_epoch
+                    ),
+                    committed_metadata=committed.metadata,
+                )
+                for partition, committed in partitions.items()
+            ),
+        )
+        for topic, partitions in by_topic(offsets).items()
+    )

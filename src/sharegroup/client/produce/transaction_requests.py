@@ -28,8 +28,7 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.schema.types import TransactionalId as KioTransactionalId
 from kio.static.primitive import i16, i32, i32Timedelta
 
-from sharegroup.client.net.commit_topics import commit_topics
-from sharegroup.client.net.leader_requests import by_topic
+from sharegroup.client.net.leader_requests import by_topic, commit_topics
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.produce.partition_queue import ANONYMOUS, Identity
 from sharegroup.client.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

@@ -16,7 +16,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from sharegroup.core.security.addresses import canonical_address
+from sharegroup.core.security.principal import canonical_address
 from sharegroup.errors import InvalidRequest, PolicyViolation, UnsupportedVersion
 
 Event: TypeAlias = dict[str, Any]

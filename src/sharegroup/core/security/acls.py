@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
-from sharegroup.core.security.addresses import canonical_address
+from sharegroup.core.security.principal import canonical_address
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 
 WILDCARD = "*"

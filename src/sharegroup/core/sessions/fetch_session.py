@@ -30,8 +30,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.sessions.sizes import ALL_PARTITIONS_MAX, PARTITIONS_MAX
-from sharegroup.core.sessions.user_part import UserPart
+from sharegroup.core.sessions.user_part import ALL_PARTITIONS_MAX, PARTITIONS_MAX, UserPart
 from sharegroup.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,

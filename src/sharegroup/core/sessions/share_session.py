@@ -34,8 +34,7 @@ from typing import NamedTuple
 
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.sessions.session_partitions import Owner, SessionPartitions, Watches
-from sharegroup.core.sessions.sizes import ALL_PARTITIONS_MAX, PARTITIONS_MAX
-from sharegroup.core.sessions.user_part import UserPart
+from sharegroup.core.sessions.user_part import ALL_PARTITIONS_MAX, PARTITIONS_MAX, UserPart
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,

@@ -1,4 +1,7 @@
-"""The part of all sessions that one user may hold, for both kinds of sessions (`shared_totals`)."""
+"""The limits on sessions, and the part of them that one user may hold (`shared_totals`).
+
+Fetch sessions and share sessions have the same limits.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,18 @@ from typing import NamedTuple, Protocol
 
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import part_left, part_refusal
+
+PARTITIONS_MAX = 30_000
+"""Number of partitions of one session.
+
+A series of requests must not name more than a single request could.
+"""
+
+ALL_PARTITIONS_MAX = 64_000
+"""Number of partitions of all sessions of one kind, by default, of `PARTITION_BYTES` each."""
+
+PARTITION_BYTES = 520
+"""Memory of one partition in a session, measured with a topic of its own for each partition."""
 
 
 class _Session(Protocol):

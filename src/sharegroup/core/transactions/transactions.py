@@ -26,7 +26,6 @@ from sharegroup.core.transactions.records import (
     TransactionTombstone,
     is_used_up,
 )
-from sharegroup.core.transactions.sizes import ID_CHARACTERS_MAX, PARTITIONS_MAX, size_bytes
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     InvalidProducerIdMapping,
@@ -34,6 +33,30 @@ from sharegroup.errors import (
     PolicyViolation,
     TransactionalIdNotFound,
 )
+
+ID_CHARACTERS_MAX = 1_024
+"""Maximum length of a new transactional id."""
+
+PARTITIONS_MAX = 2_000
+"""Maximum number of partitions in one transaction, because its record names all of them."""
+
+ID_BYTES = 900
+"""Memory of one more transactional id, without its characters."""
+
+PARTITION_BYTES = 1_300
+"""Memory of one more partition in a transaction, with the state of its producer there.
+
+The state of a producer with an open transaction is not forgotten, so it must be counted here.
+"""
+
+
+def size_bytes(metadata: TransactionMetadata) -> int:
+    """Return the estimated memory of a transactional id, rounded up."""
+    return (
+        ID_BYTES
+        + metadata.transactional_id.__sizeof__()
+        + PARTITION_BYTES * len(metadata.partitions)
+    )
 
 
 class Now(NamedTuple):

@@ -21,7 +21,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from sharegroup.errors import CorruptMessage, KafkaError
-from sharegroup.wire.batches.batches import HEADER_BYTES, BatchHeader, Buffer
+from sharegroup.wire.batches.batches import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
 from sharegroup.wire.batches.compression import NONE, TooLarge, decompress
 from sharegroup.wire.batches.records import DecodedRecord, batch_records
 
@@ -358,3 +358,51 @@ def read_number(body: Buffer, position: int, bytes_max: int = LONG_BYTES_MAX) ->
     raise CorruptMessage(
         f"expected a number of at most {bytes_max} bytes at byte {position} of the records"
     )
+
+
+# Walks that find the records for which a broker refuses a whole batch, to name them (KIP-467). They
+# run only after the batch was refused, so they need not be fast.
+
+
+FAULTS_MAX = 1_000
+"""Records of a batch that are named; others are refused without being named."""
+
+
+def records_without_key(body: Buffer, header: BatchHeader) -> Walk[list[int]]:
+    """Return the positions in the batch of the first `FAULTS_MAX` records that have no key."""
+    found: list[int] = []
+    position = 0
+    for index in range(header.record_count):
+        length, begin = read_varint(body, position)
+        _, at = read_varint(body, begin + 1)
+        _, at = read_varint(body, at)
+        if read_varint(body, at)[0] < 0:
+            found.append(index)
+            if len(found) == FAULTS_MAX:
+                return found
+        position = begin + length
+        if index % SLICE_RECORDS == SLICE_RECORDS - 1:
+            yield WalkStep.PAUSE
+    return found
+
+
+def records_out_of_time(
+    body: Buffer, header: BatchHeader, *, earliest: int, latest: int
+) -> Walk[list[tuple[int, int]]]:
+    """Return position and timestamp of the first `FAULTS_MAX` records that are too old or new.
+
+    A record without a timestamp is accepted.
+    """
+    found: list[tuple[int, int]] = []
+    position = 0
+    for index in range(header.record_count):
+        length, begin = read_varint(body, position)
+        timestamp = header.first_timestamp + read_varint(body, begin + 1)[0]
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            found.append((index, timestamp))
+            if len(found) == FAULTS_MAX:
+                return found
+        position = begin + length
+        if index % SLICE_RECORDS == SLICE_RECORDS - 1:
+            yield WalkStep.PAUSE
+    return found

@@ -27,8 +27,7 @@ from typing import Any, TypeVar
 
 from sharegroup.steps import Steps
 from sharegroup.wire.codec.decoder_source import Malformed, decoder_source
-from sharegroup.wire.codec.schema import has_arrays, message_fields
-from sharegroup.wire.codec.source_lines import Owner
+from sharegroup.wire.codec.schema import Owner, has_arrays, message_fields
 
 ELEMENTS_MAX = 1_000_000
 """Number of array elements of one message, with those of nested arrays; 32 int8 count as one."""

@@ -39,16 +39,17 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.steps import STEP_MASK
-from sharegroup.wire.codec.error_codes import ERROR_CODES
 from sharegroup.wire.codec.schema import (
     EPOCH,
+    ERROR_CODES,
     FIXED_FORMATS,
     MessageField,
+    Owner,
+    SourceLines,
     has_arrays,
     is_flexible_class,
     message_fields,
 )
-from sharegroup.wire.codec.source_lines import Owner, SourceLines
 
 INT8_COST_SHIFT = 5
 """An array of 2 to this power int8 (acknowledge types of records) costs as much as one element.

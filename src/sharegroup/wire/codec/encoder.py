@@ -22,8 +22,7 @@ from sharegroup.steps import Steps
 from sharegroup.wire.codec.apis import response_header_version
 from sharegroup.wire.codec.encoder_source import encoder_source
 from sharegroup.wire.codec.headers import encode_request_header
-from sharegroup.wire.codec.schema import has_arrays, message_fields
-from sharegroup.wire.codec.source_lines import Owner
+from sharegroup.wire.codec.schema import Owner, has_arrays, message_fields
 
 Chunk = bytes | bytearray | memoryview
 

@@ -34,11 +34,12 @@ from sharegroup.wire.codec.schema import (
     FIXED_FORMATS,
     MILLISECOND,
     MessageField,
+    Owner,
+    SourceLines,
     has_arrays,
     is_flexible_class,
     message_fields,
 )
-from sharegroup.wire.codec.source_lines import Owner, SourceLines
 
 STRING_BYTES_MAX = 2**15 - 1
 """Number of bytes of a string with the old two-byte length."""

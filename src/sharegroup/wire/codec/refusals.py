@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from sharegroup.errors import KafkaError
 from sharegroup.steps import Steps, of_each
-from sharegroup.wire.codec.error_codes import wire_error_code
-from sharegroup.wire.codec.schema import MessageField, message_fields
+from sharegroup.wire.codec.schema import MessageField, message_fields, wire_error_code
 
 NAMING_TYPES = ("string", "uuid")
 NAMING_NUMBERS = (

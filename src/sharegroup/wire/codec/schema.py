@@ -2,7 +2,8 @@
 
 kio generates one frozen dataclass for each struct of Kafka's schemas. A field's metadata has its
 Kafka type (``kafka_type``) and its tag; nullability and arrays are in the Python type. All code
-that works on messages in general (decoder, encoder, conversion) is based on this module.
+that works on messages in general (decoder, encoder, conversion) is based on this module. It also
+has the error codes of messages, and the lines of source that decoder and encoder generate.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 
 from kio.schema.errors import ErrorCode
+
+from sharegroup.errors import KafkaError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -161,3 +164,52 @@ class StoredRecord:
         fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
         values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields)
         return f"{type(self).__name__}({values})"
+
+
+Owner = tuple[str, bool]
+"""The field that a line of source belongs to, and whether the line is in the loop over it."""
+
+
+class SourceLines:
+    """The lines of a function that is being generated, each with the field that it belongs to.
+
+    If the generated function fails, the number of the line tells the field (`decoder`, `encoder`).
+    """
+
+    __slots__ = ("lines", "owner", "owners")
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.owners: list[Owner] = []
+        self.owner: Owner = ("", False)
+        """The owner of the lines that are added next."""
+
+    def add(self, indent: int, *lines: str) -> None:
+        """Add lines with one indentation."""
+        for line in lines:
+            self.lines.append("    " * indent + line)
+            self.owners.append(self.owner)
+
+
+# Kafka 4.4 has error codes that kio does not know. In messages they are plain numbers, and their
+# names are those of our classes.
+
+ERROR_CODES: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}
+"""kio's error codes by number."""
+
+_KAFKAS_NAMES = {int(code.value): code.name.upper() for code in ErrorCode}
+
+
+def wire_error_code(code: int) -> ErrorCode:
+    """Return an error code as messages hold it; a code that kio does not know stays a number."""
+    return cast("ErrorCode", ERROR_CODES.get(code, code))
+
+
+def code_name(error: type[KafkaError]) -> str:
+    """Return Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
+    if error.code in _KAFKAS_NAMES:
+        return _KAFKAS_NAMES[error.code]
+    return "".join(
+        f"_{letter}" if letter.isupper() and index else letter.upper()
+        for index, letter in enumerate(error.__name__)
+    )

@@ -9,11 +9,22 @@ the caller only rejects.
 
 from __future__ import annotations
 
-from sharegroup.worker.dead_letters.headers import Buried, letter_headers
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from sharegroup.dead_letters.letter import DEAD
+from sharegroup.dead_letters.reasons import REASONS
+from sharegroup.dead_letters.story import NEW, RecordOrigin, Story, origin_of
+from sharegroup.dead_letters.story_headers import own_headers, story_headers
+from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX
 from sharegroup.worker.dead_letters.topics import letters_topic
-from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.decide import Bury
+from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.ports import DeliveredRecord, Outbox, WorkerClock, WrittenRecord
+from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
+from sharegroup.worker.records.unreadable_range import UnreadableRange
+from sharegroup.worker.redaction import Redaction
 
 
 class Burier:
@@ -45,3 +56,110 @@ class Burier:
         return await self._outbox.send(
             self.topic, delivery.value, key=delivery.key, headers=headers
         )
+
+
+# The headers of a dead letter, in the order in which they are written.
+#
+#     the application's own          unchanged, in their order, with duplicates
+#     __sharegroup.origin. ...       the story: origin, attempts and number of redrives
+#                                    (`sharegroup.dead_letters.story_headers`)
+#     __sharegroup.dead. ...         the full reason
+#     __dlq.errors. ...              the reason in Kafka's headers (KIP-1191), for other tools
+#
+# The worker's headers are text in UTF-8. `letter` reads them. It also reads letters that a broker
+# wrote, which have only the last part.
+
+
+MESSAGE_CHARACTERS_MAX = 4_000
+TRACEBACK_BYTES_MAX = 16 * 1024
+CUT = "...\n"
+"""Prefix of a traceback whose beginning was cut; its end names the exception."""
+
+
+class Buried(NamedTuple):
+    """Group, handler and member that a letter names, and the redaction of its texts."""
+
+    group: str
+    handler: str
+    member: str
+    redaction: Redaction | None = None
+
+
+def dead_id(group: str, delivery: DeliveredRecord, story: Story) -> str:
+    """An id of one failure of one record; the same if its letter is written twice."""
+    place = origin_of(delivery, story)
+    if place.offset < 0:  # Sent with a delay, so it was never in its topic.
+        place = origin_of(delivery, NEW)
+    return f"{group}/{place.topic}/{place.partition}/{place.offset}/{story.redrives}"
+
+
+def letter_headers(
+    delivery: DeliveredRecord, step: Bury, by: Buried, *, now_ms: int, shrunk: bool
+) -> tuple[Header, ...]:
+    """All headers of the dead letter; ``shrunk`` omits traceback and history."""
+    origin = origin_of(delivery, step.story)
+    story = replace(step.story, due_ms=None, attempts=() if shrunk else step.story.attempts)
+    return (
+        *own_headers(delivery.headers),
+        *story_headers(story, origin),
+        *_ours(delivery, step, by, now_ms=now_ms, shrunk=shrunk),
+        *_kafkas(delivery, step, by, origin),
+    )
+
+
+def _ours(
+    delivery: DeliveredRecord, step: Bury, by: Buried, *, now_ms: int, shrunk: bool
+) -> Iterator[Header]:
+    attempts = step.story.attempts
+    yield _text("id", dead_id(by.group, delivery, step.story))
+    yield _text("reason", step.reason)
+    if step.error is not None:
+        yield _text("error.class", class_name(step.error))
+        yield _text("error.message", message_of(step.error, MESSAGE_CHARACTERS_MAX, by.redaction))
+        if not shrunk:
+            yield _text("error.traceback", traceback_text(step.error, by.redaction))
+    if isinstance(delivery, UnreadableRange):
+        yield _text("last.offset", str(delivery.end - 1))
+        yield _text("batch.offset", str(delivery.batch_offset))
+        yield _text("batch.bytes", str(delivery.batch_bytes))
+    yield _text("handler", by.handler)
+    yield _text("group", by.group)
+    yield _text("member", by.member)
+    yield _text("first.failure", str(attempts[0].at_ms if attempts else now_ms))
+    yield _text("last.failure", str(attempts[-1].at_ms if attempts else now_ms))
+
+
+def _kafkas(
+    delivery: DeliveredRecord, step: Bury, by: Buried, origin: RecordOrigin
+) -> Iterator[Header]:
+    """The headers that a broker would write (KIP-1191), with a more detailed message."""
+    message = REASONS[step.reason]
+    if step.error is not None:
+        details = message_of(step.error, MESSAGE_CHARACTERS_MAX, by.redaction)
+        message = f"{message} {class_name(step.error)}: {details}"
+    for name, text in (
+        ("topic", origin.topic),
+        ("partition", str(origin.partition)),
+        ("offset", str(origin.offset)),
+        ("group", by.group),
+        ("delivery.count", str(delivery.delivery_count)),
+        ("message", message),
+    ):
+        yield KAFKA_PREFIX + name, encoded(text)
+
+
+def traceback_text(error: BaseException, redaction: Redaction | None = None) -> str:
+    """The traceback with all causes; a long one is cut to its end, where the error is."""
+    whole = trace_of(error, redaction).encode(errors="backslashreplace")
+    if len(whole) <= TRACEBACK_BYTES_MAX:
+        return whole.decode()
+    return CUT + whole[-TRACEBACK_BYTES_MAX:].decode(errors="ignore")
+
+
+def encoded(text: str) -> bytes:
+    """Encode as UTF-8; lone surrogates, as from odd file names, become escape sequences."""
+    return text.encode(errors="backslashreplace")
+
+
+def _text(name: str, text: str) -> Header:
+    return DEAD + name, encoded(text)

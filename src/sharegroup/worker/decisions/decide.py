@@ -11,16 +11,65 @@ each release; its limit is the group's ``share.delivery.count.limit``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, Story
 from sharegroup.worker.decisions.messages import class_name, leaves_of, message_of
-from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import OnUnreadable, Route
-from sharegroup.worker.payloads.unreadable import UnreadablePayload
+from sharegroup.worker.payloads.codec import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
+
+# The steps that end a handler run: `decide` chooses one, and `running.settlement` carries it out.
+#
+#     Accept       the record is accepted
+#     Redeliver    the record is released, and so delivered again to any member
+#     Hold         the record stays locked here and runs again; its slot is free meanwhile
+#     Postpone     the record is written to a retry topic, and accepted when that is acknowledged
+#     Bury         the record is written to the dead letters, and rejected when that is acknowledged
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Accept the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redeliver:
+    """Release the record, so that it is delivered again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Hold the record under its lock, and run it again in this process at ``story.due_ms``."""
+
+    story: Story
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Write the record to a retry topic; any worker runs it again at ``story.due_ms``."""
+
+    story: Story
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Reject the record and, if ``is_kept``, write it to the dead letters; it never runs again."""
+
+    story: Story
+    reason: DeadLetterReason
+    error: BaseException | None = None
+    is_kept: bool = True
+    """False if it is rejected without a dead letter, even if the route has a dead-letter topic.
+
+    Used for ``unreadable="reject"``.
+    """
+
+
+Step = Accept | Redeliver | Hold | Postpone | Bury
+
 
 ATTEMPTS_KEPT = 20
 """The number of failed runs that a story keeps, the latest ones; it counts all of them."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sharegroup.dead_letters.names import own_topic
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.worker.declarations.names import due_topic, tier_topic
 from sharegroup.worker.declarations.route import RETRY_TIERS
 from sharegroup.worker.durations import UNITS, Duration, seconds

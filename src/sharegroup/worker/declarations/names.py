@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from sharegroup.dead_letters.names import is_topic_name, own_topic
+from sharegroup.dead_letters.topics import is_topic_name, own_topic
 from sharegroup.errors import InvalidConfig
 
 DUE = "due"

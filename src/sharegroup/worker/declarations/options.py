@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declarations.checks import check_redact, is_whole
 from sharegroup.worker.declarations.dead_letter import (
     BrokerDeadLetter,
     DeadLetter,
@@ -15,18 +16,17 @@ from sharegroup.worker.declarations.dead_letter import (
     topic_of,
 )
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
-from sharegroup.worker.declarations.functions import check_redact
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.declarations.names import checked_group, checked_topic
-from sharegroup.worker.declarations.numbers import is_whole
-from sharegroup.worker.declarations.rate import RateLimit, rate_limit_of
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import (
     Batching,
     Holding,
     OnUnreadable,
+    RateLimit,
     Route,
     StartFrom,
+    rate_limit_of,
 )
 from sharegroup.worker.durations import Duration, delay_seconds, seconds
 from sharegroup.worker.payloads.codec import Payload

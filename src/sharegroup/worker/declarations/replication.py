@@ -1,4 +1,4 @@
-"""The number of replicas of an application's topics.
+"""The topics that an application declares, and the number of replicas of all its topics.
 
 Declarations of `Retry`, `DeadLetter` and `App.topic` apply to their topics.  Those of `App` apply
 to all other topics that a worker creates.
@@ -9,11 +9,12 @@ min ISR is one less than its replicas, so one broker may be down.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from sharegroup.dead_letters.replicas import default_min_insync, default_replicas
+from sharegroup.dead_letters.topics import default_min_insync, default_replicas
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declarations.numbers import is_whole
+from sharegroup.worker.declarations.checks import is_whole
 
 REPLICAS_MAX = 2**15 - 1
 
@@ -66,3 +67,13 @@ def replicas_of(declared: Replication, brokers: int) -> int:
 def min_insync_of(declared: Replication, replicas: int) -> int:
     """The min ISR of a topic with this number of replicas; never above that number."""
     return min(declared.min_insync_replicas or default_min_insync(replicas), replicas)
+
+
+class TopicDeclaration(NamedTuple):
+    """A topic as `App.topic` declares it."""
+
+    name: str
+    partitions: int | None
+    """None to keep the existing number, and to create the topic with the broker's default."""
+    configs: Mapping[str, str]
+    replication: Replication = NOT_DECLARED

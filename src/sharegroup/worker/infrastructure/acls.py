@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
-from sharegroup.dead_letters.names import own_topic
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import AuthorizationException, SecurityDisabled
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.worker.dead_letters.topics import letters_topic

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sharegroup.client.admin.types import AclBinding, ConfigEntry
-from sharegroup.dead_letters.names import own_topic
-from sharegroup.dead_letters.replicas import MIN_INSYNC
+from sharegroup.dead_letters.topics import MIN_INSYNC, own_topic
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ConfigSource
 from sharegroup.worker.declarations.names import dead_topic, is_tier_topic

@@ -20,10 +20,9 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker.dead_letters.topics import group_configs_of
 from sharegroup.worker.dead_letters.topics import topics_of as dead_letter_topics_of
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
-from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication
+from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.declarations.topic import TopicDeclaration
 from sharegroup.worker.retrying.topics import topics_of as retry_topics_of
 
 START_FROM = "share.auto.offset.reset"

@@ -1,4 +1,4 @@
-"""Health pages of a worker, for process supervisors and load balancers.
+"""Health pages of a worker, for process supervisors and load balancers, and their endpoint.
 
 /live     200 if the process need not be restarted; no response if its event loop hangs
 /ready    200 while it takes records of all its groups; 503 if quiet, stopping or not joined yet
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sharegroup.http_endpoint import HttpResponse, Page
+from sharegroup.http_endpoint import HttpEndpoint, HttpLimits, HttpResponse, Page
 from sharegroup.worker.telemetry.state import Observed
 
 OK = 200
@@ -77,3 +77,33 @@ def _unready(worker: Observed | None) -> str:
 
 def _said(is_so: bool, text: str) -> HttpResponse:
     return HttpResponse(OK if is_so else UNAVAILABLE, f"{text}\n".encode())
+
+
+# The HTTP endpoint for health checks and for metrics (Prometheus) has limits of its own.
+#
+# It runs on the worker's event loop: an endpoint in its own thread would report a process as alive
+# although a handler blocks its loop. It listens on loopback by default.
+
+
+CONNECTIONS_MAX = 32
+REQUEST_BYTES_MAX = 16 * 1024
+REQUEST_SECONDS_MAX = 2.0
+"""Maximum time from the connection to the end of the request."""
+
+EXCHANGE_SECONDS_MAX = 10.0
+"""Maximum time from the connection to the end of the response."""
+
+
+def new_endpoint(
+    pages: Mapping[str, Page], *, request_seconds_max: float = REQUEST_SECONDS_MAX
+) -> HttpEndpoint:
+    """Return an endpoint with these pages and a worker's limits; it does not listen yet."""
+    answer_seconds_max = EXCHANGE_SECONDS_MAX - REQUEST_SECONDS_MAX
+    limits = HttpLimits(
+        connections_max=CONNECTIONS_MAX,
+        request_bytes_max=REQUEST_BYTES_MAX,
+        request_seconds_max=request_seconds_max,
+        answer_seconds_max=answer_seconds_max,
+        stall_seconds_max=answer_seconds_max,
+    )
+    return HttpEndpoint(pages, limits)

@@ -23,10 +23,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Union, get_args, get_origin
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.payloads.functions import Decode, Encode
-from sharegroup.worker.payloads.json_values import json_functions
+from sharegroup.worker.payloads.json_values import Decode, Encode, json_functions
 from sharegroup.worker.payloads.registry import Registry
-from sharegroup.worker.payloads.unreadable import UnreadablePayload
+
+
+class UnreadablePayload(ValueError):
+    """A record's value cannot be decoded for its handler; the cause is the decoder's error."""
+
+    __module__ = "sharegroup.worker"  # The module from which users import it.
+
 
 NONE = type(None)
 

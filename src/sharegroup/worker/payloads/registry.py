@@ -23,7 +23,7 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker.payloads.json_values import from_plain, schema_of, to_plain
 
 if TYPE_CHECKING:
-    from sharegroup.worker.payloads.functions import Decode, Encode
+    from sharegroup.worker.payloads.json_values import Decode, Encode
 
 SERVER_ERROR = 500
 IN_MEMORY = "mock://"

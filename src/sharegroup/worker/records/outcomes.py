@@ -1,4 +1,4 @@
-"""Exceptions with which a handler decides what becomes of a record."""
+"""Exceptions that end a handler run: decisions of the handler, and interruptions by the worker."""
 
 from __future__ import annotations
 
@@ -59,3 +59,28 @@ class SomeFailed(Exception):
 
     def __str__(self) -> str:
         return ", ".join(f"{index}: {error!r}" for index, error in sorted(self.errors.items()))
+
+
+# The reasons for which the worker interrupts a handler. A slot returns them like errors of it.
+
+
+class Verdict(Exception):
+    """The reason for which the worker interrupted a handler."""
+
+
+class HandlingTimeout(Verdict, TimeoutError):
+    """A handler ran longer than its ``max_handling``."""
+
+    __module__ = PUBLIC
+
+
+class LockLost(Verdict):
+    """The lock ended while the handler ran; another member may have the record."""
+
+
+class Stopped(Verdict):
+    """The worker stops, and the grace is over."""
+
+
+class GivenUp(Verdict):
+    """The handler ended after the worker had given it up; its record is already settled."""

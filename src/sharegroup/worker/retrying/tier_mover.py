@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
-from sharegroup.dead_letters.names import own_topic
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.events import Event, Events
@@ -31,9 +31,9 @@ from sharegroup.worker.retrying.waiting import (
     ready_ms,
     waiting_of,
 )
-from sharegroup.worker.retrying.waits import until
 
 log = logging.getLogger(__name__)
+
 
 BATCH_RECORDS = 500
 """The maximum number of pending writes in one partition."""
@@ -220,3 +220,19 @@ async def _outcome(write: Awaitable[WrittenRecord]) -> WrittenRecord | KafkaErro
         return await write
     except KafkaError as error:
         return error
+
+
+async def until(clock: WorkerClock, when: float | None, changed: asyncio.Event) -> None:
+    """Return at ``when``, in seconds of the clock (None: never), or when ``changed`` is set."""
+    if changed.is_set():
+        return
+    if when is None:
+        await changed.wait()
+        return
+    asleep = asyncio.ensure_future(clock.sleep_until(when))
+    waiting = asyncio.ensure_future(changed.wait())
+    try:
+        await asyncio.wait((asleep, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        asleep.cancel()
+        waiting.cancel()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sharegroup.dead_letters.names import own_topic
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.names import due_topic
 from sharegroup.worker.declarations.route import Route

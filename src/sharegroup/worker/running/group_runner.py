@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.steps import Postpone
+from sharegroup.worker.decisions.decide import Postpone
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.records.outcomes import Stopped
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_parts import GroupParts
@@ -35,7 +36,6 @@ from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.settlement import HELD_OF_LOCKS
 from sharegroup.worker.running.taken_record import TakenRecord
-from sharegroup.worker.running.verdicts import Stopped
 from sharegroup.worker.running.watch import Watch
 from sharegroup.worker.telemetry.state import WorkerGroupState
 

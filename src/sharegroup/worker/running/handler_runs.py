@@ -14,16 +14,22 @@ import logging
 import random
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.worker.decisions.decide import decide, may_run
+from sharegroup.worker.decisions.decide import Bury, Redeliver, Step, decide, may_run
 from sharegroup.worker.decisions.messages import class_name
-from sharegroup.worker.decisions.steps import Bury, Redeliver, Step
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.payloads.unreadable import UnreadablePayload
-from sharegroup.worker.records.outcomes import Reject, Release
+from sharegroup.worker.payloads.codec import UnreadablePayload
+from sharegroup.worker.records.outcomes import (
+    GivenUp,
+    HandlingTimeout,
+    LockLost,
+    Reject,
+    Release,
+    Stopped,
+    Verdict,
+)
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
-from sharegroup.worker.running.verdicts import GivenUp, HandlingTimeout, LockLost, Stopped, Verdict
 from sharegroup.worker.telemetry.counts import HandlerCounts
 
 NO_FAILURES = (Reject, Release, UnreadablePayload)

@@ -20,9 +20,9 @@ from sharegroup.worker.decisions.batches import Ends, ends_of_raised, ends_of_re
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Proceed
 from sharegroup.worker.ports import WorkerClock
+from sharegroup.worker.records.outcomes import GivenUp, Verdict
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.running.taken_record import NOT_DECODED, OrderByFailure, TakenRecord
-from sharegroup.worker.running.verdicts import GivenUp, Verdict
 from sharegroup.worker.telemetry.current import CURRENT
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
 from operator import attrgetter
 from typing import Any
 
@@ -24,7 +25,6 @@ from sharegroup.worker.ports import DeliveredRecord, Header
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.redaction import TEXT_CHARACTERS_MAX
 from sharegroup.worker.running.error_copies import Portable, copied, portable
-from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.telemetry import logs
 from sharegroup.worker.telemetry.current import CURRENT
 
@@ -259,3 +259,52 @@ def _find(module: str, qualified_name: str) -> HandlerShape:
 def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# The lock deadline of a record is shared between the worker and the process that handles it.
+#
+# The worker renews the lock; the process reads the deadline and may ask for a renewal. Both use two
+# numbers in shared memory. The pipe between them cannot be used for this, because the process does
+# not read it while it runs a handler.
+#
+#     worker    tell(deadline) --->  deadline       process
+#               asked()        <---  ask()          (`Record.renew`)
+#
+# Each number is written and read atomically. Only one side writes it, except that the worker resets
+# the request of `ask`.
+
+
+DEADLINE, ASKED = 0, 1
+
+
+class SharedLock:
+    """The lock deadline of the record that one handler process handles now, in shared memory."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, context: SpawnContext) -> None:
+        self._numbers: Any = context.RawArray("d", 2)
+
+    @property
+    def deadline(self) -> float:
+        """The lock deadline in seconds of the monotonic clock; 0.0 until the worker has set it."""
+        deadline: float = self._numbers[DEADLINE]
+        return deadline
+
+    def begin(self) -> None:
+        """Reset both numbers, because another record is handled."""
+        self._numbers[DEADLINE] = self._numbers[ASKED] = 0.0
+
+    def tell(self, deadline: float) -> None:
+        """Set the lock deadline; called by the worker."""
+        self._numbers[DEADLINE] = deadline
+
+    def ask(self) -> None:
+        """Ask the worker to renew the lock; called by the process."""
+        self._numbers[ASKED] = 1.0
+
+    def asked(self) -> bool:
+        """Whether the process has asked for a renewal since the last call."""
+        is_asked: bool = self._numbers[ASKED] > 0
+        self._numbers[ASKED] = 0.0
+        return is_asked

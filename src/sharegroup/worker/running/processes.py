@@ -31,10 +31,10 @@ from sharegroup.worker.running.process_main import (
     HandlerCall,
     HandlerResult,
     RemoteTraceback,
+    SharedLock,
     records_of,
     serve,
 )
-from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.running.threads import HandlerThreads, as_error
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from dataclasses import replace
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import NEW, Story, from_elsewhere
 from sharegroup.dead_letters.story_headers import story_of
-from sharegroup.worker.decisions.decide import moved
-from sharegroup.worker.decisions.steps import Bury, Postpone, Redeliver, Step
+from sharegroup.worker.decisions.decide import Bury, Postpone, Redeliver, Step, moved
 from sharegroup.worker.declarations.route import OnUnreadable
 from sharegroup.worker.ports import DeliveredRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange

@@ -16,8 +16,15 @@ from typing import assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.worker.dead_letters.burier import Burier
-from sharegroup.worker.decisions.decide import put_aside
-from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
+from sharegroup.worker.decisions.decide import (
+    Accept,
+    Bury,
+    Hold,
+    Postpone,
+    Redeliver,
+    Step,
+    put_aside,
+)
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.retrying.waiting import Moment
 from sharegroup.worker.running.alone import AloneRun

@@ -16,12 +16,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from sharegroup.worker.records.outcomes import HandlingTimeout, LockLost
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.record_routing import RecordRouting
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.taken_record import TakenRecord
-from sharegroup.worker.running.verdicts import HandlingTimeout, LockLost
 
 log = logging.getLogger(__name__)
 

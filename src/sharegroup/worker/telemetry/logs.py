@@ -18,12 +18,16 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from sharegroup.escaping import escaped
 from sharegroup.worker.decisions.messages import class_name, is_small, message_of, trace_of
 from sharegroup.worker.events import EVENTS, Event, Events
 from sharegroup.worker.telemetry.current import CURRENT, CURRENT_GROUP
+
+if TYPE_CHECKING:
+    from sharegroup.worker.application import Application
+
 
 LOGGER = "sharegroup.worker"
 log = logging.getLogger(LOGGER)
@@ -252,3 +256,22 @@ def _quoted(value: Any) -> str:
         return text
     # A terminal must not get DEL, C1 and bidirectional overrides, which JSON does not escape.
     return json.dumps(text, ensure_ascii=not text.isprintable()).replace("\x7f", "\\u007f")
+
+
+def watch(app: Application) -> None:
+    """Log the application's events, and trace it if a tracer provider is set.
+
+    Further calls for the same application have no effect.
+    """
+    if app.is_watched:
+        return
+    app.is_watched = True
+    EventLog().listen(app.events)
+    if "opentelemetry.trace" in sys.modules:  # Otherwise no tracer provider can be set.
+        # Imported here, because it needs OpenTelemetry, which the application need not have.
+        from sharegroup.worker.telemetry.tracing import tracing
+
+        traced = tracing()
+        if traced is not None:
+            app.middlewares.insert(0, traced)
+            app.outlet.before_send += (traced.before_send,)

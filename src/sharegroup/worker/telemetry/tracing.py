@@ -8,7 +8,7 @@ The previous run is known from the record's story (`Story.trace`) or, if the rec
 and delivered to this process again, from memory.  A batch has one span, with a link to the
 producer's span of each record.
 
-This module is imported only if the application uses OpenTelemetry (`watching`).  The SDK is
+This module is imported only if the application uses OpenTelemetry (`logs.watch`).  The SDK is
 responsible for sampling and exporting.
 """
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sharegroup.worker.testing.app_test import AppTest, WorkerFailed
-from sharegroup.worker.testing.history import HandlerRun, Outcome
+from sharegroup.worker.testing.history import HandlerRun, Outcome, SentRecord
 from sharegroup.worker.testing.rest import NeverAtRest
-from sharegroup.worker.testing.sent_record import SentRecord
 
 __all__ = ["AppTest", "HandlerRun", "NeverAtRest", "Outcome", "SentRecord", "WorkerFailed"]

@@ -47,9 +47,8 @@ from sharegroup.worker.retrying.topics import topics_of
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.running.worker import Worker
 from sharegroup.worker.sender import Headers, headers_of
-from sharegroup.worker.testing.history import GroupNames, History, Outcome, lineage_of
+from sharegroup.worker.testing.history import GroupNames, History, Outcome, SentRecord, lineage_of
 from sharegroup.worker.testing.rest import Rest, drained
-from sharegroup.worker.testing.sent_record import SentRecord
 from sharegroup.worker.transport.memory import MemoryProcess, MemoryWorld
 from sharegroup.worker.transport.memory_clock import START_SECONDS
 from sharegroup.worker.transport.memory_log import MemoryRecord

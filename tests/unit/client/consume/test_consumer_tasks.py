@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sharegroup.client.consume.consumer_tasks import ConsumerTasks
-from sharegroup.client.consume.partition_states import PartitionState
-from sharegroup.client.consume.taking import take_records
+from sharegroup.client.consume.partition_states import PartitionState, take_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import LogTruncation, OffsetAndMetadata, TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig

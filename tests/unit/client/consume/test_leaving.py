@@ -15,7 +15,7 @@ from sharegroup.backoff import Backoff
 from sharegroup.client.consume.classic_member import ClassicMember
 from sharegroup.client.consume.consumer_protocol_member import ConsumerProtocolMember
 from sharegroup.client.consume.handover import Handover
-from sharegroup.client.consume.member_identity import MemberIdentity
+from sharegroup.client.consume.offset_commits import MemberIdentity
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.net.cluster import ConnectionPurpose

@@ -17,8 +17,8 @@ from sharegroup.client.consume.partition_states import (
     PartitionStates,
     lag_of,
     rewound,
+    take_records,
 )
-from sharegroup.client.consume.taking import take_records
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.option_values import OnUnreadableRecord
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig

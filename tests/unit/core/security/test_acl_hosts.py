@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.core.security.acls import Acl, Acls, may_match
-from sharegroup.core.security.addresses import canonical_address
+from sharegroup.core.security.principal import canonical_address
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 
 TOPIC = AclResourceType.TOPIC

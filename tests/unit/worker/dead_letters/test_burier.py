@@ -13,7 +13,7 @@ from sharegroup.dead_letters.story import NEW
 from sharegroup.errors import MessageTooLarge
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.dead_letters.topics import group_configs_of, topics_of
-from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.ports import WrittenRecord
 from tests.integration.worker.dead import Given, WallClock, route

@@ -13,8 +13,18 @@ import pytest
 
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
-from sharegroup.worker.decisions.decide import decide, may_run, moved, put_aside
-from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
+from sharegroup.worker.decisions.decide import (
+    Accept,
+    Bury,
+    Hold,
+    Postpone,
+    Redeliver,
+    Step,
+    decide,
+    may_run,
+    moved,
+    put_aside,
+)
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
 from tests.unit.worker.deliveries import FakeDelivery

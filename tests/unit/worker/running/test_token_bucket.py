@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sharegroup.worker.declarations.rate import RateLimit
-from sharegroup.worker.running.token_bucket import TokenBucket
+from sharegroup.worker.declarations.route import RateLimit
+from sharegroup.worker.running.rate_limiter import TokenBucket
 
 
 def test_burst_is_granted_immediately_and_the_rest_one_by_one() -> None:

@@ -9,9 +9,9 @@ from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.testing.rest import drained
+from sharegroup.worker.transport.memory import MemoryOutbox
 from sharegroup.worker.transport.memory_clock import START_WALL_MS, MemoryClock
 from sharegroup.worker.transport.memory_log import MemoryLog
-from sharegroup.worker.transport.memory_outbox import MemoryOutbox
 from sharegroup.worker.transport.memory_tier_log import MemoryTierLog
 
 OWN = "billing.retry"

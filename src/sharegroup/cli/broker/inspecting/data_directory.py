@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog
-from sharegroup.cli.broker.inspecting.regular_files import read_small
+from sharegroup.cli.broker.inspecting.segment_file import read_small
 from sharegroup.errors import KafkaError
 from sharegroup.ids import topic_id_text
 from sharegroup.storage.directory.journal import whole_payloads

@@ -29,14 +29,13 @@ from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.acknowledgement_results import AcknowledgementResults
-from sharegroup.client.share.consumer.fetches_ahead import AheadOf
 from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox
 from sharegroup.client.share.consumer.renewal import due_locks, say_let_go
 from sharegroup.client.share.consumer.settled import PendingResults
 from sharegroup.client.share.consumer.share_node import RequestOutcome, ShareNode
-from sharegroup.client.share.consumer.window import Window
+from sharegroup.client.share.consumer.window import AheadOf, Window
 from sharegroup.client.share.member.group_member import GroupMember
 from sharegroup.client.share.member.idleness import AWAY_SECONDS
 from sharegroup.client.share.session.refused_acknowledgements import Refusal, refusal_of

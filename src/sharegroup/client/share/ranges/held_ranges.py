@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.share.session.acknowledgements import AckRun
-from sharegroup.client.share.session.acquired_gaps import find_missing
 from sharegroup.client.share.session.acquired_records import (
     AcquiredBatches,
     AcquiredRecords,
     acquired_offsets,
+    find_missing,
 )
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet, Range, offsets_of
 from sharegroup.client.share.session.refused_acknowledgements import (

@@ -36,9 +36,10 @@ from sharegroup.client.net.connection import Connection
 from sharegroup.client.net.refusals import meaning, missing_right
 from sharegroup.client.share.session.acknowledgements import AckRun, batches_of
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
-from sharegroup.client.share.session.node_session import CLOSE_EPOCH, NodeSession
 from sharegroup.client.share.session.share_requests import (
+    CLOSE_EPOCH,
     FetchLimits,
+    NodeSession,
     SessionMember,
     acknowledge_request,
     fetch_request,

@@ -34,8 +34,9 @@ from sharegroup.core.groups.classic.member import (
     Timers,
 )
 from sharegroup.core.groups.classic.members import Totals
-from sharegroup.core.groups.classic.offsets import CommittedOffsets, OffsetsOfGroup
-from sharegroup.core.groups.classic.pending_offsets import (
+from sharegroup.core.groups.classic.offsets import (
+    CommittedOffsets,
+    OffsetsOfGroup,
     OpenTransaction,
     PendingOffsets,
     pending_bytes_of,

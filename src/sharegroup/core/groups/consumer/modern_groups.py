@@ -44,11 +44,11 @@ from sharegroup.core.groups.consumer.group import (
     subscribed_names,
     with_replaced,
 )
-from sharegroup.core.groups.consumer.growth import check_growth
 from sharegroup.core.groups.consumer.heartbeat import (
     HeartbeatReply,
     HeartbeatRequest,
     check_epoch,
+    check_growth,
     check_released,
     check_request,
     check_room,

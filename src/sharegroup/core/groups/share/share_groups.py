@@ -25,13 +25,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sharegroup.core.deadlines import Deadlines
-from sharegroup.core.groups.share.descriptions import (
-    DescribedShareGroup,
-    DescribedShareMember,
-    ListedShareGroup,
-    described,
-    state_of,
-)
 from sharegroup.core.groups.share.heartbeat import (
     LEAVE_EPOCH,
     HeartbeatReply,
@@ -53,10 +46,15 @@ from sharegroup.core.groups.share.records import (
     initialized_topics,
 )
 from sharegroup.core.groups.share.share_group import (
+    DescribedShareGroup,
+    DescribedShareMember,
+    ListedShareGroup,
     ShareGroup,
     ShareGroupMember,
     TopicMetadata,
     Topics,
+    described,
+    state_of,
     subscribed_topics,
 )
 from sharegroup.core.groups.share.sizes import (

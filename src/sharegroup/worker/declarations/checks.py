@@ -1,4 +1,4 @@
-"""Checks of functions that an application is given, made when they are declared.
+"""Checks of the functions and numbers that an application is given, made when they are declared.
 
 Examples are a hook with too many parameters, or a listener that is a coroutine function and would
 never be awaited.  The error is raised at the declaration, not when the first record fails.
@@ -49,3 +49,13 @@ def check_redact(redact: object, whose: str) -> None:
     check_callable(redact, f"{whose}: redact", takes=(1,))
     if inspect.iscoroutinefunction(redact):
         raise InvalidConfig(f"{whose}: redact must be a plain function, not a coroutine function")
+
+
+def is_whole(value: object, low: int, high: int) -> bool:
+    """Whether ``value`` is an int, not a bool, from ``low`` to ``high`` (both included)."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def is_number(value: object, low: float) -> bool:
+    """Whether ``value`` is an int or float of ``low`` or more; False for a bool and for NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= low
