@@ -28,7 +28,7 @@ from sharegroup.worker.running.alone import (
     SETTLED_SECONDS,
     WAIT_SECONDS,
 )
-from tests.faults.worker_chaos.journal import ALONE, STOOD_STILL, Line
+from tests.faults.worker_chaos.journal import ALONE, LOOP_LATE, STOOD_STILL, Line
 from tests.faults.worker_chaos.records import (
     ATTEMPTS,
     CRUNCH,
@@ -82,6 +82,8 @@ class Delays:
     measured: int = 0
     late: int = 0
     """Later than what is promised."""
+    loop_busy: int = 0
+    """Of those, while the event loop of their process did other things, which is no excuse."""
     late_ms: list[int] = field(default_factory=list)
     behind_alone_ms: list[int] = field(default_factory=list)
     """Of those later than that, because others ran alone in the process when they were due."""
@@ -122,7 +124,8 @@ class Verdict:
         late = self.delays
         yield (
             f"retries measured     {late.measured}, late by ms: p50 {late.quantile(0.5)}, "
-            f"p99 {late.quantile(0.99)}, max {late.quantile(1)}; later than promised {late.late}; "
+            f"p99 {late.quantile(0.99)}, max {late.quantile(1)}; later than promised {late.late} "
+            f"({late.loop_busy} while the event loop was busy); "
             f"behind records that ran alone {len(late.behind_alone_ms)}, by at most "
             f"{max(late.behind_alone_ms, default=0)}"
         )
@@ -163,11 +166,8 @@ class _Court:
             self.by_number[line.number].append(line)
         # Their next run has to wait for the next process, which takes as long as it takes.
         self.crashing = {record.number for record in records if record.kind is Kind.CRASHING}
-        self.still = [
-            (line.pid, (line.at - float(line.error), line.at))
-            for line in lines
-            if line.what == STOOD_STILL
-        ]
+        self.still = _spans(lines, STOOD_STILL)
+        self.busy = _spans(lines, LOOP_LATE)
         self.alone = times_alone(lines)
         self.put_aside = {line.place for line in lines if line.what == "record.put_aside"}
         self.letters: dict[int, list[Copy]] = defaultdict(list)
@@ -390,6 +390,9 @@ class _Court:
         if unexplained_ms <= promised_ms:
             delays.behind_alone_ms.append(late_ms)
         else:
+            busy = [span for pid, span in self.busy if pid == line.pid]
+            rest_ms = late_ms - _covered_ms([*still, *alone, *busy], begin, line.at)
+            delays.loop_busy += rest_ms <= promised_ms
             late.append(
                 f"{line.number}: attempt {line.attempt} {unexplained_ms} ms late after a delay of "
                 f"{delay_ms} ms, without {late_ms - unexplained_ms} ms that are explained"
@@ -420,6 +423,13 @@ class _Court:
             f"delivery {line.delivery_count} {line.error}"
             for line in self.by_number[number]
         ]
+
+
+def _spans(lines: Iterable[Line], what: str) -> list[tuple[int, Span]]:
+    """When the pulse or the event loop of a process was late, by its process."""
+    return [
+        (line.pid, (line.at - float(line.error), line.at)) for line in lines if line.what == what
+    ]
 
 
 def _covered_ms(spans: Iterable[Span], begin: float, end: float) -> int:
