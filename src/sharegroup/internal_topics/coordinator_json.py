@@ -23,6 +23,7 @@ from sharegroup.wire.internal_topics.coordinator_records import (
     RecordClasses,
     decode_record,
 )
+from sharegroup.wire.internal_topics.modern_group_records import MODERN_GROUP_RECORDS
 from sharegroup.wire.internal_topics.share_group_records import SHARE_GROUP_RECORDS
 from sharegroup.wire.internal_topics.share_state_records import SHARE_STATE_RECORDS
 from sharegroup.wire.internal_topics.transaction_records import (
@@ -32,7 +33,7 @@ from sharegroup.wire.internal_topics.transaction_records import (
 )
 
 INTERNAL_TOPICS: Mapping[str, RecordClasses] = {
-    "__consumer_offsets": {**CONSUMER_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
+    "__consumer_offsets": {**CONSUMER_GROUP_RECORDS, **MODERN_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
     "__share_group_state": SHARE_STATE_RECORDS,
     "__transaction_state": TRANSACTION_RECORDS,
 }

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
+from typing import Any
 from uuid import UUID
+
+import pytest
 
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS, coordinator_json
 from sharegroup.wire.internal_topics.consumer_group_records import (
@@ -10,7 +15,11 @@ from sharegroup.wire.internal_topics.consumer_group_records import (
     GroupMetadataValue,
     MemberMetadata,
 )
-from sharegroup.wire.internal_topics.coordinator_records import encode_key, encode_value
+from sharegroup.wire.internal_topics.coordinator_records import (
+    RecordClasses,
+    encode_key,
+    encode_value,
+)
 from sharegroup.wire.internal_topics.share_group_records import (
     SHARE_GROUP_RECORDS,
     ShareGroupMemberMetadataKey,
@@ -31,6 +40,7 @@ from sharegroup.wire.internal_topics.transaction_records import (
     TransactionLogKey,
     TransactionLogValue,
 )
+from tests.faults.tokens import full_message
 
 TOPIC_ID = UUID(int=1)
 BATCH = StoredStateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=1)
@@ -64,6 +74,31 @@ def test_key_and_value_have_kafkas_names_in_kafkas_order() -> None:
             },
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("classes", "key", "value"),
+    [
+        pytest.param(classes, key, value, id=value.__name__)
+        for classes in INTERNAL_TOPICS.values()
+        for key, *values in classes.values()
+        for value in values
+    ],
+)
+def test_every_record_that_a_broker_writes_is_shown(
+    classes: RecordClasses, key: type[Any], value: type[Any]
+) -> None:
+    stored = full_message(value)
+    shown = coordinator_json(classes, encode_key(full_message(key)), encode_value(stored))
+    assert "unknown" not in shown
+    assert shown["key"]["type"] == key.__record_type__
+    assert len(shown["value"]["data"]) == len(fields(stored))
+    json.dumps(shown)
+
+
+def test_types_of_all_groups_are_known() -> None:
+    """Those of Kafka's ``CoordinatorRecordType`` that this broker writes."""
+    assert set(INTERNAL_TOPICS["__consumer_offsets"]) == {*range(1, 9), *range(10, 17)}
 
 
 def test_tagged_field_with_its_default_is_left_out() -> None:
