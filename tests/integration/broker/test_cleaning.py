@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.cluster.cleaning import Cleaning
 from sharegroup.client import (
     AdminClient,
     AlterConfig,
@@ -284,3 +286,38 @@ async def described(running: TestBroker) -> tuple[object, ...]:
         groups = await admin.describe_share_groups(["readers"])
         offsets = await admin.list_share_group_offsets({"readers": None})
     return groups["readers"], offsets["readers"]
+
+
+def test_fault_that_one_log_brings_to_light_leaves_the_others_compacted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with broker(SETTINGS, data=str(tmp_path)) as running:
+            parts = running.running.parts
+            settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+            names = [TopicName("first"), TopicName("second")]
+            async with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+                for name in names:
+                    await parts.topics.create(name, partitions=1, settings=settings)
+                    for _ in range(10):
+                        await producer.send_and_wait(name, bytes(600), key=b"k")
+            await running.running.directory.checkpoint()
+            real, met = parts.topics.compact, set[PartitionLog]()
+
+            async def compact(log: PartitionLog, *rest: Any) -> Any:
+                if log is parts.topics.named(names[0], 0)[1]:
+                    met.add(log)
+                    raise ZeroDivisionError("as if by mistake")
+                return await real(log, *rest)
+
+            monkeypatch.setattr(type(parts.topics), "compact", staticmethod(compact))
+            cleaning = Cleaning(parts.config, parts.clock, parts.topics)
+            for _ in range(2):
+                await cleaning.compact()
+            sizes = [parts.topics.named(name, 0)[1].size for name in names]
+            assert len(met) == 1
+            assert sizes[1] < sizes[0] / 2
+            failures = [line for line in caplog.messages if "event=compaction_failed" in line]
+            assert [line.count("topic=first partition=0") for line in failures] == [1]
+
+    asyncio.run(main())

@@ -16,15 +16,25 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("in_group", [False, True])
 def test_failed_job_is_restarted_and_the_others_continue(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, in_group: bool
 ) -> None:
+    """Also one that fails in a ``TaskGroup``, as the cleaning of logs has it."""
+
     async def main() -> None:
         clock, begun, other_ended = ManualClock(), [0], False
 
+        async def failing() -> None:
+            raise ZeroDivisionError("as if by mistake")
+
         async def stumbling() -> None:
             begun[0] += 1
-            raise ZeroDivisionError("as if by mistake")
+            if in_group:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(failing())
+                    await asyncio.Event().wait()
+            await failing()
 
         async def steady() -> None:
             nonlocal other_ended
@@ -40,7 +50,7 @@ def test_failed_job_is_restarted_and_the_others_continue(
         [record] = caplog.records
         assert "job=stumbling" in record.getMessage()
         assert record.exc_info is not None
-        assert record.exc_info[0] is ZeroDivisionError
+        assert record.exc_info[0] is (ExceptionGroup if in_group else ZeroDivisionError)
 
         clock.advance(jobs.RESTART_MS / 1000 - 0.001)
         await settle()

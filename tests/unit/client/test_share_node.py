@@ -339,6 +339,19 @@ def test_a_renewal_leaves_at_once_and_moves_the_deadline() -> None:
     play(scenario, fetched(b"a", b"b"), acknowledged(), acknowledged())
 
 
+def test_a_renewal_of_a_record_whose_session_was_lost_fails_once() -> None:
+    """It was found again and again, without a pause: the whole process stood still."""
+
+    async def scenario(bench: Bench) -> None:
+        sent, late = await bench.fetch()
+        sent.accept()
+        assert await bench.settle() == [([0], NetworkException)]
+        late.renew()
+        assert await bench.settle() == [([1], ShareSessionNotFound)]
+
+    play(scenario, fetched(b"a", b"b"), NetworkException("closed"))
+
+
 def test_a_refused_renewal_is_reported_and_the_record_stays() -> None:
     async def scenario(bench: Bench) -> None:
         (record,) = await bench.fetch()

@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage
+from sharegroup.wire.batches import odd_records
 from sharegroup.wire.batches.batches import (
     CONTROL,
+    HEADER_BYTES,
     TRANSACTIONAL,
+    header_bytes,
     parse_header,
     stamp,
     stamp_append_time,
@@ -143,6 +146,21 @@ def test_any_records_keep_their_times(
     left = [time for time, is_kept in zip(times, kept, strict=True) if is_kept]
     assert [record.timestamp for record in batch_records(batch, 0, parse_header(batch))] == left
     assert parse_header(batch).max_timestamp == max(left)
+
+
+@pytest.mark.parametrize("horizon_ms", [None, 7_000])
+def test_a_time_delta_of_64_bits_overflows_as_in_java(horizon_ms: int | None) -> None:
+    """Any producer can send it, and a failure here would end the compaction of every log."""
+    first, latest = 5_000, -(2**63) + 4_999  # The sum of ``first`` and the largest delta.
+    records = [(b"a", b"x", latest, ()), (b"b", b"y", first, ())]
+    body = odd_records.encode(records, first)
+    header = parse_header(encode_batch([SimpleRecord(b"a", b"x", first)] * 2))
+    size = HEADER_BYTES + len(body) - header.size
+    batch = header_bytes(header._replace(length=header.length + size)) + body
+    kept = thinned(batch, parse_header(batch), [True, False], delete_horizon_ms=horizon_ms)
+    [record] = batch_records(kept, 0, parse_header(kept))
+    assert (record.key, record.timestamp) == (b"a", latest)
+    assert parse_header(kept).max_timestamp == latest
 
 
 def test_batch_above_the_limit_of_memory_is_refused_and_compaction_keeps_it() -> None:

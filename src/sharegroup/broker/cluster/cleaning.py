@@ -107,6 +107,16 @@ class Cleaning:
             except KafkaError as error:
                 failed.add(log_.key)
                 _report_failure(topic, log_.key, error)
+            except Exception:
+                # A fault of this program that one log brings to light must not end the compaction
+                # of all others.
+                self._damaged.add(log_.key)
+                log.exception(
+                    "event=compaction_failed topic=%s partition=%d action='report this error; the "
+                    "log is not compacted until the broker starts again'",
+                    topic.name,
+                    log_.key.partition,
+                )
             else:
                 _report_pass(topic, log_.key, compacted)
 

@@ -34,7 +34,9 @@ async def _keep_running(name: str, job: Job, clock: Clock) -> None:
     assert task is not None
     while True:
         try:
-            return await job()
+            # In a task of its own: on Python 3.11 a `TaskGroup` that has failed in the job leaves
+            # its task marked as cancelled, and the failure would look like one of a stop.
+            return await asyncio.ensure_future(job())
         except Exception as error:
             if task.cancelling():
                 # What the job does at its end has failed, so its cancellation came to nothing.

@@ -70,7 +70,7 @@ def _record(view: memoryview, position: int, header: BatchHeader) -> tuple[OddRe
         headers.append((header_name(name), content))
     if position != end:
         raise CorruptMessage(f"its fields end at byte {position}, not at {end}")
-    timestamp = _signed(header.first_timestamp + time_delta, LONG_BITS)
+    timestamp = signed(header.first_timestamp + time_delta, LONG_BITS)
     if header.has_log_append_time:
         timestamp = header.max_timestamp
     shown_time = None if timestamp == NO_TIMESTAMP else timestamp
@@ -102,7 +102,8 @@ def number(view: Buffer, position: int, bytes_max: int, bits: int) -> tuple[int,
     raise CorruptMessage(f"a number at byte {position} has more than {bytes_max} bytes")
 
 
-def _signed(number: int, bits: int) -> int:
+def signed(number: int, bits: int) -> int:
+    """Return the number that Java has after an overflow of its ``bits`` bits."""
     half = 1 << bits - 1
     return (number + half) % (1 << bits) - half
 
@@ -116,7 +117,7 @@ def encode(
     for index, (key, value, timestamp, headers) in enumerate(records):
         fields = [
             b"\0",
-            zigzag(_signed(timestamp - first_timestamp, LONG_BITS)),
+            zigzag(signed(timestamp - first_timestamp, LONG_BITS)),
             zigzag(index),
             _sized(key),
             _sized(value),

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.wire.batches.batches import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer
 from sharegroup.wire.batches.compression import NONE, TooLarge, decompress
+from sharegroup.wire.batches.odd_records import LONG_BITS, signed
 from sharegroup.wire.batches.records import DecodedRecord, batch_records
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ def first_record_from(
             body, position, stop - index, delta_min=delta_min, offset_min=start - header.base_offset
         )
         if offset_delta is not None:
-            timestamp = header.first_timestamp + time_delta
+            timestamp = signed(header.first_timestamp + time_delta, LONG_BITS)
             if header.has_log_append_time:
                 timestamp = header.max_timestamp
             return TimestampAndOffset(timestamp, header.base_offset + offset_delta)
@@ -397,7 +398,7 @@ def records_out_of_time(
     position = 0
     for index in range(header.record_count):
         length, begin = read_varint(body, position)
-        timestamp = header.first_timestamp + read_varint(body, begin + 1)[0]
+        timestamp = signed(header.first_timestamp + read_varint(body, begin + 1)[0], LONG_BITS)
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             found.append((index, timestamp))
             if len(found) == FAULTS_MAX:

@@ -29,6 +29,7 @@ from sharegroup.wire.batches.batches import (
     header_bytes,
 )
 from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
+from sharegroup.wire.batches.odd_records import LONG_BITS, signed
 from sharegroup.wire.batches.record_walk import read_varint
 from sharegroup.wire.batches.zigzag import zigzag
 
@@ -50,7 +51,9 @@ def thinned(
         # KIP-534: the horizon replaces the first timestamp, so the deltas of the records change.
         first, attributes = delete_horizon_ms, attributes | DELETE_HORIZON
     records, times = _records(body, kept, shift=header.first_timestamp - first)
-    latest = header.max_timestamp if header.has_log_append_time else first + max(times)
+    latest = header.max_timestamp
+    if not header.has_log_append_time:
+        latest = max(signed(first + time, LONG_BITS) for time in times)
     changed = header._replace(
         attributes=attributes,
         first_timestamp=first,
@@ -79,9 +82,11 @@ def _records(body: Buffer, kept: Sequence[bool], *, shift: int) -> tuple[bytes, 
                 raise CorruptMessage(f"incomplete record of {length} bytes at byte {position}")
             if is_kept:
                 delta, rest = read_varint(view, begin + 1)
-                times.append(delta + shift)
+                # Producers may send any delta.  As in Java, the sum is a number of 64 bits.
+                delta = signed(delta + shift, LONG_BITS)
+                times.append(delta)
                 if shift:
-                    record = bytes(view[begin : begin + 1]) + zigzag(delta + shift)
+                    record = bytes(view[begin : begin + 1]) + zigzag(delta)
                     record += view[rest:end]
                     parts += (zigzag(len(record)), record)
                 else:

@@ -305,7 +305,8 @@ class ShareNode:
     async def _renew(self) -> RequestOutcome:
         outcome = RequestOutcome()
         locks, self._renewing = self._renewing, set()
-        for table in self._held.values():
+        # Lost ones, too: what the application asks for there fails, and must not be found again.
+        for table in tuple(self.tables()):
             self._renewals += table.take_renewals()
             if (unit := table.renewal_of(lock for lock in locks if lock.held is table)) is not None:
                 self._renewals.append(replace(unit, is_automatic=True))
@@ -315,6 +316,8 @@ class ShareNode:
         standing = [unit for unit in self._renewals if unit.held.lost is None]
         now, later = _one_of_each_partition(standing)
         self._renewals = deque(later)
+        if not now:
+            return outcome
         self._sending = now
         answer = await self._session.acknowledge(_runs(now), renew=True)
         self._read(answer, outcome)
