@@ -50,6 +50,7 @@ from sharegroup.dead_letters.story_headers import (
 )
 from sharegroup.dead_letters.topics import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.errors import (
+    InvalidConfig,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTopic,
@@ -234,6 +235,11 @@ class Redrive:
     """One run of a redrive, from a dead-letter queue to the topics of its groups."""
 
     def __init__(self, queue: DeadLetterQueue, producer: Producer, options: RedriveOptions) -> None:
+        if not producer.is_confirmed:
+            raise InvalidConfig(
+                "a redrive marks letters as sent back when a broker confirms their records, which "
+                'acks=0 never does; use acks="all" (the default) or 1'
+            )
         self._queue = queue
         self._producer = producer
         self._options = options

@@ -31,19 +31,26 @@ def test_producer_closed_before_it_has_an_id_requests_no_other_one():
 LARGE = b"x" * 900_000
 
 
+@pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("security", [None, Security(tls=True)], ids=["plain", "tls"])
-def test_closed_producer_has_sent_what_nobody_confirms(security: Security | None) -> None:
-    """With acks=0 an abandoned write buffer would be records lost without a sign."""
+def test_closed_producer_has_sent_what_nobody_confirms(
+    security: Security | None, waits: bool
+) -> None:
+    """With acks=0 an abandoned write buffer would be records lost without a sign.
+
+    Commands flush and then close without a time.
+    """
     with run_broker(security=security) as running:
         running.create_topic("orders")
         options = running.client_options()
 
         async def produce() -> None:
-            async with Producer(**options, acks=0, idempotent=False) as producer:
-                futures = [await producer.send("orders", LARGE) for _ in range(30)]
-                await producer.flush()
-                for future in futures:
-                    assert (await future).offset == -1
+            producer = Producer(**options, acks=0, idempotent=False)
+            futures = [await producer.send("orders", LARGE) for _ in range(30)]
+            await producer.flush()
+            for future in futures:
+                assert (await future).offset == -1
+            await (producer.close() if waits else producer.close(timeout=0))
 
         asyncio.run(produce())
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from sharegroup.client import Producer
 from sharegroup.dead_letters.letter import letter_of
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
+from sharegroup.errors import InvalidConfig
 from sharegroup.worker import App, BrokerDeadLetter, DeadLetter, Record, Reject, Retry
 from tests.integration.worker.collecting import Collected, on_a_loop
 from tests.integration.worker.dead import make_topics, until_there
@@ -214,3 +217,15 @@ async def test_broker_writes_the_letters_of_a_group_with_broker_dead_letter(
         await runs.wait_for(3)
     assert letter_of(dead, 0, letter).death.by_broker
     assert runs.seen("run")[2] == (1, f"{dead}/0/0", (("tag", b"\xff"), ("tag", None)))
+
+
+@on_a_loop
+async def test_redrive_without_confirmations_is_refused(bootstrap: str, topic: str) -> None:
+    """It would mark letters as sent back that no broker has."""
+    await make_topics(bootstrap, topic)
+    async with (
+        DeadLetterQueue(topic, bootstrap_servers=bootstrap) as queue,
+        Producer(bootstrap_servers=bootstrap, acks=0, idempotent=False) as producer,
+    ):
+        with pytest.raises(InvalidConfig, match="acks=0 never does"):
+            Redrive(queue, producer, RedriveOptions())

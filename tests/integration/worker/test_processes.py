@@ -61,6 +61,29 @@ def test_processes_return_results_until_they_are_closed() -> None:
     assert multiprocessing.active_children() == []
 
 
+class Closing:
+    """Takes a moment to close, as a connection to a database does."""
+
+    def handle(self, path: str) -> None:
+        self.path = Path(path)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0.2)
+        self.path.touch()
+
+
+def test_closed_processes_have_closed_their_handlers(tmp_path: Path) -> None:
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(Closing), 2)
+        await processes.start()
+        paths = [str(tmp_path / str(number)) for number in range(2)]
+        await asyncio.gather(*(processes.call(path) for path in paths))
+        await processes.close()
+
+    asyncio.run(test())
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["0", "1"]
+
+
 def test_a_process_whose_worker_was_killed_ends_without_an_error() -> None:
     ours, theirs = SPAWN.Pipe()
     lock = SharedLock(SPAWN)

@@ -56,6 +56,8 @@ from sharegroup.errors import (
 )
 
 CLOSE_SECONDS = 30.0
+UNCONFIRMED_SECONDS = 5.0
+"""How long `Producer.close` waits, after its ``timeout``, for brokers that confirm nothing."""
 
 
 class SendFuture:
@@ -170,6 +172,11 @@ class Producer:
     def client_id(self) -> str:
         """The client id in the brokers' logs and metrics."""
         return self._config.client_id
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether brokers confirm records; not with ``acks=0``."""
+        return self._config.acks_number != 0
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """The current value of every metric, by Kafka's metric group and name."""
@@ -404,7 +411,8 @@ class Producer:
     ) -> None:
         """Flush for up to ``timeout`` seconds; records left then fail with NetworkException.
 
-        An open transaction is aborted.
+        An open transaction is aborted.  With ``acks=0`` it takes up to `UNCONFIRMED_SECONDS` more
+        until the brokers have what was sent.
         """
         if self._closed:
             return
@@ -415,15 +423,26 @@ class Producer:
                     await self._transactions.end_before_closing()
                 await self.flush()
                 await self._telemetry.stop()
-                if self._config.acks_number == 0:
-                    await self._cluster.finish()
         except TimeoutError:
             pass  # `_run` fails the remaining batches when the sender stops.
         finally:
-            self._cluster.close()
-            self._sender.stop()
+            try:
+                if not self.is_confirmed:
+                    await self._hand_over()
+            finally:
+                self._cluster.close()
+                self._sender.stop()
         if self._runner is not None:
             await self._runner
+
+    async def _hand_over(self) -> None:
+        """Wait until the brokers have what counts as sent already, because nobody confirms it.
+
+        Also without a ``timeout`` of `close`: what was reported as sent would be abandoned.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(UNCONFIRMED_SECONDS):
+                await self._cluster.finish()
 
     async def _run(self) -> None:
         """Run the sender; when it ends, fail the unfinished batches so that no waiter hangs."""

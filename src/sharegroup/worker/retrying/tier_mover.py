@@ -62,6 +62,7 @@ class TierMover:
 
     __slots__ = (
         "_changed",
+        "_commit_again_ms",
         "_failing_since_ms",
         "_moving",
         "_paused",
@@ -75,6 +76,7 @@ class TierMover:
         self.shelf = shelf
         self._moving = moving
         self._changed = asyncio.Event()
+        self._commit_again_ms: int | None = None  # None unless the latest commit has failed.
         self._stopping = False
         self._paused = False
         self._failing_since_ms: int | None = None  # The first failed write since a success.
@@ -109,9 +111,14 @@ class TierMover:
                     await self._commit()
                     self._read_on()
                 else:
-                    first_ms = self.shelf.ready_ms
-                    when = None if first_ms is None else first_ms / 1000
-                    await until(clock, when, self._changed)
+                    if (again_ms := self._commit_again_ms) is not None and again_ms <= now_ms:
+                        # Nothing may be moved for long, and the next owner would move it again.
+                        await self._commit()
+                        continue
+                    due = [at for at in (self.shelf.ready_ms, again_ms) if at is not None]
+                    await until(clock, min(due) / 1000 if due else None, self._changed)
+            if self._commit_again_ms is not None:
+                await self._commit()
         except OwnershipLost as lost:
             # The new owner of the partition reads and moves the records.
             log.info("event=tier_lost %s reason=%s", self._place(), lost)
@@ -179,13 +186,15 @@ class TierMover:
         )
 
     async def _commit(self) -> None:
+        self._commit_again_ms = None
         committed = self.shelf.to_commit()
         if committed is None:
             return
         try:
             await self._moving.tier_log.commit(self.partition, committed)
         except KafkaError as error:
-            # Not retried, because the next commit includes this one.
+            # The next commit, after the next move, includes this one.
+            self._commit_again_ms = Moment.now(self._moving.clock).steady_ms + BACKOFF_MS
             log.warning(
                 'event=tier_commit_failed %s offset=%d error="%s: %s"',
                 self._place(),

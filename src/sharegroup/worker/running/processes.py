@@ -179,11 +179,15 @@ class HandlerProcesses:
 
     async def close(self) -> None:
         """End all processes."""
-        self._threads.close()
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
-        await asyncio.gather(*(asyncio.to_thread(child.end) for child in idle))
+        try:
+            await asyncio.gather(*(asyncio.to_thread(child.end) for child in idle))
+        finally:
+            # Not before: Linux kills a child when the thread that began it ends (`prctl(2)`,
+            # PR_SET_PDEATHSIG), and the child would not close its handler.
+            self._threads.close()
 
     async def _call(self, payload: Any, record: Any = None) -> Any:
         call, records = HandlerCall.of(payload, record), records_of(record)

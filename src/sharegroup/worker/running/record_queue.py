@@ -89,6 +89,8 @@ class RecordQueue:
 
     def add_due(self, record: TakenRecord) -> None:
         """Add a held record that is due; it runs before new records, behind those due before."""
+        if record.is_done:
+            return  # Its lock was lost while it was held: nobody would give its key free again.
         if type(record.payload) is OrderByFailure:
             self.add(record)  # Try again to determine its key.
         else:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharegroup.errors import KafkaError, NetworkException
+from sharegroup.errors import CoordinatorNotAvailable, KafkaError, NetworkException
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.postponer import Postponer
@@ -74,6 +74,8 @@ class Cluster:
         self.refuses: Callable[[str, bytes | None], KafkaError | None] = lambda topic, value: None
         self.committed: dict[TierPartition, Committed] = {}
         self.commits: list[tuple[TierPartition, Committed]] = []
+        self.refused_commits = 0
+        """How many commits fail from now on."""
         self.members: list[Member] = []
         self.is_up = asyncio.Event()
         self.is_up.set()
@@ -244,6 +246,9 @@ class Member:
             await asyncio.Event().wait()
         if not self._cluster.is_up.is_set():
             raise NetworkException("the broker is away")
+        if self._cluster.refused_commits:
+            self._cluster.refused_commits -= 1
+            raise CoordinatorNotAvailable("it moves")
         if partition not in self._positions:
             raise OwnershipLost(f"{partition} is somebody else's")
         self._cluster.committed[partition] = committed

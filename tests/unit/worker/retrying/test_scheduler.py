@@ -465,6 +465,28 @@ def test_records_of_a_dead_process_are_moved_within_the_session_timeout() -> Non
     play(scene, partitions=2)
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_failed_commit_is_repeated_when_nothing_more_is_moved(stops: bool) -> None:
+    """Otherwise the next owner of the partition moves the record again, and it runs twice."""
+
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await process.later(b"a", 1)
+        cluster.refused_commits = 1
+        await arrived(cluster, 1, seconds=3)
+        await asyncio.sleep(0.1 if stops else 2)
+        assert cluster.refused_commits == 0
+        if not stops:
+            assert len(cluster.commits) == 1
+        await process.stop()
+        assert len(cluster.commits) == 1
+        Process(cluster)
+        await asyncio.sleep(3)
+        assert cluster.values() == [b"a"]
+
+    play(scene)
+
+
 def test_refused_commit_gives_up_the_partition_and_the_scheduler_continues() -> None:
     async def scene(cluster: Cluster) -> None:
         process = Process(cluster)

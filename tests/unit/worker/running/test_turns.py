@@ -12,6 +12,7 @@ from sharegroup.worker.running.alone import (
     AloneRun,
 )
 from sharegroup.worker.running.route_runner import RouteRunner
+from sharegroup.worker.running.taken_record import OrderByFailure
 from tests.unit.worker.running.hand import group_parts, in_hand, offsets
 
 
@@ -92,6 +93,18 @@ def test_record_that_runs_alone_begins_before_a_held_retry_that_is_due() -> None
         assert offsets(queue.ready) == [2, 1]
         assert alone.admits(queue.ready)
         assert offsets(queue.ready) == [1, 2]
+
+    asyncio.run(test())
+
+
+def test_held_retry_whose_lock_was_lost_takes_no_key() -> None:
+    async def test() -> None:
+        queue = limited(SteppedClock()).queue
+        lost = in_hand(1)
+        lost.is_done = True
+        lost.payload = OrderByFailure(ValueError())  # Its key would be found now.
+        queue.add_due(lost)
+        assert not queue.ready
 
     asyncio.run(test())
 
