@@ -160,6 +160,7 @@ class _Arguments:
     def number(self, name: str) -> float:
         """Return a number that must be there."""
         number = _converted(name, self.text(name), float, "a number")
+        # `float` accepts "nan" and "inf", which are neither before nor after any due time.
         if not math.isfinite(number):
             raise ValueError(f"{name}={number}: expected a finite number")
         return number
@@ -233,6 +234,7 @@ async def run_until(
 
     ``said`` is called with the URL of the test port.
     """
+    # Before the broker starts: clients of other machines must not meet the faults of a test.
     check_loopback(config)
     faulty = FaultyBroker()
     running = await faulty.start(config)
@@ -243,6 +245,7 @@ async def run_until(
         ready(running.bootstrap_servers, running.cluster_id, config.server.log_dirs)
         await stop.wait()
     finally:
+        # First, so no action reaches a broker that has stopped.
         await fault_port.stop()
         await faulty.stop()
 

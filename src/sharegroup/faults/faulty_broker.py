@@ -50,6 +50,7 @@ class FaultyBroker:
     async def start(self, config: Config) -> Running:
         """Start the broker on the running event loop."""
         assert self.running is None, "the broker is running"
+        # At every start, because the broker may be started again on another event loop.
         self.script.bind(asyncio.get_running_loop())
         self._clock = self._given_clock or RunningClock()
         self.files = self._given_files or FaultyFiles()
@@ -86,11 +87,13 @@ class FaultyBroker:
             )
         key = TopicIdPartition(found.topic_id, partition)
         epoch = parts.topics.raise_leader_epoch(key)
+        # A new leader does not have the locks of the old one; they are not durable.
         parts.share_partitions.drop_partition(key)
         return epoch
 
     def _taken(self) -> Running:
         assert self.running is not None, "the broker is stopped"
+        # First, so a second call fails instead of stopping the same broker twice.
         running, self.running = self.running, None
         # Requests that wait for a thaw or a pause would hold up the stop.
         self.script.release()

@@ -49,6 +49,7 @@ class FaultyFiles(RealFiles):
         if self._room is None:
             super().write(fd, buffer, position)
             return
+        # Overwriting takes no space, so only the bytes behind the end of the file count.
         growth = max(0, position + len(buffer) - self.size(fd))
         if growth <= self._room:
             self._room -= growth
@@ -91,6 +92,7 @@ class FaultyFiles(RealFiles):
 
     def _fault(self) -> None:
         if self._sync_seconds:
+            # Blocks like a slow fdatasync: the broker calls it where it expects that (ADR 0001).
             time.sleep(self._sync_seconds)
         if self._failing_syncs:
             self._failing_syncs -= 1
@@ -107,6 +109,8 @@ class _FaultyQueue:
         self._files = files
 
     def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> bool:
+        # The kernel cannot be told to fail; a refused queue leaves the files to `sync`
+        # (`SyncQueue.begin`).
         return not self._files.has_sync_faults and self._queue.begin(fds, done)
 
     def close(self) -> None:

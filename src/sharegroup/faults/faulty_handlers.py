@@ -69,6 +69,7 @@ class FaultyHandlers:
 
         def handle_in_steps(parts: Parts, context: RequestContext, request: Any) -> Any:
             result = handle(parts, context, request)
+            # A handler may return the steps of another one.
             while type(result) is GeneratorType:
                 result = yield from result
             return result
@@ -80,6 +81,7 @@ class FaultyHandlers:
         self, api: Api, parts: Parts, context: RequestContext, request: Any, handle: Handle
     ) -> Any:
         """Handle a request, now or later, with the fault that matches it."""
+        # First, so a test can look at a broker that is frozen.
         if context.client_id == EXEMPT_CLIENT_ID:
             return handle(parts)
         by_partition = PARTITION_ERRORS if api.name in PARTITION_APIS else ()
@@ -90,6 +92,8 @@ class FaultyHandlers:
             parts = parts_with(parts, of_partitions)
         behind = self._held.get(context.connection_id)
         waits = fault is not None and isinstance(fault.action, Delay) and not fault.action.applied
+        # Called here and not in a task, so requests are decided in the order of their arrival, as
+        # by a broker without faults (ADR 0006).
         if behind is None and not waits and not self._script.is_frozen:
             return self._handle_now(parts, fault, handle)
         return Later(self._handle_later(parts, context, fault, handle))
@@ -101,6 +105,8 @@ class FaultyHandlers:
                 raise error(repr(fault))
             case Drop(applied):
                 if applied:
+                    # `handle` is called at once: the request is applied in its order, and only the
+                    # answer is lost.
                     return Later(self._drop_after(parts, handle(parts), fault))
                 raise CloseConnection(repr(fault))
             case Delay(seconds, applied) if applied:

@@ -71,6 +71,7 @@ PARTITION_ERRORS: tuple[type[KafkaError], ...] = (
 def parts_with(parts: Parts, faults: Sequence[Fault]) -> Parts:
     """Return the parts for one request, in which the partitions of the faults cannot be used."""
     refusal = _Refusal(faults)
+    # A copy for this request alone; other requests use the parts meanwhile.
     faulty = copy.copy(parts)
     # The proxies have all methods of the classes, and handlers use nothing else of them.
     faulty.topics = cast("Topics", _FaultyTopics(parts.topics, refusal))
@@ -122,11 +123,13 @@ class _FaultyTopics:
         return getattr(self._topics, name)
 
     def named(self, name: Any, partition: int) -> Any:
+        # First, so a partition that does not exist has its own error and counts no fault.
         found = self._topics.named(name, partition)
         self._refusal.check(name, partition)
         return found
 
     def identified(self, topic_id: Any, partition: int) -> Any:
+        # First, as in `named`; it also tells the name, by which faults are set.
         found = self._topics.identified(topic_id, partition)
         self._refusal.check(found[0].name, partition)
         return found

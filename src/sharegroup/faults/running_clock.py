@@ -58,6 +58,7 @@ class RunningClock:
 
     def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> ClockTimer:
         timer = ClockTimer(callback)
+        # The number keeps timers of one time in order, and keeps the heap from comparing timers.
         heapq.heappush(self._due, (when_ms, next(self._order), timer))
         self._set_alarm()
         return timer
@@ -76,6 +77,7 @@ class RunningClock:
         ahead_ms = self._ahead_ms + round(seconds * 1_000)
         while self._due and self._due[0][0] <= until_ms:
             due_ms, _, timer = heapq.heappop(self._due)
+            # In steps, as time would pass: a timer may set another one that is due before the end.
             self._ahead_ms += max(0, due_ms - self.now_ms())
             timer.fire()
         # A timer may have advanced the clock further.
@@ -84,6 +86,8 @@ class RunningClock:
 
     def _set_alarm(self) -> None:
         """Wake at the first due time."""
+        # Cancelled timers stay in the heap until they are the first, because a heap cannot remove
+        # others cheaply.
         while self._due and self._due[0][2].is_cancelled:
             heapq.heappop(self._due)
         if not self._due:
@@ -100,6 +104,7 @@ class RunningClock:
 
     def _ring(self) -> None:
         self._alarm = None
+        # Read once: timers that become due while others fire wait for the next alarm.
         now_ms = self.now_ms()
         while self._due and self._due[0][0] <= now_ms:
             heapq.heappop(self._due)[2].fire()

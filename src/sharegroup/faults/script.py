@@ -252,6 +252,7 @@ class FaultScript:
         """End `freeze`; requests that came meanwhile are handled in their order."""
         self.is_frozen = False
         loop = self._loop
+        # A test may clear its faults after the broker and its event loop have ended.
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._wake)
 
@@ -273,6 +274,8 @@ class FaultScript:
         # A loop, because a test may freeze the broker anew before this task runs.
         while self.is_frozen:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            # Only touched on the event loop, so it needs no lock: `thaw` comes here through the
+            # loop.
             self._thawed.append(waiting)
             await waiting
 
@@ -287,6 +290,8 @@ class FaultScript:
         self._pauses.add(over)
 
         def ended(_: object) -> None:
+            # Also if the request was cancelled: its connection may be gone before the pause is
+            # over.
             timer.cancel()
             self._pauses.discard(over)
 
@@ -318,8 +323,10 @@ class FaultScript:
         session: its handler looks, and counts.
         """
         of_partitions: list[Fault] = []
+        # Without the lock: nearly all requests of a test find no fault.
         if not self._faults:
             return of_partitions, None
+        # A copy, because a test may add and remove faults on another thread.
         for fault in self.faults:
             action, wanted = fault.action, fault.filter
             if fault.is_used_up or wanted.api not in (None, api):
@@ -329,6 +336,7 @@ class FaultScript:
             if isinstance(action, Fail) and issubclass(action.error, by_partition):
                 of_partitions.append(fault)
             elif wanted.topic is None or names_topic(request, wanted.topic, wanted.partition):
+                # Without the lock, because only the event loop of the broker counts.
                 fault.count += 1
                 return of_partitions, fault
         return of_partitions, None

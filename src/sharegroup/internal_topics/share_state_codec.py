@@ -83,12 +83,14 @@ def needed(stored: Iterable[KeyedRecord], *, held_max: int = HELD_MAX) -> Iterat
         if own_records is None:
             held_records[name] = [record]
         elif key[:PREFIX_BYTES] == SNAPSHOT:
+            # Superfluous, because a snapshot has the whole state and a tombstone ends it.
             count -= len(own_records)
             held_records[name] = [record]
         else:
             own_records.append(record)
         count += 1
         if count >= held_max:
+            # All at once, so the records of each share partition stay in order.
             yield from chain.from_iterable(held_records.values())
             held_records.clear()
             count = 0

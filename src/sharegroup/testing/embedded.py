@@ -413,7 +413,9 @@ class TestBroker(BrokerUnderTest):
 
     def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         process_id = self._served.process_id
+        # A fork has the memory of its parent but not its threads, so nothing would ever answer.
         if os.getpid() != process_id:
+            # Otherwise Python warns that it was never awaited.
             coroutine.close()
             raise RuntimeError(
                 f"the broker runs in process {process_id}, and this is a fork of it; connect a "
@@ -465,6 +467,7 @@ async def broker(
             values = security.settings(certificates, port)
         values |= {"log.dirs": data or str(Path(folder, "data")), **texts_of(settings)}
         if files is None:
+            # ``settings`` may set ``log.dirs``, too; data that outlives the test is synced.
             files = FaultyFiles(is_temporary=values["log.dirs"].startswith(folder))
         served = ServedBroker(
             values, clock=clock, files=files, security=security, certificates=certificates
@@ -528,8 +531,10 @@ def run_broker(
             failed.append(error)
         finally:
             loop.close()
+            # After a failed start, too: the caller must not wait for the whole limit.
             ready.set()
 
+    # A daemon, so a broker that does not stop fails the test but does not keep the process alive.
     thread = threading.Thread(target=run, name="sharegroup-broker", daemon=True)
     thread.start()
     assert ready.wait(START_SECONDS_MAX), "the broker did not start"
@@ -539,6 +544,7 @@ def run_broker(
         yield started[0]
     finally:
         if thread.is_alive():
+            # An `asyncio.Event` may only be set on the thread of its loop.
             loop.call_soon_threadsafe(stop.set)
         thread.join(STOP_SECONDS_MAX)
         assert not thread.is_alive(), f"the broker did not stop within {STOP_SECONDS_MAX} s"

@@ -376,12 +376,15 @@ class PowerLossDisk:
         if self._failing_syncs:
             self._failing_syncs -= 1
             for file in files:
+                # The kernel marks pages that it failed to write as clean, so a later sync succeeds
+                # without them; in memory they stay.
                 file.unsynced = [write for write in file.unsynced if self._random.random() < 0.5]
             raise _error(errno.EIO, "sync")
 
     def _settle_moves(self, folder: _Folder | None) -> None:
         """Make the moves from and to a folder durable; all moves if ``folder`` is None."""
         for move in list(self._moves):
+            # A sync of either folder commits the journal, and with it both sides of the rename.
             if folder in (None, move.source, move.target):
                 move.settle()
                 self._moves.remove(move)
@@ -406,6 +409,7 @@ class PowerLossDisk:
             if fate < 0.4:
                 _apply(file.durable, position, written)
             elif fate < 0.6 and written is not None:
+                # At 0 and at the end as well: torn writes include those that are lost or whole.
                 torn_at = self._random.randrange(len(written) + 1)
                 _apply(file.durable, position, written[:torn_at])
         file.unsynced.clear()

@@ -67,6 +67,7 @@ class ServedBroker:
         self.cluster_id = running.cluster_id
         self.bootstrap_servers = running.bootstrap_servers
         is_first = self.values["listeners"] != running.listeners
+        # With the ports that the system chose, so clients find the broker again after a restart.
         self.values["listeners"] = running.listeners
         if is_first and self.security is not None:
             await (await self.clients()).let_in(self.security)
@@ -74,6 +75,7 @@ class ServedBroker:
     async def stop(self) -> None:
         """Stop the broker cleanly; does nothing if it is stopped."""
         if self.faulty.running is not None:
+            # Before the broker, so they do not try to connect to it again.
             await self._close_clients()
             await self.faulty.stop()
 

@@ -40,6 +40,7 @@ class _TimeTravel(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise Stuck("every task waits and no timer is set")
+        # ``timeout`` is the time until the next timer, or 0 if callbacks are ready.
         self.now += max(timeout, 0.0)
         return []
 

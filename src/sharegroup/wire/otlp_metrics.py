@@ -127,6 +127,7 @@ class _Reader:
         """Return whether a step ends here: after `FIELDS_PER_STEP` fields."""
         if self._fields_left > self._step_at:
             return False
+        # Counted over the whole walk, because most of the fields lie deep within others.
         self._step_at = self._fields_left - FIELDS_PER_STEP
         return True
 
@@ -138,6 +139,7 @@ class _Reader:
                 continue
             if number == 1:
                 name = self._text(start, stop)
+            # A gauge or a sum; 9 to 11 are the two kinds of histograms, and summaries.
             elif number in (5, 7):
                 points, is_sum = (start, stop), number == 7
             elif number in (9, 10, 11):
@@ -159,9 +161,11 @@ class _Reader:
                 is_counter = bool(start)
             if self._is_step():
                 yield
+        # Only here: protobuf allows the fields of a message in any order.
         is_increment = temporality == INCREMENTS
         for labels, value in points:
             self.found.values.append(OtlpValue(name, labels, value, is_counter, is_increment))
+        # Behind the loop, which compares the number of its own points with what is left.
         self._values_left -= len(points)
 
     def _point(self, name: str, first: int, end: int, points: list[tuple[Labels, float]]) -> None:
@@ -256,6 +260,7 @@ class _Reader:
             position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                # Ten bytes have room for 70 bits, and protobuf drops those beyond 64.
                 return value & (2**64 - 1), position
             shift += 7
         raise InvalidRecord("the pushed metrics have a number of more than 10 bytes")

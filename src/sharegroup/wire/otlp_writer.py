@@ -40,9 +40,11 @@ def _metric(value: OtlpValue, started_ns: int, now_ns: int) -> bytes:
         + _attributes(7, value.labels)
     )  # fmt: skip
     name = _text(1, value.name)
+    # Field 5 of a metric is a gauge, field 7 a sum.
     if not value.is_counter:
         return name + _message(5, _message(1, point))
     temporality = INCREMENTS if value.is_increment else TOTALS
+    # Field 3 is ``is_monotonic``, which is true of every sum here: others are gauges.
     options = _key(2, VARINT) + _varint(temporality) + _key(3, VARINT) + _varint(1)
     return name + _message(7, _message(1, point) + options)
 

@@ -142,6 +142,7 @@ def _without_logical_types(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {
+        # A default is data, where the name ``logicalType`` may stand for a field.
         key: value if key == "default" else _without_logical_types(value)
         for key, value in schema.items()
         if key != "logicalType"

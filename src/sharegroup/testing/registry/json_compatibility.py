@@ -148,6 +148,7 @@ class _References:
                 if not found:
                     return None
                 found = {}
+            # In `allOf`, because since draft 2019-09 both the target and its siblings apply.
             keywords = {**found, **({"allOf": [siblings]} if siblings else {})}
         return {key: value for key, value in keywords.items() if key not in ANNOTATIONS}
 
@@ -178,6 +179,8 @@ class _Comparison:
 
     def compare(self, old: Any, new: Any, place: str) -> Iterator[str]:
         """Yield the places where ``new`` is narrower than ``old``."""
+        # As text, because schemas are dicts; a pair that is being compared counts, which ends
+        # recursion.
         pair = (_text(old), _text(new))
         if pair in self._seen:
             return
@@ -185,6 +188,7 @@ class _Comparison:
             raise _TooComplicated
         self._seen.add(pair)
         written, read = self._old.plain(old), self._new.plain(new)
+        # Nothing was valid before, or all is now: no document is lost.
         if written is None or read == {}:
             return
         if read is None:
@@ -262,6 +266,7 @@ class _Comparison:
     def _compare_all(self, old: list[Any], new: list[Any], place: str) -> Iterator[str]:
         """Compare conjunctions: each schema of the new one has to be implied by an old one."""
         for part in new:
+            # One that fits is enough: a document has to be valid for all of the old ones.
             if len(old) > 1 and any(self.fits(written, part) for written in old):
                 continue
             yield from self.compare(old[0], part, place)

@@ -83,6 +83,7 @@ def parse_protobuf(text: str, references: Sequence[Resolved]) -> ProtobufSchema:
         ) from error
     files = _imported_files(descriptor.dependency, known)
     descriptor.name = MAIN_FILE
+    # A pool of its own: the default one refuses a second file that defines the same names.
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in [*files.values(), descriptor]:
@@ -151,6 +152,7 @@ def _imported_files(paths: Sequence[str], known: dict[str, Any]) -> dict[str, An
                 f"the import {path!r} was not found: it is neither the name of a reference "
                 "nor a file of Google's Protobuf libraries"
             )
+        # Before the file itself, because a pool accepts a file only after its imports.
         found |= _imported_files(file.dependency, known)
         found[path] = file
     return found

@@ -88,6 +88,7 @@ class Request:
     def schema_id(self) -> int:
         """The first part of the path, an id."""
         text = self.parts[0]
+        # Not by `int` alone, which accepts signs, spaces, underscores and digits of other scripts.
         if not re.fullmatch(r"[0-9]{1,10}", text):
             raise PathNotFound(f"the schema id {text!r}: expected a number")
         return int(text)
@@ -149,6 +150,7 @@ class Routes:
         """Return the body of the answer to a request; raises RegistryError if it is refused."""
         handler, parts = _route(method, path)
         with self._lock:
+            # Parsing, too: a new schema is compared with versions that must not change meanwhile.
             return handler(self._store, Request(parts, parameters, body))
 
 

@@ -186,6 +186,7 @@ class _Server(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
         with self._lock:
+            # `discard`, because a connection that was refused is closed here as well.
             self._open.discard(request)
         super().shutdown_request(request)
 
@@ -225,6 +226,8 @@ class _Connection(BaseHTTPRequestHandler):
         """Answer a request."""
         try:
             self._check_headers()
+            # Read before the route is known: what is left of a body would be taken for the next
+            # request.
             body = self._body()
         except RegistryError as error:
             self.close_connection = True  # The body was not read.

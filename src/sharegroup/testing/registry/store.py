@@ -156,6 +156,7 @@ class Store:
     def register(self, subject: str, source: SchemaText, *, normalize: bool) -> Version:
         """Return the version of a subject with this schema, a new one if there was none."""
         source, parsed = self._parse(source, normalize=normalize)
+        # First, so registering a schema again succeeds whatever the compatibility level is now.
         known = self._find(subject, source, parsed, with_deleted=False)
         if known is not None:
             return known
@@ -173,6 +174,7 @@ class Store:
             )
         stored = self._stored(source, parsed)
         versions = self._subjects.setdefault(subject, {})
+        # Soft-deleted versions count: their numbers are not used again.
         added = Version(subject, max(versions, default=0) + 1, stored)
         versions[added.version] = added
         return added
@@ -212,6 +214,7 @@ class Store:
                 f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently"
             )
         deleted = versions if permanent else live
+        # All checks come before the first deletion, so a refused request changes nothing.
         for version in deleted:
             self._refuse_if_referenced(version)
         for version in deleted:
@@ -361,6 +364,7 @@ class Store:
         if not versions:
             del self._subjects[version.subject]
         stored = version.schema
+        # Other subjects may have the same schema, with the same id.
         if not self.versions_of(stored.schema_id, with_deleted=True):
             del self._by_id[stored.schema_id]
             del self._by_key[_key(stored.source, stored.parsed)]

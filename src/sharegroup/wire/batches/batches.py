@@ -256,6 +256,7 @@ def stamp(buffer: Writable, position: int = 0, *, base_offset: int, leader_epoch
 
 def stamp_append_time(buffer: Writable, append_time: int, position: int = 0) -> None:
     """Set the append time in ms of the batch at ``position``, and compute its new checksum."""
+    # The records keep their deltas: readers ignore them with this bit, and take this one time.
     (attributes,) = _attributes.unpack_from(buffer, position + CHECKED_AT)
     _attributes.pack_into(buffer, position + CHECKED_AT, attributes | LOG_APPEND_TIME)
     _offset_or_time.pack_into(buffer, position + MAX_TIMESTAMP_AT, append_time)

@@ -301,6 +301,7 @@ def _joined(bodies: list[Buffer], table: npt.NDArray[np.void]) -> _Group:
 
 
 def _decompressed(header: np.void, body: Buffer, bytes_max: int) -> Buffer:
+    # Java does not look at the body of a batch without records (`records.read_batch`).
     if not header["record_count"]:
         return b""
     codec = int(header["attributes"]) & CODEC_MASK
@@ -378,8 +379,10 @@ def _record_bounds(group: _Group) -> tuple[Integers, Integers, Integers]:
     sizes = group.end - group.first
     fits = (counts >= 0) & (counts <= sizes // RECORD_BYTES_MIN)
     _require(fits, group, np.arange(len(counts)), "the number of records does not match its size")
+    # Behind the check, because it allocates a number for each record that is claimed.
     starts = _hop(group.body, group.first, counts)
     ends = np.empty_like(starts)
+    # A record ends where the next one begins, and the last of a batch with its batch.
     ends[:-1] = starts[1:]
     ends[np.cumsum(counts)[counts > 0] - 1] = group.end[counts > 0]
     return starts, ends, np.repeat(np.arange(len(counts)), counts)
@@ -400,6 +403,8 @@ def _hop(body: Buffer, first: Integers, counts: Integers) -> Integers:
     order = np.argsort(-counts, kind="stable")
     at, slots, left = first[order], (np.cumsum(counts) - counts)[order], counts[order]
     abreast = len(left) - np.searchsorted(left[::-1], np.arange(left.max(initial=0)), side="right")
+    # Overlapping numbers of two bytes, in place: the first two bytes at any position in one
+    # look-up.
     pairs = np.ndarray((max(0, len(body) - 1),), "<u2", body, strides=(1,))
     done = 0
     for count in abreast.tolist():
@@ -410,6 +415,7 @@ def _hop(body: Buffer, first: Integers, counts: Integers) -> Integers:
         steps = _STEPS[pairs[at]]
         if not steps.all():
             for index in np.flatnonzero(steps == 0).tolist():
+                # Rare: a length of three bytes or more is that of a record of 8 KiB or more.
                 steps[index] = _behind_long(body, int(at[index])) - at[index]
         at = at + steps
         done += 1

@@ -147,6 +147,7 @@ def _gunzip(payload: Buffer, bytes_max: int) -> bytes | bytearray:
                 output += part
                 if len(output) > bytes_max:
                     raise _too_large(bytes_max)
+            # The rest of the piece belongs to the next member.
             position -= len(stream.unused_data)
     return output
 
@@ -200,6 +201,7 @@ def _unsnappy(payload: Buffer, bytes_max: int) -> Buffer:
     view = memoryview(payload)
     if view[:8] != XERIAL_HEADER[:8]:
         return _unsnappy_block(view, bytes_max, bytes_max)
+    # Empty blocks cost time and yield nothing, so the limit on the output does not bound them.
     blocks_max = XERIAL_BLOCKS_FREE + bytes_max // XERIAL_BLOCK_BYTES_MIN
     output = bytearray()
     for count, block in enumerate(xerial_blocks(view)):
@@ -228,6 +230,7 @@ def _unsnappy_block(block: memoryview, left: int, bytes_max: int) -> Buffer:
     """Decompress one block, which may give ``left`` of the ``bytes_max`` bytes in total."""
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
+        # Before memory is allocated for it: five bytes can claim 4 GiB.
         if claimed > left:
             raise _too_large(bytes_max)
         if claimed > SNAPPY_RATIO_MAX * len(block):

@@ -69,6 +69,7 @@ def _gzip(view: memoryview) -> Iterator[Buffer]:
             if not piece and not part:
                 raise CorruptMessage("gzip: the stream is cut off")
             yield part
+        # The rest of the piece belongs to the next member.
         position -= len(stream.unused_data)
         if position >= len(view):
             return
@@ -109,6 +110,7 @@ def _lz4(view: memoryview) -> Iterator[Buffer]:
     made_up = bytes((flags & ~(LZ4_SIZE | LZ4_CHECKSUM), view[5]))
     header = LZ4_MAGIC + made_up + _lz4_header_checksum(made_up)
     while size := int.from_bytes(view[position : position + 4], "little"):
+        # The highest bit is no part of the size: it marks a block that is stored as it is.
         end = position + 4 + (size & ~LZ4_STORED) + (4 if flags & LZ4_BLOCK_CHECKSUM else 0)
         if end > len(view):
             raise CorruptMessage("lz4: the frame is cut off")
@@ -167,6 +169,7 @@ def _snappy_block(block: memoryview) -> Iterator[Buffer]:
         made_up = b"".join((plain_number(len(window) + size), literal, block[position:end]))
         output = _snappy_output(made_up)
         yield output[len(window) :]
+        # Not the whole output: then each piece would be decompressed with all pieces before it.
         window, position, total = output[-SNAPPY_WINDOW_BYTES:], end, total + size
     if total != claimed:
         raise CorruptMessage(f"snappy: a block of {claimed} bytes has {total}")

@@ -46,6 +46,7 @@ def cut(
     count = len(first)
     if absent.all():  # Often the case for keys.
         return pa.nulls(count, pa.binary())
+    # 32 bits are enough, because a group is at most `columns.SPAN_BYTES_MAX` long.
     bounds = np.empty(2 * count, dtype=np.int32)
     bounds[0::2] = first
     bounds[1::2] = end
@@ -60,12 +61,14 @@ def read_headers(
     body: Buffer, octets: Octets, at: Integers, counts: Integers, ends: Integers
 ) -> pa.ListArray:
     """Return the headers of each record, null for none; ``at`` has their positions."""
+    # Before the table is made: a record of a few bytes may claim two billion headers.
     if (counts > (ends - at) // HEADER_BYTES_MIN).any():
         raise CorruptMessage("a record is too short for its number of headers")
     if not counts.any() and (at == ends).all():
         return pa.nulls(len(counts), HEADERS)
     bounds = np.concatenate(([0], np.cumsum(counts)))
     table = np.empty((VALUE_ABSENT + 1, int(bounds[-1])), dtype=np.int64)
+    # The rounds write to it, and the array is the caller's.
     at = at.copy()
     for done in range(min(ROUNDS_MAX, int(counts.max(initial=0)))):
         records = np.flatnonzero(counts > done)
@@ -83,6 +86,7 @@ def _round(octets: Octets, at: Integers, ends: Integers) -> Integers:
     """Read one header at each position."""
     sizes, name_first = read_varints(octets, at, INT_BYTES_MAX)
     name_end = name_first + sizes
+    # Not `>`: the size of the value follows the name.
     if ((sizes < 0) | (name_end >= ends)).any():
         raise CorruptMessage("a header's name extends beyond its record")
     sizes, value_first = read_varints(octets, name_end, INT_BYTES_MAX)
@@ -97,6 +101,7 @@ def _one_by_one(body: Buffer, at: int, end: int, table: Integers) -> int:
     for slot in range(table.shape[1]):
         size, name_first = _number(body, at)
         name_end = name_first + size
+        # Not `>`: the size of the value follows the name.
         if size < 0 or name_end >= end:
             raise CorruptMessage("a header's name extends beyond its record")
         size, value_first = _number(body, name_end)

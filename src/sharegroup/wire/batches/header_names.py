@@ -74,8 +74,10 @@ def without_names(headers: Sequence[Header]) -> Sequence[Header]:
     places = [place for place, (name, _) in enumerate(headers) if name == NAMES]
     if not places:
         return headers
+    # `with_names` adds its header last, so an earlier one of that name is the producer's own.
     place = places[-1]
     names: dict[str, list[str]] = {}
+    # Reversed, because the names are taken from the end of each list.
     for encoded in reversed((headers[place][1] or b"").split(b",")):
         try:
             name = header_name(base64.b64decode(encoded, validate=True))

@@ -58,6 +58,8 @@ def encode_marker(
         is_transactional=True,
     )
     header = parse_header(batch)
+    # Set afterwards, because `encode_batch` writes what producers send, and they must not send
+    # control batches (`batches.validate`).
     _attributes.pack_into(batch, CHECKED_AT, header.attributes | CONTROL)
     _crc.pack_into(batch, CRC_AT, checksum(batch, 0, header))
     return batch
@@ -73,6 +75,8 @@ def decode_marker(batch: Buffer) -> TransactionMarker | None:
     if header.record_count == 0:
         return None
     record = batch_records(batch, 0, header)[0]
+    # Longer ones are of newer versions, which begin with these fields: a change of the format has
+    # to be backwards compatible (ControlRecordType.java).
     if record.key is None or len(record.key) < _key.size:
         raise CorruptMessage(f"control record at offset {record.offset}: no version and type")
     _, kind = _key.unpack_from(record.key)

@@ -26,6 +26,7 @@ def number_array(
     kind = pa.from_numpy_dtype(numbers.dtype) if kind is None else kind
     assert kind.bit_width == 8 * numbers.itemsize, f"{numbers.dtype} are not numbers of {kind}"
     valid = None if absent is None or not absent.any() else _bits(~absent)
+    # Arrow knows no distance between elements: a column of a table would be read wrongly.
     numbers = np.ascontiguousarray(numbers)
     return pa.Array.from_buffers(kind, len(numbers), [valid, pa.py_buffer(numbers)])
 

@@ -59,6 +59,7 @@ def _record(view: memoryview, position: int, header: BatchHeader) -> tuple[OddRe
     key, position = _content(view, position)
     value, position = _content(view, position)
     count, position = number(view, position, INT_BYTES_MAX, INT_BITS)
+    # The limit of `DefaultRecord.readFrom`; it also bounds the loop.
     if not 0 <= count <= len(view) - position:
         raise CorruptMessage(f"it has {count} headers")
     headers = []
@@ -68,8 +69,10 @@ def _record(view: memoryview, position: int, header: BatchHeader) -> tuple[OddRe
             raise CorruptMessage("a header has no name")
         content, position = _content(view, position)
         headers.append((header_name(name), content))
+    # Only here, as in `DefaultRecord.readFrom`, which lets a field reach beyond its record.
     if position != end:
         raise CorruptMessage(f"its fields end at byte {position}, not at {end}")
+    # A Java long wraps around, and so does the sum in `DefaultRecord.readFrom`.
     timestamp = signed(header.first_timestamp + time_delta, LONG_BITS)
     if header.has_log_append_time:
         timestamp = header.max_timestamp
@@ -117,6 +120,7 @@ def encode(
     for index, (key, value, timestamp, headers) in enumerate(records):
         fields = [
             b"\0",
+            # The difference of two timestamps of 64 bits may have 65; readers add modulo 2**64.
             zigzag(signed(timestamp - first_timestamp, LONG_BITS)),
             zigzag(index),
             _sized(key),

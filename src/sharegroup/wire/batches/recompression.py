@@ -56,6 +56,7 @@ def repacked(batch: bytearray, target: TargetCompression, *, bytes_max: int) -> 
     header = parse_header(batch)
     if header.codec == target.codec:
         return batch
+    # There is no `END`, because the turn ends with the walk (`broker.load.record_jobs`).
     yield WalkStep.BEGIN
     body = yield from body_of(batch, header, bytes_max=bytes_max)
     packed = yield partial(recompressed, header, body, target)
@@ -72,6 +73,7 @@ def check_sizes(body: Buffer, header: BatchHeader, *, record_bytes_max: int) -> 
     for number in range(header.record_count):
         length, begin = read_varint(body, position)
         position = begin + length
+        # With a negative length the loop would read the same records again.
         if length < 1 or position > len(body):
             raise CorruptMessage(
                 f"record {number} has {length} bytes, {len(body) - begin} are left"

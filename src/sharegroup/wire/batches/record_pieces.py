@@ -71,6 +71,7 @@ class RecordCutter:
         skipped = min(self._skip, len(piece))
         self._skip -= skipped
         self._rest += memoryview(piece)[skipped:]
+        # While a record is skipped, all bytes are its own, and none are kept.
         while not self._skip:
             end, count, last = self._whole()
             if count:
@@ -128,6 +129,7 @@ class RecordCutter:
     def _large(self) -> UnreadableRange | None:
         """Start to skip the next record if it is too large and its offset is known."""
         size, begin = self._size(0)
+        # The offset is read before the record is skipped, so its first fields have to be here.
         if size <= self._record_bytes_max or len(self._rest) < RECORD_HEAD_BYTES:
             return None
         offset = self._go_on(self._rest, 0)

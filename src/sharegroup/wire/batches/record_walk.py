@@ -116,8 +116,10 @@ def first_record_from(
 
     Raises CorruptMessage if the batch ends before such a record is found.
     """
+    # As a difference, so the hot loop compares without an addition for each record.
     delta_min = timestamp_ms - header.first_timestamp
     if header.has_log_append_time:
+        # All records of such a batch have one time: the first one is a hit, or none is.
         delta_min = NO_DELTA_MIN if header.max_timestamp >= timestamp_ms else NO_DELTA_MAX
     position = index = 0
     while index < header.record_count:
@@ -214,6 +216,7 @@ def _slice_keys(body: Buffer, position: int, count: int) -> tuple[int, bool]:
                 else:
                     at = read_number(body, at)[1]
             octet = body[at]
+            # An odd zigzag number is negative, and a negative length of a key is null.
             if octet & 1 and (octet < 0x80 or read_varint(body, at)[0] < 0):
                 return position, False
     except IndexError:
@@ -246,6 +249,7 @@ def _check_stream(batch: memoryview, header: BatchHeader, record_bytes_max: int)
     cutter = RecordCutter(header, record_bytes_max)
     total, last_delta = 0, -1
     while piece := (yield partial(next, stream, b"")):
+        # A whole piece would hold the event loop for too long.
         for start in range(0, len(piece), SMALL_BYTES):
             for cut in cutter.feed(memoryview(piece)[start : start + SMALL_BYTES]):
                 if isinstance(cut, WholeRecords):
@@ -253,6 +257,7 @@ def _check_stream(batch: memoryview, header: BatchHeader, record_bytes_max: int)
                     last_delta = yield from check_records(cut.body, part, after=last_delta)
             yield WalkStep.PAUSE
         total += len(piece)
+        # What follows is accepted unchecked: this is the limit of one check (ADR 0033).
         if total > STREAM_BYTES_MAX:
             return
     cutter.finish()
@@ -272,6 +277,8 @@ def check_records(body: Buffer, header: BatchHeader, *, after: int = -1) -> Walk
             raise CorruptMessage(f"record {number} of {length} bytes at byte {position}")
         at = read_varint(body, begin + 1)[1]
         delta, at = read_int(body, at)
+        # Two records of one offset could not be acknowledged apart, and an offset behind the batch
+        # would belong to another one.
         if not last_delta < delta <= header.last_offset_delta:
             raise CorruptMessage(f"record {number} has offset delta {delta} after {last_delta}")
         at = _behind(body, _behind(body, at, end), end)
@@ -279,6 +286,7 @@ def check_records(body: Buffer, header: BatchHeader, *, after: int = -1) -> Walk
         for _ in range(headers):
             at = _behind_header(body, at, end)
             fields += 1
+            # Headers count like records, because one record may have a million of them.
             if fields % SLICE_RECORDS == 0:
                 yield WalkStep.PAUSE
         if headers < 0 or at != end:

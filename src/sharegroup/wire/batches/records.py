@@ -44,6 +44,7 @@ from sharegroup.wire.batches.batches import (
 from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX, NONE, compress, decompress
 
 GUARD_BYTES = 32
+# The length field of a batch has 32 bits; smaller limits are those of producer and topic.
 BATCH_BYTES_MAX = 2**31 - 1
 
 REFUSED = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
@@ -198,6 +199,7 @@ def _are_in_order(made: object, header: BatchHeader) -> bool:
         return True
     offsets: list[int] = [record.offset for record in made]
     first, end = header.base_offset, header.end_offset
+    # Nearly every batch has no holes, and two lists compare faster than offset by offset.
     if offsets == list(range(first, first + len(offsets))):
         return offsets[-1] < end
     return first <= offsets[0] and offsets[-1] < end and all(map(lt, offsets, offsets[1:]))
@@ -274,6 +276,7 @@ def _one_later(records: Sequence[Encodable]) -> Iterator[Encodable]:
 
 def _set_times(batch: bytearray, first: int, latest: int) -> None:
     """Set the first and the largest timestamp of an uncompressed batch, and its checksum."""
+    # The deltas of the records stay: moving all times by the same amount changes only the header.
     _times.pack_into(batch, FIRST_TIMESTAMP_AT, first, latest)
     with memoryview(batch) as view:
         crc = crc32c(view[CHECKED_AT:])
@@ -319,6 +322,7 @@ def single_record(batch: Buffer, header: BatchHeader, content: Buffer) -> Decode
     _, attributes_at = odd_records.number(
         content, 0, odd_records.INT_BYTES_MAX, odd_records.INT_BITS
     )
+    # The compiled codec takes such attributes for the first byte of a number (ADR 0033).
     if content[attributes_at] > 0x7F:
         return next(odd_records.decode(content, header, 1))
     (record,) = part_of_batch(batch, header, content, 1, list[DecodedRecord])
@@ -345,6 +349,7 @@ def _decompressed(buffer: Buffer, position: int, header: BatchHeader, bytes_max:
     try:
         body = decompress(header.codec, view[HEADER_BYTES:], bytes_max=bytes_max)
     except CorruptMessage as error:
+        # Of the same type, because a batch that is `TooLarge` is read as a stream, and not damaged.
         raise type(error)(f"batch at offset {header.base_offset}: {error}") from error
     return _in_place_of_body(bytearray(view[:HEADER_BYTES]), header, body)
 

@@ -63,9 +63,11 @@ def keyed_records(
     while size - position >= HEADER_BYTES:
         base_offset, length, attributes, count = unpack(data, position)
         end = position + LENGTH_END + length
+        # A batch that is cut off at the end, or a length with which the loop would not advance.
         if not position < end <= size:
             return
         lone = None
+        # Before the fast way: the records count only once the marker of their transaction has come.
         if attributes & TRANSACTIONAL and transactional is not None:
             transactional(_transactional(data, position))
             position = end

@@ -51,9 +51,11 @@ def thinned(
         # KIP-534: the horizon replaces the first timestamp, so the deltas of the records change.
         first, attributes = delete_horizon_ms, attributes | DELETE_HORIZON
     records, times = _records(body, kept, shift=header.first_timestamp - first)
+    # Of the kept records alone, as Kafka's cleaner has it from its builder (MemoryRecords.java).
     latest = header.max_timestamp
     if not header.has_log_append_time:
         latest = max(signed(first + time, LONG_BITS) for time in times)
+    # ``last_offset_delta`` stays, so the batch covers the same offsets, with holes.
     changed = header._replace(
         attributes=attributes,
         first_timestamp=first,

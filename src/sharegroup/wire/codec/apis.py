@@ -50,6 +50,8 @@ class Api:
         )[1:]
 
 
+# The oldest versions are those of ``validVersions`` in Kafka 4.4: Kafka 4.0 removed all before them
+# (KIP-896).
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
@@ -69,6 +71,7 @@ APIS: dict[int, Api] = {
         Api(14, "SyncGroup", 0, 5, flexible=4),
         Api(15, "DescribeGroups", 0, 6, flexible=5),
         Api(16, "ListGroups", 0, 5, flexible=3),
+        # No version is flexible (SaslHandshakeRequest.json); here that is the one above the newest.
         Api(17, "SaslHandshake", 0, 1, flexible=2),
         Api(18, "ApiVersions", 0, 5, flexible=3),
         Api(19, "CreateTopics", 2, 7, flexible=5),
@@ -96,6 +99,7 @@ APIS: dict[int, Api] = {
         Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1),
         Api(45, "AlterPartitionReassignments", 0, 1, flexible=0),
         Api(46, "ListPartitionReassignments", 0, 0, flexible=0),
+        # Flexible in no version, like SaslHandshake.
         Api(47, "OffsetDelete", 0, 0, flexible=1),
         Api(48, "DescribeClientQuotas", 0, 1, flexible=1),
         Api(49, "AlterClientQuotas", 0, 1, flexible=1),
@@ -114,6 +118,8 @@ APIS: dict[int, Api] = {
         Api(72, "PushTelemetry", 0, 0, flexible=0),
         Api(74, "ListConfigResources", 0, 1, flexible=0),
         Api(75, "DescribeTopicPartitions", 0, 0, flexible=0),
+        # Version 0 was the early access of KIP-932 in Kafka 4.0; Kafka 4.1 removed it
+        # (ShareFetchRequest.json).
         Api(76, "ShareGroupHeartbeat", 1, 1, flexible=1),
         Api(77, "ShareGroupDescribe", 1, 1, flexible=1),
         Api(78, "ShareFetch", 1, 2, flexible=1),

@@ -26,6 +26,7 @@ Target = TypeVar("Target")
 Step = tuple[str, Callable[[Any], Any] | None]
 """A field to carry, and the function that converts its value; None if it stays as it is."""
 
+# Never cleared: the versions in `apis` bound the number of pairs.
 _plans: dict[tuple[type[Any], type[Any]], tuple[tuple[Step, ...], dict[str, Any]]] = {}
 
 
@@ -54,6 +55,8 @@ def convert_steps(message: Any, target: type[Target]) -> Steps[Target]:
     values = dict(missing)
     for name, convert in carried:
         value, entity = getattr(message, name), entities.get(name)
+        # An empty array or a null goes the other way, where a null that the target does not allow
+        # is replaced.
         if value and entity is not None:
             values[name] = yield from _elements_in_steps(value, entity)
         else:

@@ -114,6 +114,7 @@ def _compiled(cls: type[Any], records: Records) -> Read:
     names["records_of"] = records
     for field in message_fields(cls):
         if field.entity is not None:
+            # Ends, because no struct of Kafka's schemas contains itself.
             names[f"read_{field.name}"] = _compiled(field.entity, records)
     code = compile(source, f"<decoder of {cls.__module__}.{cls.__qualname__}>", "exec")
     exec(code, names)  # noqa: S102  The source is made of schema field names alone.
@@ -133,6 +134,8 @@ def _compiled_steps(cls: type[Any], records: Records) -> ReadSteps:
     for field in message_fields(cls):
         if field.entity is not None:
             compiled = _compiled_steps if has_arrays(field.entity) else _compiled
+            # A struct without arrays has a limited length, so a generator for each would only cost
+            # time.
             names[f"read_{field.name}"] = compiled(field.entity, records)
     code = compile(source, f"<decoder in steps of {cls.__module__}.{cls.__qualname__}>", "exec")
     exec(code, names)  # noqa: S102  The source is made of schema field names alone.

@@ -3,12 +3,14 @@
 For a struct of a string, two int32 and an array of int64 it looks like this::
 
     def read(b, p, n, left):
-        k = b[p]                        # compact length: one byte nearly always
-        p += 1
-        if k > 127:
-            k, p = uvarint(b, p - 1)
-        if k > 1:
-            e = p + k - 1
+        k = b[p] - 1                    # compact length: one byte nearly always
+        if k < 127:
+            p += 1
+        else:
+            k, p = uvarint(b, p)
+            k -= 1
+        if k > 0:
+            e = p + k
             if e > n:
                 raise Malformed(...)
             v_name = str(b[p:e], "utf-8")
@@ -159,6 +161,8 @@ class _Source:
 
     def entity(self, indent: int, field: MessageField) -> None:
         read = f"v_{field.name}, p = {self.call_of(field)}"
+        # A null struct in a tag is absent. The byte that Kafka writes before one that is present is
+        # a field of its class (`modern_group_records.ClassicMemberMetadata`).
         if not field.nullable or field.tag is not None:
             self.add(indent, read)
             return
@@ -195,6 +199,7 @@ class _Source:
     ) -> None:
         """Generate the reading of a string, bytes or records at p into ``target``."""
         is_text = field.kafka_type == "string"
+        # Bytes are copied out of a view: its slice would keep the memory of the whole frame.
         wrap = {"string": 'str(b[p:e], "utf-8")', "bytes": "bytes(b[p:e])"}.get(
             field.kafka_type or "", "records_of(b[p:e])"
         )
@@ -213,6 +218,7 @@ class _Source:
         text = f"{{k}} elements of {smallest} bytes or more, but {{n - p}} bytes are left"
         self.add(indent + 2, f'raise Malformed(f"{text}")')
         cost = f"k >> {INT8_COST_SHIFT}" if field.kafka_type == "int8" else "k"
+        # Counted before the elements are read, so a message beyond the limit creates none of them.
         self.add(indent + 1, f"left[0] -= {cost}", "if left[0] < 0:")
         self.add(indent + 2, 'raise Malformed("too many elements in one message")')
         self.elements(indent + 1, field)
@@ -262,6 +268,7 @@ class _Source:
         if not fields:
             self.add(2, "p = skip_tags(b, p - 1, n)")
             return
+        # The count needs no check: a tag takes two bytes or more, so the loop ends with the bytes.
         self.add(2, "count, p = uvarint(b, p - 1)", "last = -1")
         self.add(2, "for _ in range(count):")
         self.add(3, "tag, p = uvarint(b, p)", "size, p = uvarint(b, p)", "tag_end = p + size")
@@ -295,6 +302,7 @@ def _converted(field: MessageField) -> Iterable[str]:
     if field.kafka_type == "datetime_i64" and field.nullable:
         conversion = [f"None if {name} == -1 else {conversion[0]}"]
     if field.kafka_type == "uuid" and not field.nullable:
+        # `_uuid` returns None for the zero id, as the classes with a nullable field expect it.
         conversion = [f"{conversion[0]} or ZERO_UUID"]
     return [f"{name} = {text}" for text in conversion]
 
@@ -327,6 +335,7 @@ def _smallest(field: MessageField) -> int:
 
 def _smallest_element(field: MessageField) -> int:
     if field.entity is not None:
+        # At least 1: any count would pass the check if elements took no bytes.
         return max(1, smallest_bytes(field.entity))
     if field.kafka_type in FIXED_FORMATS:
         return Struct(">" + FIXED_FORMATS[field.kafka_type]).size
@@ -337,6 +346,7 @@ def _smallest_element(field: MessageField) -> int:
 
 def _uvarint(b: Any, p: int) -> tuple[int, int]:
     """Return the unsigned varint of at most 32 bits at p, and the position after it."""
+    # Unrolled, because nearly all of these numbers take one byte or two.
     if (first := b[p]) < 0x80:
         return first, p + 1
     if (second := b[p + 1]) < 0x80:
@@ -356,6 +366,7 @@ def skip_tags(b: Any, p: int, n: int) -> int:
     """Return the position after the tagged fields at p, which are all unknown."""
     if b[p] == 0:
         return p + 1  # The usual case: no tagged fields.
+    # The count needs no check: a tag takes two bytes or more, so the loop ends with the bytes.
     count, p = _uvarint(b, p)
     last = -1
     for _ in range(count):

@@ -80,6 +80,7 @@ def encode_response_steps(correlation_id: int, message: Any) -> Steps[list[Chunk
     try:
         write = _step_writers.get(cls) or _compiled_steps(cls)
         for _ in write(message, parts, large):
+            # Not behind records: ``large`` has indexes of pieces, which a join would make wrong.
             if len(parts) > PARTS_MAX and not large:
                 parts[:] = (b"".join(parts),)  # In place, because the functions hold the list.
             yield
@@ -166,6 +167,8 @@ def _compiled_steps(cls: type[Any]) -> WriteSteps:
     source, names, owners = encoder_source(cls, in_steps=True)
     for field in message_fields(cls):
         if field.entity is not None:
+            # A struct without arrays has a limited length, so a generator for each would only cost
+            # time.
             compiled = _compiled_steps if has_arrays(field.entity) else _compiled
             names[f"write_{field.name}"] = compiled(field.entity)
     code = compile(source, f"<encoder in steps of {cls.__module__}.{cls.__qualname__}>", "exec")

@@ -6,12 +6,12 @@ For a struct of an int32, a string and an array of structs it looks like this::
         add = parts.append
         add(s0(m.index))                # neighbours of fixed size in one pack
         x = m.name.encode()
-        k = len(x) + 1
-        add((ONE[k] if k < 128 else uvarint(k)) + x)
-        a = m.topics
-        k = len(a) + 1
-        add(ONE[k] if k < 128 else uvarint(k))
-        for i, x in enumerate(a):
+        k = len(x)
+        add((ONE[k + 1] if k < 127 else uvarint(k + 1)) + x)
+        x = m.topics
+        k = len(x)
+        add((ONE[k + 1] if k < 127 else uvarint(k + 1)))
+        for i, x in enumerate(x):
             write_topics(x, parts, large)
         add(b"\\0")                      # no tagged fields
 
@@ -165,6 +165,7 @@ class _Source:
             return
         self.add(indent, "k = len(x)", f"add({self.length(field, 'k')})")
         if field.kafka_type == "records":
+            # Noted before `add`, so it is the index that the records will have.
             self.add(indent, "large.append(len(parts))")
         self.add(indent, "add(x)")
 
@@ -209,10 +210,13 @@ class _Source:
         for field in sorted(fields, key=lambda field: field.tag or 0):
             self.names[f"d_{field.name}"] = field.default
             self.add(1, f"if m.{field.name} != d_{field.name}:")
+            # In a list of its own, because the size of a tagged field stands before it.
             self.add(2, "parts = []", "add = parts.append")
             if field.is_fixed:
                 self.fixed_run(2, [field])
             else:
+                # A null needs no format here: it is the default of these fields, which is not
+                # written.
                 self.variable(2, field, nullable=False)
             self.add(2, "x = b''.join(parts)", "count += 1")
             self.add(2, f"tagged += (uvarint({field.tag}), uvarint(len(x)), x)")

@@ -130,6 +130,8 @@ class Frames:
                     else:
                         self._at = end
                     return first[begin:end]
+            # Taken before the frame is whole, so a length is checked once, however many chunks
+            # follow, and `needed_bytes` can tell how much memory the frame will take.
             self.frame_bytes = self._checked(_read_length(self._take(LENGTH_BYTES))[0])
         if self.buffered_bytes < self.frame_bytes:
             return None
@@ -139,6 +141,8 @@ class Frames:
 
     def _checked(self, length: int) -> int:
         if not self._bytes_min <= length <= self._bytes_max:
+            # Read as a length, a TLS handshake announces 369 MB, which a large limit would permit:
+            # so this is only the explanation of a length that was refused.
             if length >> 8 in TLS_RECORDS:
                 raise FrameError(
                     "the bytes are the beginning of a TLS handshake; the listener is PLAINTEXT"

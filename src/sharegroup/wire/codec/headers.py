@@ -55,6 +55,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
     elif length != -1:
         raise DecodeError(f"RequestHeader.client_id at byte {position - 2}: length {length}")
     api = APIS.get(key)
+    # The header of an unknown API is read without tags: nothing says whether it has them.
     if api is not None and version >= api.flexible:
         if position < len(frame) and frame[position] == 0:
             position += 1  # The usual case: no tagged fields.

@@ -77,8 +77,10 @@ def _failed(elements: Sequence[Any], entity: type[Any], given: Mapping[str, Any]
     items = []
     for element in elements:
         for name, source, inner in plan.items:
+            # Every element sets the same names, so one dict serves all of them.
             values[name] = yield from _failed(getattr(element, source) or (), inner, given)
         items.append(_item(entity, plan, values, element))
+        # After every element, because each may have many items of its own.
         yield
     return tuple(items)
 
@@ -124,6 +126,7 @@ def _new_plan(source: type[Any], target: type[Any], *, with_items: bool) -> _Pla
 
 
 def _names(field: MessageField) -> bool:
+    # The text of the error is a string like the names, but belongs to the response alone.
     if field.is_array or field.name == "error_message":
         return False
     return field.kafka_type in NAMING_TYPES or field.name in NAMING_NUMBERS

@@ -81,6 +81,7 @@ class MessageField:
         return self.kafka_type in FIXED_FORMATS and not self.is_array
 
 
+# Neither is ever cleared: message classes are declared in modules, so their number is bounded.
 _known: dict[type[Any], tuple[MessageField, ...]] = {}
 _with_arrays: dict[type[Any], bool] = {}
 
@@ -123,7 +124,8 @@ def _message_field(cls: type[Any], field: dataclasses.Field[Any]) -> MessageFiel
     kafka_type = None if entity else str(field.metadata["kafka_type"])
     # Kafka's schemas allow null records everywhere, kio's types do not in ShareFetch.
     nullable = nullable or kafka_type == "records"
-    # Kafka keeps the old string format for the client id in every version of the header.
+    # Kafka keeps the old string format for the client id in every version of the header, because
+    # older brokers must be able to read it in any ApiVersions request (RequestHeader.json).
     compact = is_flexible_class(cls) and (cls.__name__, field.name) != _LEGACY_FIELD
     assert entity or kafka_type in FIXED_FORMATS or kafka_type in VARIABLE_TYPES, field
     if field.default is not dataclasses.MISSING:

@@ -93,6 +93,7 @@ def _ended(chunks: list[Chunk], small: list[bytes], endpoint: LeaderEndpoint | N
     """Return the chunks with the end of the frame appended and its size prepended."""
     small.append(b"\1\0" if endpoint is None else _nodes(endpoint))
     chunks.append(b"".join(small))
+    # Only here, because the records of all partitions count; the copy is of the small first chunk.
     chunks[0] = _size(sum(map(len, chunks))) + chunks[0]
     return chunks
 

@@ -85,6 +85,7 @@ def encode_assignment(partitions: Mapping[TopicName, Sequence[int]], subscriptio
 
 def _version(data: bytes) -> int:
     version = int.from_bytes(data[:VERSION_BYTES], "big", signed=True)
+    # As in `ConsumerProtocol.java`, which reads a newer version with the newest schema it has.
     return min(max(version, 0), NEWEST)
 
 

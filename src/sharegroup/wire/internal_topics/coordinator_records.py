@@ -62,6 +62,7 @@ def decode_record(
     matching_classes = (
         value_class for value_class in value_classes if value_class.__version__ == version
     )
+    # An unknown version goes to the newest class, whose error names the version that it expects.
     return key_message, decode_value(next(matching_classes, value_classes[0]), value)
 
 
@@ -71,6 +72,7 @@ def decode_key(classes: RecordClasses, key: bytes) -> Any | None:
     if len(key) < PREFIX_BYTES or record_type not in classes:
         return None
     key_class, *_ = classes[record_type]
+    # With the class, because the same bytes are keys of different types in different topics.
     return _keys.get((key_class, key)) or _remember(key_class, bytes(key))
 
 
@@ -94,6 +96,7 @@ _keys: dict[tuple[type[Any], bytes], Any] = {}
 
 
 def _remember(key_class: type[Any], key: bytes) -> Any:
+    # Cleared as a whole: keys that are still in use are back after one decoding each.
     if len(_keys) >= KEYS_MAX:
         _keys.clear()
     message = _keys[key_class, key] = _whole(key_class, key)

@@ -101,9 +101,12 @@ def _one_batch(value: bytes) -> UpdateFields | None:
 def _any_batches(value: bytes) -> UpdateFields | None:
     version, snapshot_epoch, leader_epoch, start_offset, count = _head.unpack_from(value)
     batches_end = _head.size + (count - 1) * _batch.size
+    # Not `>`: the tags take a byte at least. A larger count is one that begins a number of two
+    # bytes.
     if version != 0 or not 1 <= count <= BATCHES_MAX + 1 or batches_end >= len(value):
         return None
     raw_batches = list(_batch.iter_unpack(value[_head.size : batches_end]))
+    # A tag of a newer version would shift all that follows; the compiled decoder skips it.
     if any(batch[4] != _NO_TAGS for batch in raw_batches):
         return None
     complete = _count_at(value, batches_end)
@@ -123,6 +126,7 @@ def _count_at(value: bytes, position: int) -> int | None:
     return complete if (tags, tag, size) == (_ONE_TAG, 0, _SIZE_OF_COUNT) else None
 
 
+# Every format at once: 0 to `BATCHES_MAX` batches, each with and without the tag.
 @lru_cache(maxsize=2 * BATCHES_MAX + 2)
 def _whole(batches: int, *, tagged: bool) -> Struct:
     """Return the format of a value with this number of batches."""
