@@ -114,6 +114,7 @@ async def existing_topic(cluster: Cluster, name: str, *, missing_ms: int = MISSI
         if found is not None and not isinstance(found, UnknownTopicOrPartition):
             raise found
         if (now - first_missing_at) * 1000 >= missing_ms:
+            # Not retriable, so it ends `retrying`; the error below continues it.
             raise NoSuchTopic(
                 f"topic {name!r} does not exist: check the option `subscribe` or `assign`; "
                 "`sharegroup topics list` has the existing topics"

@@ -55,6 +55,7 @@ class Carry:
         for key, outcomes in refused.items():
             rejected = outcomes.get(AcknowledgeType.REJECT, EMPTY)
             accepted = outcomes.get(AcknowledgeType.ACCEPT, EMPTY)
+            # Each subtracts the other, because the latest decision about a record counts.
             reject[key] = (reject.get(key, EMPTY) | rejected) - accepted
             accept[key] = (accept.get(key, EMPTY) | accepted) - rejected
         return Carry(_filled(accept), _filled(reject))

@@ -72,6 +72,7 @@ def write_decisions(folder: str, decided: Decided) -> Path:
     path = Path(folder) / f"{hashlib.sha256(text).hexdigest()}.json"
     if is_new := not path.parent.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
+    # The reader looks for ``*.json``, so it never reads an incomplete file.
     unfinished = path.with_suffix(f".{os.getpid()}.tmp")
     with open(unfinished, "wb") as file:
         file.write(text)
@@ -122,6 +123,8 @@ class DecisionFiles:
                         so_far = outcomes.setdefault(key, {})
                         so_far[kind] = so_far.get(kind, EMPTY) | part
             if is_about_batch:
+                # Before the acknowledgement: a record that it releases may be in the next batch,
+                # which must not find this file (the module's text).
                 _mark(path, batch)
         return {key: _without_doubles(kinds) for key, kinds in outcomes.items()}
 
@@ -185,6 +188,7 @@ def _said(decided: Decided) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Decided:
+    # An unreadable file raises: to go on without it would accept records that it rejects.
     content = json.loads(path.read_bytes())
     if content["v"] != VERSION:
         raise ValueError(f"{path}: decisions of version {content['v']}; expected {VERSION}")

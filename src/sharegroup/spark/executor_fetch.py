@@ -135,6 +135,7 @@ def range_fetch(
         cluster,
         [WantedRanges(*_partition_of(part), acquired_offsets(part.runs).ranges) for part in parts],
         missing=missing,
+        # So ``failOnDataLoss`` decides about the records of a deleted topic, too.
         deleted_topics_are_missing=True,
         record_sizes=record_sizes,
     )

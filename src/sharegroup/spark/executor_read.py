@@ -51,6 +51,7 @@ def read(
         return  # For a batch read without partitions Spark passes an empty one of its own.
     freed_memory.keep_for_answers()
     near, far = near_and_far(partition.parts)
+    # Started before the kept records are read, so the network works meanwhile.
     fetch = _fetch(options, far) if far else None
     try:
         for part, reader in near:

@@ -171,6 +171,7 @@ class Keeper:
             if self._unread_batches == UNREAD_BATCHES_MAX:
                 log.info("event=records.not_kept reason='no executor on this machine reads them'")
                 self._bytes_max = 0
+        # Nothing is kept for the next batch yet, so its room can follow the free memory.
         if self._coming.file is None:
             self._coming.room = self._room()
 
@@ -187,6 +188,7 @@ class Keeper:
 
     def keep(self, batches: AcquiredBatches) -> None:
         """Keep the log batches of a response for the next batch, if there is room."""
+        # Read once, because `publish` replaces it in another thread.
         memory = self._coming
         first = batches.acquired[0].first_offset
         end = min(batches.acquired[-1].end_offset, batches.end_offset)
@@ -194,6 +196,7 @@ class Keeper:
         if not size or size > memory.room or first >= end:
             return
         partition = self._partition(memory, batches.key)
+        # Slices must ascend without overlap.  Records that come a second time are fetched.
         if first < partition.reached or not self._write(
             memory, batches.records, partition.position
         ):

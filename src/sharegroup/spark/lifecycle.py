@@ -57,4 +57,5 @@ async def exit_as_orphan(leave: Callable[[], Awaitable[None]]) -> None:
             await leave()
     except Exception as error:  # noqa: BLE001  The process ends in any case.
         log.warning("event=reader.leave_failed error=%r", error)
+    # Not `sys.exit`: this is the loop's thread, and the main one waits for a pipe or for this loop.
     os._exit(1)

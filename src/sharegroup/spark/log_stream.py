@@ -75,6 +75,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802, ARG002
         """Return the end offsets of all partitions now."""
         if self._target is not None:
+            # The run ends when the offset stays the same, so records that come later must not move
+            # it.
             return self._target
         try:
             end = self._run(_latest(self._started(), self._options, start))
@@ -92,6 +94,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks that read the records from ``start`` to ``end``."""
         begins, names = parsed_ends(start), {}
         runs = {}
+        # With the id in the key, a topic that was created again has no begin and is read from
+        # offset 0.
         for (topic, topic_id, partition), last in parsed_ends(end).items():
             first = begins.get((topic, topic_id, partition), 0)
             names[topic_id] = TopicName(topic)
@@ -152,6 +156,7 @@ async def _first(cluster: Cluster, options: BatchOptions) -> Json:
 async def _latest(cluster: Cluster, options: BatchOptions, start: Json) -> Json:
     topics = [await cluster.topic(name) for name in options.topics]
     partitions = [where for topic in topics for where in partitions_of(topic, options)]
+    # In this order: asked for later, the end of the log cannot be below its beginning.
     earliest = await offsets_of(cluster, partitions, EARLIEST)
     latest = await offsets_of(cluster, partitions, LATEST)
     ids = {topic.name: topic.topic_id for topic in topics}
@@ -226,4 +231,5 @@ def parsed_ends(said: Json) -> dict[tuple[str, TopicId, int], int]:
 
 
 def _parsed_id(text: str) -> TopicId:
+    # The text has no padding, as Kafka prints ids (`Uuid.java`).
     return TopicId(UUID(bytes=base64.urlsafe_b64decode(text + "==")))

@@ -100,6 +100,7 @@ class StreamOffset:
                 (run.first_offset, run.end_offset) for run in runs
             )
             counts = _counts(runs)
+            # `_parse_topics` takes one pair with the count 1 for runs without counts.
             if counts[::2] != [1]:
                 topic.setdefault("counts", {})[str(key.partition)] = counts
         return topics
@@ -211,6 +212,7 @@ def _checked_ranges(deltas: Sequence[Any]) -> Iterator[tuple[int, int]]:
         _number("gap before a run", gap)
         _number("length of a run", length, 1, RUN_OFFSETS_MAX)
     for first, end in ranges_of(deltas):
+        # The end is exclusive, so it may be one above the highest offset.
         yield first, _number("end of a run", end, 0, NUMBER_MAX + 1)
 
 

@@ -196,6 +196,7 @@ def _rows(grouped: pa.Table) -> Iterator[tuple[str, int, str, Any]]:
 
 
 def _ranges(offsets: Any) -> Iterable[Range]:
+    # Rows may be in any order, and a join or an explode gives a record several rows.
     ascending = np.unique(offsets)
     breaks = np.flatnonzero(np.diff(ascending) > 1)
     firsts = ascending[np.concatenate(([0], breaks + 1))]

@@ -75,6 +75,7 @@ class QueryMetrics:
             # A query that was started again has the same labels in another run.
             ended -= set().union(*self._labels.values())
         for labels in ended:
+            # Otherwise a query that has ended would show its last lag for ever.
             for gauge in self._gauges:
                 gauge.remove(*labels)
 

@@ -161,6 +161,7 @@ class ShareStream:
         if not fresh:
             await self._tell_of_missing_topics()
             return start
+        # The carry may have topics of which this batch has no records.
         names = dict(start.names)
         for key in fresh:
             names[key.topic_id] = self._name(key)
@@ -191,6 +192,7 @@ class ShareStream:
 
     async def stop_at_the_end(self) -> None:
         """Let the run end at the current end offsets, for the trigger availableNow."""
+        # Asked once for each run: with later end offsets a busy topic would never let it end.
         self._targets = await self._ranges.end_offsets()
 
     def report(self) -> dict[str, int | str | None]:
@@ -267,6 +269,7 @@ class ShareStream:
             for key, position in self._positions.items()
             if position.start_offset is not None
         }
+        # Below the start offset all records are settled, so the broker delivers none of them again.
         self._carry = self._carry.from_offsets(starts)
         carried = {
             key.topic_id for sets in (self._carry.accept, self._carry.reject) for key in sets
@@ -277,6 +280,7 @@ class ShareStream:
     async def _drop_deleted(self, carried: set[TopicId]) -> None:
         topics = await self._topics()
         deleted = carried - set(topics.values())
+        # No ids at all means that no broker has answered, not that all topics were deleted.
         if topics and deleted:
             log.warning(
                 "event=topics.deleted ids=%s action='their records cannot be delivered again'",
@@ -443,6 +447,7 @@ def _with_default(
 ) -> dict[AcknowledgeType, OffsetSet]:
     """Return the decisions, with all undecided offsets accepted."""
     outcomes = dict(decided)
+    # Not needed: records without a decision are accepted, and so are these.
     outcomes.pop(AcknowledgeType.ACCEPT, None)
     undecided = held
     for offsets in outcomes.values():

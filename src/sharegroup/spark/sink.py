@@ -154,6 +154,8 @@ class _Sending:
 
     def close(self) -> None:
         """Close the producer and drop records that are not acknowledged yet."""
+        # Nothing is pending after `finish`.  After an error Spark runs the task again with all
+        # rows.
         self._thread.run(self._producer.close(timeout=0))
         self._thread.leave()
 
@@ -213,6 +215,7 @@ def record_rows(
         headers_of(row_headers)
         for row_headers in (columns["headers"].to_pylist() if "headers" in columns else nothing)
     ]
+    # Spark's times are microseconds, Kafka's milliseconds.
     times = [None if value is None else value // 1000 for value in values("timestamp", pa.int64())]
     return list(
         zip(

@@ -64,6 +64,7 @@ class StreamMember:
                 error,
             )
         self._thread.leave()
+        # After the loop, whose responses are kept here, has ended.
         self.keeper.close()
 
 

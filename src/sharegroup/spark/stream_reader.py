@@ -108,6 +108,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         except KafkaError as error:
             if self._is_available_now or not error.retriable:
                 raise
+            # An equal offset starts no batch, so Spark asks again at the next trigger.
             log.warning("event=stream.waits group=%s error=%r", self._options.group, error)
             return start
         finally:
@@ -130,6 +131,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the tasks that read the records of the batch that ends at ``end``."""
         if start == end:
             return []  # Spark runs an empty first batch when there are no records yet.
+        # The end alone has the records of the batch; ``start`` has those of the batch before.
         offset = parse(end, self._subscription)
         member = self._started(offset)  # So that the member joins the group in the meantime.
         return plan(

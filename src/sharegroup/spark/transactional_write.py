@@ -99,6 +99,8 @@ class _Batch:
             async with producer.transaction() as transaction:
                 for part in table.to_batches():
                     await self._send(producer, part)
+                # The next batch, as a consumer commits the next offset; `_is_written` compares with
+                # `>`.
                 number = OffsetAndMetadata(self._batch_id + 1, self._query_id)
                 await transaction.send_offsets(
                     {self._place: number}, ConsumerGroupMetadata(self._group)

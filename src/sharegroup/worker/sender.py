@@ -54,6 +54,7 @@ class Outlet:
     async def prepared(self) -> None:
         """Call `prepare` once; if it fails, the next send calls it again."""
         async with self.preparing:
+            # Looked at under the lock: another send may have prepared while this one waited.
             if self.prepare is not None:
                 await self.prepare()
                 self.prepare = None

@@ -33,6 +33,7 @@ def read(options: LettersOptions, partition: InputPartition) -> Iterator[pa.Reco
 
 
 async def _chunks(options: LettersOptions, parts: Iterable[PartitionRuns]) -> AsyncIterator[Chunk]:
+    # `plan` orders the parts by topic, so each topic is one group.
     for topic, of_topic in groupby(parts, attrgetter("topic")):
         async with DeadLetterQueue(topic, **options.client) as queue:
             queue.ranges = ranges_of(of_topic)

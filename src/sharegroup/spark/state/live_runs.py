@@ -99,6 +99,7 @@ def live_rows(
     states: ShareStates, key: SharePartitionKey, topic: str | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the runs of a share partition; one row without offsets if it has none."""
+    # Without a leader epoch `read` records nothing and fences no leader, and needs no time.
     _, persisted = states.read(key, leader_epoch=None, wall_ms=0)
     row = {
         "group": key.group_id,

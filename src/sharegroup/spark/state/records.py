@@ -127,6 +127,7 @@ def record_row(where: TopicPartition, record: DecodedRecord) -> dict[str, Any]:
         "transactionalId": key.get("transactionalId"),
     }
     if where.topic == SHARE_STATE_TOPIC:
+        # A tombstone has a key only, and still says whose state it deletes.
         row["share"] = _share(key, value or {})
     elif where.topic == CONSUMER_OFFSETS and record_type in OFFSET_COMMIT_TYPES:
         row["committed"] = _committed(key, value or {})

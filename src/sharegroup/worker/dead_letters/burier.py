@@ -87,6 +87,7 @@ class Buried(NamedTuple):
 
 def dead_id(group: str, delivery: DeliveredRecord, story: Story) -> str:
     """An id of one failure of one record; the same if its letter is written twice."""
+    # The origin, not the place in the own topic, which is another one after each retry.
     place = origin_of(delivery, story)
     if place.offset < 0:  # Sent with a delay, so it was never in its topic.
         place = origin_of(delivery, NEW)

@@ -130,6 +130,7 @@ async def _offsets(
                 for partition, answer in answers.items()
                 if isinstance(answer, ListedOffset)
             }
+        # A partition that was just created has no leader for a moment.
         if time.monotonic() >= limit or not all(answer.retriable for answer in errors):
             raise errors[0]
         await asyncio.sleep(VISIBLE_SECONDS_STEP)

@@ -72,6 +72,7 @@ class PidFile:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 _refuse_foreign(fd, path)
+                # The file may have been removed as a left-over between the open and the lock.
                 if _lock(fd) and _is_at(fd, path):
                     self._fd = fd
                     return
@@ -90,12 +91,14 @@ class PidFile:
 
     def write(self, facts: Mapping[str, Any]) -> None:
         """Write the process id and these facts, in place of the previous content."""
+        # In place and not by renaming, because the lock is on this file.
         text = f"{os.getpid()}\n{json.dumps(dict(facts))}\n".encode()
         os.pwrite(self._fd, text, 0)
         os.ftruncate(self._fd, len(text))
 
     def close(self) -> None:
         """Remove the file and release the lock."""
+        # Before the lock is released: afterwards the path may be the file of another worker.
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         os.close(self._fd)

@@ -141,6 +141,7 @@ class Program:
             await asyncio.wait(
                 (starting, wish), timeout=STARTING_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
+            # `next_wish` takes a wish out of the queue only when it returns, so none is lost here.
             if not wish.done():
                 wish.cancel()
                 if not starting.done():
@@ -296,6 +297,7 @@ async def _and_leave(name: str, work: Coroutine[Any, Any, int]) -> int:
             name,
             names,
         )
+        # `os._exit` flushes nothing.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(code)

@@ -51,6 +51,8 @@ async def changed_files(folders: Sequence[Path]) -> AsyncGenerator[set[str], Non
     except ImportError as error:
         raise ImportError("--reload needs watchfiles: pip install 'sharegroup[worker]'") from error
 
+    # No interrupt: Ctrl-C is a wish (`signals`), and the worker is stopped before this process
+    # ends.
     async for changes in awatch(*folders, watch_filter=PythonFilter(), raise_interrupt=False):
         yield {path for _, path in changes}
 

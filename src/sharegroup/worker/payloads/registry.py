@@ -84,6 +84,7 @@ class Registry:
         schema = self.schema
         if schema is None and self.format is SchemaFormat.JSON:
             schema = json.dumps({"title": _title_of(annotation), **schema_of(annotation)})
+        # A sender without a schema of its own has nothing to register.
         newest = schema is None
         conf = {
             "auto.register.schemas": self.register and not newest,

@@ -91,6 +91,7 @@ class UnreadableRange:
 
     def reject(self) -> None:
         """Reject the offsets; the caller has made their letter durable."""
+        # Only here: until the letter is durable, the next part of the batch must have the bytes.
         self._buried[self.partition] = self.batch_offset
         self.error.settle(AcknowledgeType.REJECT)
 

@@ -53,6 +53,7 @@ def read(committed: int, metadata: str) -> set[int]:
     except (ValueError, zlib.error, binascii.Error) as error:
         log.warning("event=done_offsets_refused metadata=%.40r reason=%s", metadata, error)
         return set()
+    # The committed offset itself is never done.  We do not set its bit; another program may.
     return {
         committed + (index << 3) + bit
         for index, byte in enumerate(bits)

@@ -105,12 +105,14 @@ class Scheduler:
                 reading = tasks.create_task(self._read())
                 await self._stopping.wait()
                 reading.cancel()
+                # Before the group is left: the next owner continues from these commits.
                 await self.revoked(tuple(self._movers))
         finally:
             self._tasks = None
             try:
                 await self._moving.tier_log.close()
             finally:
+                # `stop` waits for this, also if the close has failed.
                 self._ended.set()
 
     async def stop(self) -> None:
@@ -124,9 +126,12 @@ class Scheduler:
 
     async def assigned(self, partitions: Mapping[TierPartition, Committed]) -> None:
         """Start a mover for each partition, from the offset that its last owner committed."""
+        # `run` stops the movers that it sees; one that starts afterwards would never end.
         if self._tasks is None or self._stopping.is_set():
             return
         due = due_topic(self._moving.group)
+        # The rebalance of round robin is eager, so this call has all partitions of ``due`` of this
+        # process.
         due_count = sum(assigned_partition.topic == due for assigned_partition in partitions) or 1
         for partition, committed in partitions.items():
             assert partition not in self._movers, (

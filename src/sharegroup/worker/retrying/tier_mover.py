@@ -104,6 +104,8 @@ class TierMover:
         clock = self._moving.clock
         try:
             while not self._stopping:
+                # Before the look at the shelf, so a record that is put after it ends the wait
+                # below.
                 self._changed.clear()
                 now_ms = Moment.now(clock).steady_ms
                 if taken := self.shelf.take(now_ms, self._moving.batch_records):
@@ -163,6 +165,7 @@ class TierMover:
             )
         except KafkaError as error:
             return error  # Raised before sending, for example if the record is too large.
+        # A coroutine runs only while it is awaited, and all writes are to be pending at once.
         return asyncio.ensure_future(sent) if asyncio.iscoroutine(sent) else sent
 
     def _put_back(self, taken: Sequence[WaitingRecord], error: KafkaError) -> None:

@@ -81,6 +81,8 @@ class Caution:
             return
         if record.runs_alone(limits.alone_from):
             self._records_max, self.suspects = 1, []
+        # `> 1`: if so few deliveries are allowed that the second one runs alone, the one before is
+        # the first delivery, which has no limit.
         elif record.delivery.delivery_count >= limits.alone_from - 1 > 1:
             self._records_max, self.suspects = FEW, []
 

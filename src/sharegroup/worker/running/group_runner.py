@@ -156,6 +156,8 @@ class GroupRunner:
     def quiet(self) -> None:
         """Stop taking records and release those not begun; running handlers continue."""
         self._is_taking = False
+        # Before the intakes close, because the records that they return are added and must not
+        # begin.
         for runner in self.runners:
             runner.stop_beginning()
         ahead = [(intake, intake.close()) for intake in self._intakes]
@@ -170,6 +172,7 @@ class GroupRunner:
 
     def resume(self) -> None:
         """Take records again."""
+        # Before handlers begin: the first record that fails may be held again.
         self._parts.may_hold = True
         self._released.clear()
         for runner in self.runners:
@@ -275,6 +278,7 @@ class GroupRunner:
             limit.cancel()
 
     def _is_busy(self) -> bool:
+        # A pending write counts like a handler, because its record is settled only afterwards.
         return len(self._parts.writes) > 0 or any(runner.is_busy for runner in self.runners)
 
     def _slots(self) -> list[HandlerSlot]:
@@ -325,6 +329,8 @@ class GroupRunner:
             if room <= 0:
                 await intake.wait_for_room()
             elif deliveries := await intake.take(room):
+                # ADR 0035: otherwise each crash of a record that is not yet suspected would count
+                # for a suspect beside it.
                 if not alone.have_looked.is_set() and any(
                     delivery.delivery_count > 1 for delivery in deliveries
                 ):
@@ -356,6 +362,7 @@ class GroupRunner:
             self._parts.alone.looked()
 
     def _add(self, intake: Intake, deliveries: Sequence[DeliveredRecord]) -> None:
+        # A source returns an unreadable range alone, so the first delivery tells.
         if isinstance(deliveries[0], UnreadableRange):
             self._routing.add_unreadable(deliveries[0])
             self._watch.begin()
@@ -405,5 +412,6 @@ class GroupRunner:
             await self._clock.sleep_until(self._clock.now() + LIMITS_SECONDS)
             try:
                 self._parts.limits = await self._ask_for_limits(self.group)
+            # The limits of the last answer stay in effect.
             except KafkaError as error:
                 log.info("event=limits.unknown group=%s error=%r", self.group, error)

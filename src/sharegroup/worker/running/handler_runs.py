@@ -55,6 +55,7 @@ class HandlerRuns:
     def begin(self, record: TakenRecord, now: float) -> bool:
         """Count a run as begun.  False if the record must not run: it is dropped or buried."""
         delivery, parts = record.delivery, self._parts
+        # `Watch` looks only several times per lock duration, so it may not have noticed.
         if delivery.is_lost or now >= delivery.deadline:
             self._settlement.lost(record)
             return False
@@ -117,6 +118,7 @@ class HandlerRuns:
 
     def give_up(self, record: TakenRecord, verdict: Verdict, seconds: float, now: float) -> None:
         """Settle the record of a handler that does not end after its interruption."""
+        # `counts.running` stays: the handler occupies its slot until `_ended_late`.
         self.given_up += 1
         text = (
             f"seconds={seconds:.1f} action='the handler did not end when cancelled; it still "
@@ -149,6 +151,7 @@ class HandlerRuns:
         settlement, parts = self._settlement, self._parts
         decision = record.handler_record.decision
         record.story = record.handler_record.story  # Tracing has stored the run's span there.
+        # Not `isinstance`, which would ask an error of the application for its class.
         if type(error) is LockLost:
             settlement.lost(record, error)
             return

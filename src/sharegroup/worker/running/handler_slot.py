@@ -85,6 +85,8 @@ class HandlerSlot:
         if self.verdict is None:
             self.verdict = verdict
             self.interrupted_at = now
+        # Also if there was a verdict: a stop may meet a handler that a timeout has interrupted, and
+        # that has swallowed the first cancellation.
         self.task.cancel()
 
     async def run(self, record: TakenRecord, begun_at: float) -> BaseException | None:
@@ -97,6 +99,7 @@ class HandlerSlot:
         self.begun_at = begun_at
         self._record = record
         record.handler_record = handler_record = Record(record.delivery, record.story, self._clock)
+        # Needs no reset: the context belongs to the slot's task, and the next run sets it again.
         CURRENT.set(handler_record)
         error: BaseException | None = None
         try:
@@ -119,6 +122,7 @@ class HandlerSlot:
         self.ended_at = self._clock.now()
         if error is not None or self.verdict is not None:
             error = self._outcome(error)
+        # `drop` has cleared the field if the record was given up; it is settled by then.
         was_given_up, self._record = self._record is not record, None
         return GivenUp() if was_given_up else error
 

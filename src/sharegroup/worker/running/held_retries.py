@@ -45,6 +45,7 @@ class HeldRetries:
     def __init__(self, clock: WorkerClock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, TakenRecord]] = []
+        # Decides between equal times, because records have no order.
         self._order = count()
         self._by_partition: Counter[tuple[str, int]] = Counter()
         self._added = asyncio.Event()
@@ -120,6 +121,7 @@ class HeldRetries:
     def _forget(self, record: TakenRecord) -> None:
         topic_partition = record.topic_partition
         self._by_partition[topic_partition] -= 1
+        # A count of 0 would stay for each partition that this process ever had.
         if not self._by_partition[topic_partition]:
             del self._by_partition[topic_partition]
         self.bytes -= record.weight

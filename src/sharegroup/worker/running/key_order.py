@@ -34,6 +34,7 @@ class KeyOrder:
         if queue is None:
             self._queues[record.key] = [record]
             return True
+        # From 1, because the first record may be in its handler, so none can go before it.
         insort(queue, record, lo=1, key=_position)
         self.waiting += 1
         return False
@@ -62,6 +63,7 @@ class KeyOrder:
                 waiting for waiting in queue[1:] if waiting.runs_alone(alone_from) is not alone
             ]
         for waiting in taken:
+            # `done` must not look for a record that is in no queue any more.
             waiting.key = None
         self.waiting -= len(taken)
         return taken

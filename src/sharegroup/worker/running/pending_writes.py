@@ -81,6 +81,8 @@ class TopicGate:
         if self.is_open:
             self.tell(self.name, error, record)
         self._is_open = False
+        # Writes that were pending when the gate closed fail one after the other: the last one
+        # probes, and the others wait for its result.
         self._prober = record
         return self._backoff.next_ms() / 1000
 

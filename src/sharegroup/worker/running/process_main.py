@@ -257,6 +257,7 @@ def _find(module: str, qualified_name: str) -> HandlerShape:
 
 
 def _die_with_parent() -> None:
+    # Other systems have no such request; there the end of the pipe ends the child after its call.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

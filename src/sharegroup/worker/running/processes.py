@@ -121,6 +121,7 @@ class _Child:
 
     def end(self) -> None:
         """Let the child close its handler and end; kill it after `END_SECONDS`."""
+        # The end of the pipe tells the child to close its handler and to end.
         self.connection.close()
         self.process.join(END_SECONDS)
         if self.process.exitcode is None:
@@ -195,6 +196,7 @@ class HandlerProcesses:
         pending = _Run()
         asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, pending))
         try:
+            # The thread cannot be cancelled: it reads the pipe until the child answers or ends.
             answer = await asyncio.shield(asking)
         except asyncio.CancelledError:
             # The handler timed out, or its lock was lost.  Only killing the process ends it.
@@ -269,4 +271,5 @@ async def _ended(asking: asyncio.Future[Any]) -> None:
             await asyncio.wait({asking})
         except asyncio.CancelledError:
             continue  # The process was killed, so the call ends soon.
+    # Retrieved, because otherwise asyncio logs the error of a call that was killed on purpose.
     asking.exception()

@@ -174,6 +174,7 @@ class RecordQueue:
     def _read_later(self, record: TakenRecord) -> None:
         """Queue a record whose key needs its payload, because decoding it may block."""
         self.unread.append(record)
+        # One task for all of them, so records of a key are admitted in the order of their delivery.
         if len(self.unread) == 1:
             assert self._tasks is not None, "no record is added before the queue is started"
             self._tasks.create_task(self._find_keys(), name=f"keys-{self._route.shape.name}")

@@ -82,6 +82,8 @@ class RecordRouting:
             story = story_of(delivery.headers) if delivery.headers else NEW
             runner = by_topic.get(delivery.topic)
             if runner is not None:
+                # Each producer of the topic could forge a story; only those in the own topic are
+                # believed (ADR 0035, "A forged header").
                 story = from_elsewhere(story)
             else:
                 runner = self._runner_by_origin(story)

@@ -138,6 +138,8 @@ class Settlement:
             >= parts.limits.locks // HELD_OF_LOCKS
         ):
             return 0.0
+        # A group can forbid renewals, and brokers before KIP-1222 have none.  Then the first lock
+        # has to last for the wait and the run.
         if parts.limits.renewal and parts.members.renew:
             return holding.longest_seconds
         reserve_seconds = (parts.members.lock_seconds or 0.0) * WITHOUT_RENEWAL
@@ -147,6 +149,8 @@ class Settlement:
         """Drop a record whose lock has ended; the broker delivers it again to some member."""
         caution = self._parts.cautions.get(record.delivery.topic)
         if caution is not None:
+            # ADR 0035: a lost lock raises delivery counts as a crash does, so the next take is
+            # small.
             caution.start_again()
         if record.handler_record is not None:  # Without a handler run, nothing is done twice.
             self._counts.lock_lost += 1

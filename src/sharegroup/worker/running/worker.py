@@ -111,6 +111,7 @@ class Worker:
     async def wait_failed(self) -> BaseException:
         """Wait for the error that makes the worker fail; never returns without one."""
         assert self._failed is not None, "it was started"
+        # The future is shared: one waiter that is cancelled must not cancel it for the others.
         return await asyncio.shield(self._failed)
 
     # Life.
@@ -164,6 +165,7 @@ class Worker:
             self._stopping = asyncio.ensure_future(self._stop(grace_seconds))
         else:
             self._hurry.set()
+        # A caller that is cancelled does not leave the groups half stopped.
         return await asyncio.shield(self._stopping)
 
     async def _run(self) -> None:
@@ -195,7 +197,10 @@ class Worker:
             self._phase = Phase.STOPPING
         self._tell("worker.stopping")
         if error is not None:
+            # The task groups of `_run` have cancelled all handlers, so none is left to finish.
             grace_seconds = 0.0
+        # Beside the groups: the retries that they write while they stop go to the retry topics
+        # through the outbox, and the scheduler of any process moves them.
         scheduling = [asyncio.ensure_future(part.stop()) for part in self._schedulers]
         reports = await asyncio.gather(
             *(group.stop(grace_seconds, self._hurry) for group in self._groups)

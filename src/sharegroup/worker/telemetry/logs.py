@@ -148,6 +148,7 @@ class Seldom:
         message_key = (line.name, str(line.msg))
         if now - self._said_at.get(message_key, -math.inf) < SELDOM_SECONDS:
             return False
+        # Messages that contain changing text would otherwise be remembered for ever.
         if len(self._said_at) >= SAID_MAX:
             self._said_at.clear()
         self._said_at[message_key] = now

@@ -176,6 +176,7 @@ def _links_to(contexts: Sequence[Context]) -> Iterator[Link]:
 
 
 def _context_of(record: Record) -> Context:
+    # An empty context: without the headers, the slot's current span must not become the parent.
     return extract(record.headers, context=Context(), getter=_HeaderGetter())
 
 

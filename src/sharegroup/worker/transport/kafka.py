@@ -150,6 +150,7 @@ class KafkaSource:
         consumer = self._consumer
         in_flight = consumer.in_flight
         self._control.resize(
+            # The window of the client also counts the records that handlers have.
             in_flight + room,
             acquire_mode=AcquireMode.RECORD_LIMIT
             if room < STRICT_BELOW
@@ -158,6 +159,7 @@ class KafkaSource:
         )
         try:
             return await consumer.poll(wait_seconds, room)
+        # `quiet` has ended the poll.
         except WakeupError:
             return ()
         except UnreadableDelivery as error:
@@ -236,6 +238,8 @@ class KafkaOutbox:
         delivery = self._producer.send_now(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
+        # The usual case needs no task.  None before the topic's metadata are known, and without
+        # room in the producer's buffer.
         if delivery is not None:
             return delivery
         return self._send(topic, value, key, headers, partition, timestamp_ms)

@@ -218,6 +218,7 @@ class _Listener(RebalanceListener):
         await self._owner.revoked([TierPartition(*where) for where in partitions])
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        # A mover that still commits gets OwnershipLost, which ends it.
         await self._owner.revoked([TierPartition(*where) for where in partitions])
 
 
