@@ -229,6 +229,8 @@ class Cluster:
         ):
             try:
                 connection = await self._connect(address, ConnectionPurpose.CONTROL)
+            # Not a refused login or certificate: these come from the settings, with which every
+            # other broker would refuse this client, too.
             except (NetworkException, RequestTimedOut) as error:
                 failures.append(str(error))
             else:
@@ -578,6 +580,7 @@ class Cluster:
             self._leaderless[name].failed()
         response: MetadataResponse = await self._ask_in_turn(request)
         self._check_answer(response)
+        # Replaced, not extended: a broker that has left the cluster must not be asked any more.
         self._nodes = {
             described.node_id: (described.host, described.port) for described in response.brokers
         }
@@ -670,6 +673,7 @@ class Cluster:
         request = FindCoordinatorRequest(key_type=i8(kind), coordinator_keys=(key,))
         response: FindCoordinatorResponse = await self._ask_in_turn(request)
         for answer in response.coordinators:
+            # One key was asked for, so the first answer decides.
             if answer.error_code != NONE:
                 raise refused(
                     answer.error_code,
