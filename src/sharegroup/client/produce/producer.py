@@ -228,6 +228,7 @@ class Producer:
         with Kafka's Java producer.  Order within a partition is the order of the calls.
         """
         self._start()
+        # A loop, because after each wait another task may have taken the room.
         while (
             future := self.send_now(
                 topic, value, key=key, headers=headers, partition=partition,
@@ -415,11 +416,15 @@ class Producer:
                     await self._transactions.end_before_closing()
                 await self.flush()
                 await self._telemetry.stop()
+                # Without answers nothing says that the broker has the records, and closing a
+                # connection drops what it has not sent.  After the last push, which is a request,
+                # too.
                 if self._config.acks_number == 0:
                     await self._cluster.finish()
         except TimeoutError:
             pass  # `_run` fails the remaining batches when the sender stops.
         finally:
+            # The connections first: the sender waits for its requests, which fail with them.
             self._cluster.close()
             self._sender.stop()
         if self._runner is not None:
@@ -465,6 +470,7 @@ class Producer:
         if self._closed:
             raise IllegalStateError("this producer is closed")
         if self._runner is not None and self._runner.done():
+            # It ends before `close` only by a mistake of this library, which is raised here.
             self._runner.result()
 
     def _partition(self, topic: Topic, key: bytes | None, partition: int | None) -> int:
@@ -519,7 +525,9 @@ class Producer:
         batch.records.append(record)
         batch.bytes += size
         self._buffered_bytes += size
+        # A second batch is opened only if this record cannot go into the one before.
         is_full = batch.bytes >= self._batch_bytes or len(queue.waiting) > 1
+        # KIP-480: another partition when a batch is full, not for each record.
         if is_full and record[0] is None:
             known_topic = self._cluster.last_known_topic(where.topic)
             self._sticky_of(where.topic).move_on(known_topic.leaders if known_topic else (0,))
