@@ -136,5 +136,6 @@ class AssignedPartitions:
         delay = self._backoff.next_ms() / 1000
         loop = asyncio.get_running_loop()
         self._not_before = loop.time() + delay
+        # Later for the leaders that are still missing, and at once for those that were found.
         loop.call_later(delay, found)
         found()

@@ -346,6 +346,7 @@ class ShareSession:
     def _fill_in(self, left_out: set[TopicIdPartition], answer: SessionAnswer) -> None:
         for key in left_out:
             text = f"{self.name}: the broker's response does not contain partition {key}"
+            # Not a success: a partition without a result has no confirmation that it is durable.
             answer.results[key] = InvalidRecordState(text)
 
     def _refusal(self, key: TopicIdPartition, code: int, message: str | None) -> KafkaError | None:
