@@ -218,6 +218,7 @@ class Cluster:
         return connection
 
     async def _any_connection(self, in_turn: str | None) -> tuple[Address, Connection]:
+        # Each once: a bootstrap server is usually a node of the metadata, too.
         addresses = [*dict.fromkeys((*self._nodes.values(), *await self._bootstrap_addresses()))]
         # Otherwise all new clients would begin with the first bootstrap server.  Kafka's
         # `NetworkClient.leastLoadedNode` begins at a random node, too.

@@ -87,6 +87,8 @@ class AssignedPartitions:
         leaderless_count = 0
         for key in self._membership.assignment:
             leader = self._leader(key)
+            # Another broker may lead the partitions of one that does not answer, so metadata is
+            # asked for.
             if leader == NO_LEADER or self._cluster.is_doubtful(leader):
                 leaderless_count += 1
             if leader != NO_LEADER:
