@@ -46,6 +46,7 @@ async def watch(
 ) -> NoReturn:
     """Show the listing of ``take`` every ``every_s`` seconds, without end."""
     view: View = Lines() if as_json or not sys.stdout.isatty() else Screen(every_s)
+    # Outside of the try: an error of the first listing ends the verb, as it does without --watch.
     view.show(await take())
     taken_at = time.monotonic()
     while True:

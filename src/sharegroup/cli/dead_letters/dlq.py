@@ -115,6 +115,7 @@ def export_(
                     return count
                 dead = letter_row(letter, redriven=letter.offset in chunk.redriven)
                 document = as_json(record_row(letter, letter.all_headers))
+                # The fields of the record itself are not repeated.
                 other_facts = {name: value for name, value in dead.items() if name not in document}
                 output.write(json_line({**document, "dead": other_facts}))
                 count += 1

@@ -143,6 +143,7 @@ async def _redrive(
     finally:
         await producer.close(timeout=0)
     if done is None:
+        # `_send_back` has reported what was sent until it was cancelled.
         raise click.Abort
     if done.interrupted:
         return done, stop.code
@@ -155,6 +156,7 @@ async def _send_back(
     async with queue:
         sending_back = Redrive(queue, producer, options)
         letters = sum(log_range.end - log_range.first for log_range in queue.ranges)
+        # How many letters a selection matches is known only when all of them are read.
         total = min(letters, options.limit or letters) if options.selection is EVERYTHING else None
         try:
             async with showing_progress(

@@ -206,6 +206,7 @@ async def _found(
         types = await _types_of(admin, [name for name in others if _is_unknown(results[name])])
         others = [name for name, kind in types.items() if kind in CONSUMER_TYPES]
     if others and wanted is not GroupType.SHARE:
+        # These replace the errors that the groups gave as share groups.
         results |= await admin.describe_consumer_groups(others)
     failures = [
         await explained(admin, name, error)

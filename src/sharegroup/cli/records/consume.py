@@ -133,6 +133,7 @@ async def _consume(
         ):
             await until_stopped(printer.run(stop, **limits), stop)
     finally:
+        # After a signal the verb has to end before STOP_SECONDS_MAX, at which it is cancelled.
         await consumer.close(timeout=CLOSE_SECONDS if stop.code else access.timeout_ms / 1000)
         _report(printer)
     return 1 if printer.lost or printer.unreadable else 0

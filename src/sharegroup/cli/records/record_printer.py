@@ -89,6 +89,7 @@ class RecordPrinter:
                 last_records_at = time.monotonic()
             elif idle_ms is not None and time.monotonic() - last_records_at >= idle_ms / 1000:
                 break
+        # Its callback fills `lost`, on which the exit code depends.
         await self._consumer.commit()
 
     async def _poll(self, count_max: int | None) -> Sequence[Record]:
@@ -138,6 +139,7 @@ class RecordPrinter:
                 unwritable.append(record)
             else:
                 written.append(record)
+        # Before anything is settled: records whose output fails have to be delivered again.
         await write_all(self._fd, b"".join(content))
         for record in written:
             record.settle(self._acknowledge_type)

@@ -103,7 +103,10 @@ class TopicTail:
             first = self._ends.get(key, log_range.first)
             async for rows in self._read(log_range._replace(first=max(log_range.first, first))):
                 yield rows
+                # After each piece: `following` goes on here after an error, and prints no record
+                # twice.
                 self._ends[key] = rows[-1].offset + 1
+            # The last offsets may have no record, for example those of transaction markers.
             self._ends[key] = max(first, log_range.end)
 
     async def _ranges(self) -> list[PartitionRange]:

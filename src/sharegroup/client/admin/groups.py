@@ -77,6 +77,7 @@ async def list_groups(
     """
 
     async def attempt() -> list[GroupListing]:
+        # Without topics: only the brokers are asked for.
         await cluster.refresh(())
         request = ListGroupsRequest(states_filter=states, types_filter=types)
         listed = {}

@@ -162,6 +162,8 @@ class ClassicMember:
         if joined is None:
             return
         assigned = await self._sync(joined)
+        # The topics as they were at the join: a subscription that has changed meanwhile joins
+        # again.
         self._must_join, self._joined_topics = False, topics
         self._beat_at = time.monotonic()
         self._metrics.rebalance.add()
@@ -209,6 +211,8 @@ class ClassicMember:
             ),
             reason=None,
         )
+        # The coordinator waits as long as the rebalance timeout for members whose application
+        # works.
         timeout_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_EXTRA_MS)
         try:
             # JoinGroup is parked until all members have joined, so it has its own connection.
@@ -315,6 +319,7 @@ class ClassicMember:
                 await asyncio.wait([asking], timeout=interval_seconds)
                 if asking.done():
                     return
+                # Without a generation there is no membership to keep alive.
                 if self._identity.epoch == NO_GENERATION:
                     continue
                 try:
@@ -341,6 +346,7 @@ class ClassicMember:
             error,
         )
         self._identity.epoch = NO_GENERATION
+        # After ILLEGAL_GENERATION the coordinator still knows the member, which joins under its id.
         if isinstance(error, UnknownMemberId):
             self._identity.member_id = ""
         self._must_join = True

@@ -55,6 +55,7 @@ class CommitOrder:
                 self._log_failure(error)
 
         task = asyncio.get_running_loop().create_task(commit(), name="commit")
+        # The event loop holds tasks by weak references only.
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 

@@ -311,6 +311,7 @@ class Consumer:
 
         def take() -> list[ConsumerRecord]:
             if self._unyielded:
+                # The next record is the last of the list.
                 records = self._unyielded[: -limit - 1 : -1]
                 del self._unyielded[-limit:]
                 return records
@@ -339,6 +340,7 @@ class Consumer:
         if config.key_deserializer is not None or config.value_deserializer is not None:
             raise IllegalStateError("poll_arrow returns bytes: deserializers are not applied")
         limit = ARROW_FACTOR * config.max_poll_records if max_records is None else max_records
+        # They were taken as objects, and have to be fetched again to be columns.
         self._drop_unyielded(lambda _: True)
         batches = await self._poll(
             time.monotonic() + timeout, lambda: take_columns(self._tasks.states, limit)
@@ -540,6 +542,7 @@ class Consumer:
         await self._begin_poll()
         try:
             while not self._is_closing:
+                # Before the look, so that an event during it ends the wait below.
                 self._wake.clear()
                 await self._tasks.handover.make(self._apply)
                 self._raise_failures()

@@ -176,6 +176,7 @@ class ConsumerProtocolMember:
         self._interval_ms = max(
             INTERVAL_MS_MIN, round(response.heartbeat_interval.total_seconds() * 1000)
         )
+        # Only after the answer, and as they were sent: either may have changed during the request.
         self._told_subscription, self._told_made = subscription, made
         if response.assignment is not None:
             self._target = frozenset(
@@ -292,6 +293,7 @@ class ConsumerProtocolMember:
                 await self._handover.ask(AssignmentChange(ChangeKind.REVOKED, owned - wanted))
             if wanted - owned:
                 await self._handover.ask(AssignmentChange(ChangeKind.ASSIGNED, wanted - owned))
+            # From `target` and not from `_target`, which a heartbeat may have replaced since.
             self._made = frozenset(where for where in target if where.topic_id in names)
             self._metrics.rebalance.add()
             log.info(

@@ -188,6 +188,7 @@ class ConsumerTasks:
             return
         if not task.done():
             task.cancel()
+            # The membership must not send a heartbeat after the request that leaves.
             await asyncio.wait([task])
         assert self.member is not None
         await self.member.leave()
@@ -263,6 +264,7 @@ class ConsumerTasks:
             self.identity.member_id,
             self.config.max_poll_interval_ms,
         )
+        # Before the request: a poll that comes during it gives up the partitions first.
         self.left_unpolled = True
         try:
             await self.leave()

@@ -303,6 +303,7 @@ class NodeFetches:
         for topic in response.responses:
             for answer in topic.partitions:
                 state, entry = wanted.get((topic.topic_id, answer.partition_index), (None, None))
+                # Not asked for: a broker must not be able to make this client hold more records.
                 if state is None or entry is None:
                     continue
                 if not state.is_current or state.fetch_offset != entry.offset:

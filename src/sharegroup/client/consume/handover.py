@@ -57,6 +57,7 @@ class Handover:
         try:
             await done.wait()
         finally:
+            # `make` has removed it already, unless the caller was cancelled.
             if entry in self._pending:
                 self._pending.remove(entry)
 
@@ -67,6 +68,8 @@ class Handover:
             try:
                 await apply(change)
             finally:
+                # A cancelled caller has withdrawn it while `apply` was awaited; another may be the
+                # first then.
                 if self._pending and self._pending[0][1] is done:
                     self._pending.popleft()
                 done.set()

@@ -101,6 +101,8 @@ class OffsetLookup:
                     continue
                 found = committed.get(state.where)
                 if found is None:
+                    # Both, because `_look_up_specs` takes a difference between them for a seek of
+                    # the application.
                     state.lookup = lookups[state] = RESET
                 else:
                     state.seek(found.offset, _epoch_of(found))

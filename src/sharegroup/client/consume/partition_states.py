@@ -162,6 +162,8 @@ class PartitionStates:
         for where in partitions:
             state = self._states.pop(where, None)
             if state is not None:
+                # Answers under way still refer to the state, also if the partition is assigned
+                # again.
                 state.is_current = False
         self._order = deque(state for state in self._order if state.is_current)
 
@@ -277,6 +279,7 @@ def take_records(
             if failure is not None:
                 fetched.back_to(failure.record)
         states.taken(state)
+        # Usually one answer fills a poll; its list is not copied then.
         taken = taken + records if taken else records
         if failure is not None:
             if taken:

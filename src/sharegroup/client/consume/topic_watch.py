@@ -39,6 +39,7 @@ class TopicSubscription:
     def matching(self, names: Iterable[str]) -> frozenset[str]:
         """Return those of these topics that the subscription has."""
         if self.pattern is not None:
+            # As Java's `Matcher.matches`, by which a pattern has to fit the whole name.
             matches = self.pattern.fullmatch
             return frozenset(name for name in names if matches(name))
         return self.topics.intersection(names)
@@ -140,6 +141,7 @@ class TopicWatch:
         missing = {name for name in names if self._is_due(name)}
         answered = await self.refresh(missing) if missing else {}
         for name, topic in answered.items():
+            # A subscription may name a topic before it is created.
             if isinstance(topic, KafkaError) and not isinstance(topic, UnknownTopicOrPartition):
                 log.info("event=metadata.failed topic=%s error=%s", name, topic)
                 if not may_pass(topic):

@@ -218,6 +218,7 @@ class Cluster:
         return connection
 
     async def _any_connection(self, in_turn: str | None) -> tuple[Address, Connection]:
+        # Each once: a bootstrap server is usually a node of the metadata, too.
         addresses = [*dict.fromkeys((*self._nodes.values(), *await self._bootstrap_addresses()))]
         # Otherwise all new clients would begin with the first bootstrap server.  Kafka's
         # `NetworkClient.leastLoadedNode` begins at a random node, too.
@@ -229,6 +230,8 @@ class Cluster:
         ):
             try:
                 connection = await self._connect(address, ConnectionPurpose.CONTROL)
+            # Not a refused login or certificate: these come from the settings, with which every
+            # other broker would refuse this client, too.
             except (NetworkException, RequestTimedOut) as error:
                 failures.append(str(error))
             else:
@@ -578,6 +581,7 @@ class Cluster:
             self._leaderless[name].failed()
         response: MetadataResponse = await self._ask_in_turn(request)
         self._check_answer(response)
+        # Replaced, not extended: a broker that has left the cluster must not be asked any more.
         self._nodes = {
             described.node_id: (described.host, described.port) for described in response.brokers
         }
@@ -670,6 +674,7 @@ class Cluster:
         request = FindCoordinatorRequest(key_type=i8(kind), coordinator_keys=(key,))
         response: FindCoordinatorResponse = await self._ask_in_turn(request)
         for answer in response.coordinators:
+            # One key was asked for, so the first answer decides.
             if answer.error_code != NONE:
                 raise refused(
                     answer.error_code,

@@ -209,6 +209,8 @@ class Connection(asyncio.Protocol):
             self.fail(error)
             raise error from None
         except asyncio.CancelledError:
+            # The timeout ends with its caller, but the request is on the wire: without a limit, a
+            # broker that never answers it would keep its slot.
             if answer is not None and (due := limit.when()) is not None:
                 unanswered = self._no_answer(message, limit_ms)
                 asyncio.get_running_loop().call_at(due, self._expect, answer, unanswered)
@@ -238,6 +240,7 @@ class Connection(asyncio.Protocol):
         # A login on an open connection takes no slot, because requests with slots may wait for
         # the login.
         assert len(self._waiting) <= IN_FLIGHT_MAX, f"{self.peer}: too many requests in flight"
+        # `_answered` reads the id as a signed int32, so it starts again before it becomes negative.
         correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._write(correlation_id, message, during_login=during_login)
         self._correlation_id = correlation_id
@@ -377,6 +380,7 @@ class Connection(asyncio.Protocol):
             lifetime_ms = await log_in(self._ask_during_login, self._config)
         except KafkaError as error:
             self._metrics.authentication_failed.add()
+            # The class stays, because callers decide by it whether another attempt can help.
             raise type(error)(f"broker {self.peer}: {error}") from error
         self._metrics.authentication.add()
         self._log_in_later(lifetime_ms)
@@ -467,6 +471,7 @@ class Connection(asyncio.Protocol):
             (socket.SO_SNDBUF, self._config.send_buffer_bytes),
             (socket.SO_RCVBUF, self._config.receive_buffer_bytes),
         ):
+            # -1 leaves the size to the operating system, as Kafka's send.buffer.bytes does.
             if size > 0:
                 opened.setsockopt(socket.SOL_SOCKET, option, size)
 
@@ -478,6 +483,8 @@ class Connection(asyncio.Protocol):
     def hint(self) -> str:
         """Return the probable cause if the broker closes the connection while it opens, or ""."""
         protocol = self._config.security_protocol
+        # One answer proves nothing: it is that of ApiVersions, which a listener with SASL gives to
+        # a client without a login, too.
         if self._config.uses_sasl or self._answers > 1:
             return ""
         certificate = " and accepts the client certificate" * self._config.uses_tls
@@ -489,6 +496,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
+        # During a login `_log_in_again` sets the event, when the held requests are written.
         if self._held is None:
             self._writable.set()
 
@@ -624,6 +632,7 @@ async def open_connection(
         why = str(error) or f"{type(error).__name__}{connection.hint()}"
         why += _certificate_hint(error)
         raise kind(f"broker {connection.peer}: {why}") from error
+    # Also after a cancellation: nobody else can close the connection, because it is not returned.
     except BaseException:
         connection.close()
         raise

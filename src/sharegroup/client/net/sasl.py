@@ -250,6 +250,7 @@ class ScramExchange:
 
     def __init__(self, mechanism: str, username: str, password: str, *, nonce: str) -> None:
         assert "," not in nonce, "a comma ends the nonce"
+        # RFC 5802, 5.1.  The equals sign first, or that of "=2C" would be escaped again.
         escaped = username.replace("=", "=3D").replace(",", "=2C")
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
@@ -266,10 +267,13 @@ class ScramExchange:
         """Return the proof that answers the server's first message; it is slow to compute."""
         fields = self._fields(challenge, "r", "s", "i")
         nonce, salt = fields["r"], self._decoded(fields["s"])
+        # RFC 5802, 5.1: otherwise the messages of an earlier login could be played back.
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._failed("the server's nonce does not continue the client's")
         iterations = self._iterations(fields["i"])
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
+        # RFC 5802, 7: the proof signs the header of the first message, so nobody on the way can
+        # change it.
         binding = base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()
         without_proof = f"c={binding},r={nonce}"
         signed = b",".join((self._bare.encode(), challenge, without_proof.encode()))
@@ -281,6 +285,7 @@ class ScramExchange:
             for key_byte, signature_byte in zip(client_key, signature, strict=True)
         )
         server_key = hmac.digest(salted, b"Server Key", self._hash)
+        # Computed here, because `signed` and the salted password are not kept.
         self._expected = hmac.digest(server_key, signed, self._hash)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 

@@ -89,6 +89,8 @@ def metric_name(group: str, name: str) -> str:
 def interval_after(error: KafkaError, interval_ms: int) -> int | None:
     """Return the pause in milliseconds after an error; None: telemetry ends."""
     if isinstance(error, UnknownSubscriptionId | UnsupportedCompressionType):
+        # The subscription has changed, so it is asked for at once, as in `ClientTelemetryUtils`,
+        # method `maybeFetchErrorIntervalMs`.
         return 0
     if error.retriable or isinstance(error, TelemetryTooLarge | ThrottlingQuotaExceeded):
         return interval_ms
@@ -247,6 +249,8 @@ class Telemetry:
         if answer.error_code != NONE:
             raise error_for(answer.error_code, "PushTelemetry was refused")
         self._pushed = pushed
+        # Totals count from the start of the client, so their start stays; increments begin at the
+        # last push.
         if subscription.is_increments:
             self._pushed_at_ns = now_ns
 

@@ -41,6 +41,7 @@ class Throttle:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
+        # Pipelined requests are answered one after the other, each with the pause as it was then.
         if now + seconds <= self._until:
             return
         self._until = now + seconds

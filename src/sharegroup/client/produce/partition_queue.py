@@ -158,8 +158,11 @@ class PartitionQueue:
         """Whether a batch should be sent now."""
         if not self.waiting or self._recovering or now < self.not_before:
             return False
+        # It has to wait for the restart, which gives it another number.
         if self._restart and not self._keeps_number(self.waiting[0]):
             return False
+        # A broker that does not know the producer takes any first sequence, so a second batch that
+        # is under way with the first could be written alone.
         first_of_identity = self._idempotent and self._acknowledged == NO_SEQUENCE
         if len(self.under_way) >= (1 if first_of_identity else self._under_way_max):
             return False
@@ -242,6 +245,7 @@ class PartitionQueue:
     def expire(self, *, before: float) -> list[Batch]:
         """Remove and return the waiting batches that were created before this time."""
         expired = []
+        # Not those under way: they may still be answered, and come back here if not.
         while self.waiting and self.waiting[0].created_at < before:
             expired.append(self.waiting.popleft())
         if expired:
@@ -285,6 +289,7 @@ def _after(sequence: int, count: int) -> int:
 def _is_before(batch: Batch, other: Batch) -> bool:
     """Whether ``batch`` has a lower sequence than ``other``; batches without one come last."""
     if batch.sequence == NO_SEQUENCE or other.sequence == NO_SEQUENCE:
+        # Without idempotence; batches that were sent return in the order in which they were made.
         return batch.sent and batch.created_at <= other.created_at
     return _is_lower(batch.sequence, other.sequence)
 

@@ -26,6 +26,7 @@ def murmur2(key: bytes) -> int:
         word = (word * _MULTIPLIER) & _MASK
         value = ((value * _MULTIPLIER) & _MASK) ^ word
     if tail := key[whole:]:
+        # Java's `Utils.murmur2` adds the last one to three bytes in a switch that falls through.
         value ^= int.from_bytes(tail, "little")
         value = (value * _MULTIPLIER) & _MASK
     value ^= value >> 13

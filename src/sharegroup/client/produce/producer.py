@@ -235,6 +235,7 @@ class Producer:
         with Kafka's Java producer.  Order within a partition is the order of the calls.
         """
         self._start()
+        # A loop, because after each wait another task may have taken the room.
         while (
             future := self.send_now(
                 topic, value, key=key, headers=headers, partition=partition,
@@ -430,6 +431,7 @@ class Producer:
                 if not self.is_confirmed:
                     await self._hand_over()
             finally:
+                # The connections first: the sender waits for its requests, which fail with them.
                 self._cluster.close()
                 self._sender.stop()
         if self._runner is not None:
@@ -484,6 +486,7 @@ class Producer:
         if self._closed:
             raise IllegalStateError("this producer is closed")
         if self._runner is not None and self._runner.done():
+            # It ends before `close` only by a mistake of this library, which is raised here.
             self._runner.result()
 
     def _partition(self, topic: Topic, key: bytes | None, partition: int | None) -> int:
@@ -538,7 +541,9 @@ class Producer:
         batch.records.append(record)
         batch.bytes += size
         self._buffered_bytes += size
+        # A second batch is opened only if this record cannot go into the one before.
         is_full = batch.bytes >= self._batch_bytes or len(queue.waiting) > 1
+        # KIP-480: another partition when a batch is full, not for each record.
         if is_full and record[0] is None:
             known_topic = self._cluster.last_known_topic(where.topic)
             self._sticky_of(where.topic).move_on(known_topic.leaders if known_topic else (0,))

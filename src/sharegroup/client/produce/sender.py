@@ -191,6 +191,7 @@ class Sender:
         batches: list[Batch] = []
         room = self._config.request_bytes_max
         for queue in queues:
+            # The first batch goes whatever its size, or it would wait for ever.
             if batches and queue.waiting[0].bytes > room:
                 break
             batch = queue.take()
@@ -240,6 +241,8 @@ class Sender:
         self, node_id: int, batches: Sequence[Batch]
     ) -> dict[TopicPartition, Answered]:
         for batch in batches:
+            # A batch that is sent again has its bytes; `PartitionQueue.take` drops them if its
+            # number changes.
             if batch.encoded is None:
                 self._encode(batch)
         connection = await self._cluster.connection(node_id, ConnectionPurpose.RECORDS)
@@ -247,12 +250,15 @@ class Sender:
         transaction = self._transaction
         if transaction is not None and not transaction.is_version_2:
             version = min(version, BEFORE_VERSION_2["Produce"])
+        # After the last wait for a connection: meanwhile the topic may have been made again.
         topic_ids = {
             batch.where.topic: topic.topic_id
             for batch in batches
             if (topic := self._cluster.known_topic(batch.where.topic)) is not None
         }
         if len(topic_ids) < len({batch.where.topic for batch in batches}):
+            # An error that is retried: the batches return to their queues, and `_send_ready` asks
+            # again.
             raise NetworkException("the topic's metadata was outdated before the batch was sent")
         request = produce_request(
             batches,
@@ -263,6 +269,7 @@ class Sender:
             transactional_id=self._config.transactional_id,
         )
         self._metrics.records_per_request.observe(sum(len(batch.records) for batch in batches))
+        # Requests without an answer take no slot, so only this bounds what waits in the connection.
         await connection.drained()
         # The broker answers nothing then, so the outcome counts as good without an offset.
         if self._config.acks_number == 0:
@@ -296,6 +303,8 @@ class Sender:
             log.info("event=producer.written where=%s sequence=%s", batch.where, batch.sequence)
             error = None
         if error is None or isinstance(error, DuplicateSequenceNumber):
+            # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt was written, and the broker has
+            # forgotten where. Java's `Sender` reports success without an offset, too.
             queue.acknowledge(batch)
             self._backoffs.pop(batch.where, None)
             self._end(batch, answered.written)
@@ -326,6 +335,7 @@ class Sender:
         The epoch belongs to the coordinator, so sequences cannot restart within a transaction.
         """
         queue = batch.queue
+        # A batch before it is missing: this one can be written after that one was sent again.
         is_behind = isinstance(error, OutOfOrderSequenceNumber) and not queue.is_oldest(batch)
         if not transaction.is_lost and (is_behind or error.retriable):
             self._retry_elsewhere(node_id, batch, error)
@@ -501,6 +511,7 @@ class Sender:
         finally:
             self._asking = False
         for queue in self._active.values():
+            # Otherwise `_send_ready` would ask for metadata again at once.
             if self._leader(queue.where) == NO_LEADER:
                 self._pause(queue)
         self._wake.set()

@@ -228,6 +228,8 @@ class Transactions:
 
     async def _end(self) -> None:
         await self._flush()
+        # After the flush: a record that has failed meanwhile makes this raise, so nothing is
+        # committed.
         ending = self.state.ending()
         if ending.is_started:
             response, connection = await self._ask(

@@ -202,6 +202,7 @@ class HeldRecords:
 
     def _supersede(self, fresh: Mapping[int, object]) -> None:
         """Mark open deliveries of the records in ``fresh`` as superseded."""
+        # Almost always disjoint, and this check makes no set.
         if not self._open.keys().isdisjoint(fresh):
             for offset in self._open.keys() & fresh.keys():
                 earlier_lock = self._open.pop(offset)

@@ -168,6 +168,8 @@ class Inbox:
         dropped_parcels = [parcel for parcel in self._parcels if id(parcel.held) in tables]
         dropped = sum(parcel.waiting for parcel in dropped_parcels)
         for parcel in dropped_parcels:
+            # Otherwise its offsets without a record, and those of ended locks, would count as
+            # waiting.
             parcel.discard()
         self._parcels = deque(parcel for parcel in self._parcels if id(parcel.held) not in tables)
         return dropped
@@ -216,6 +218,7 @@ class Inbox:
             while pieces and count > 0:
                 head = pieces.popleft()
                 if isinstance(head, DecodedRecords):
+                    # The records before a failure are returned first; the next poll raises it.
                     if not taken:
                         raise self._counted(_failure(parcel.held, head))
                     pieces.appendleft(head)

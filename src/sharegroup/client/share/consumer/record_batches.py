@@ -257,6 +257,7 @@ def by_partition(
         yield (
             str(topics[first_row]),
             int(partitions[first_row]),
+            # The application may have sorted or joined the batch.
             np.unique(offsets[of_partition]).astype(np.int64),
         )
 

@@ -205,6 +205,7 @@ class ShareConsumer:
         self._wake.set()
         self._member.stop_watching()
         self._say_let_go()
+        # In this order: what is settled by now is sent, and only the rest counts as released.
         pending_results, released = self._member.pending_results(), self._member.held()
         failure: Exception | None = None
         try:
@@ -360,6 +361,7 @@ class ShareConsumer:
         """
         self._woken = True
         if self._loop is not None:
+            # An event of asyncio may be set by its own loop only.
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def acknowledge(

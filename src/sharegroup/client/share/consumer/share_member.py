@@ -384,6 +384,7 @@ class ShareMember:
 
     async def _renew_locks(self) -> None:
         config = self.config
+        # The lock duration is a setting of the group, which the first answer to a fetch tells.
         await self._lock_known.wait()
         while self.renews:
             assert self.lock_ms is not None

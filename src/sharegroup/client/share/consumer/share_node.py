@@ -241,6 +241,8 @@ class ShareNode:
             return None
         if self._has_renewals():
             return await self._renew()
+        # Without wanted partitions the session is ended, so that the broker need not keep it; with
+        # records still held it stays, because they would be released with it.
         if self._flushing and (self._has_ready or (self.is_open and not self.wanted)):
             self._flushing = False
             return await self._acknowledge(close=not self.wanted and not self.has_open)
@@ -343,6 +345,8 @@ class ShareNode:
         for unit in units:
             if (error := unit.error or unit.held.lost) is not None:
                 _report(unit, error, outcome)
+        # Not as soon as they are lost: the application may still settle their records, and gets the
+        # error then.
         self._lost = [table for table in self._lost if not table.is_empty]
         units_to_send = [unit for unit in units if unit.error is None and unit.held.lost is None]
         self._sending, later = _one_of_each_partition(units_to_send)
@@ -362,6 +366,8 @@ class ShareNode:
             if error is None:
                 _report(unit, None, outcome)
                 for lock, offset in unit.renewals or ():
+                    # From the time of sending: the broker began the lock later, so this deadline is
+                    # never too late.
                     lock.renewed(offset, answer.sent_at + self._lock_ms / 1000)
             else:
                 self._read_refusal(unit, error, now, outcome)
@@ -411,6 +417,7 @@ class ShareNode:
                 explicit=self._config.explicit,
                 on_renewal=self._wake.set,
             )
+        # From the time of sending, as in `_read`.
         deadline = answer.sent_at + self._lock_ms / 1000
         record_bytes = len(partition.records) / sum(
             last + 1 - first for first, last, _ in partition.acquired
@@ -447,6 +454,7 @@ class ShareNode:
 
     def _pause(self, outcome: RequestOutcome) -> None:
         self._in_vain = self._in_vain + 1 if _is_in_vain(outcome) else 0
+        # A broker that answers empty fetches at once would otherwise be asked without a pause.
         if outcome.failures or self._in_vain > IN_VAIN_MAX:
             delay = self._backoff.next_ms() / 1000
             self._paused_until = asyncio.get_running_loop().time() + delay

@@ -87,6 +87,8 @@ class AssignedPartitions:
         leaderless_count = 0
         for key in self._membership.assignment:
             leader = self._leader(key)
+            # Another broker may lead the partitions of one that does not answer, so metadata is
+            # asked for.
             if leader == NO_LEADER or self._cluster.is_doubtful(leader):
                 leaderless_count += 1
             if leader != NO_LEADER:
@@ -136,5 +138,6 @@ class AssignedPartitions:
         delay = self._backoff.next_ms() / 1000
         loop = asyncio.get_running_loop()
         self._not_before = loop.time() + delay
+        # Later for the leaders that are still missing, and at once for those that were found.
         loop.call_later(delay, found)
         found()

@@ -273,6 +273,8 @@ class Heartbeats:
                     connection = await self._cluster.connection(node_id)
                     await connection.request(self._membership.leave_request())
             finally:
+                # Also without an answer: the broker removes the member after its session timeout,
+                # and a later poll has to join in any case.
                 self._membership.reset()
                 self._membership.may_be_member = False
 
@@ -308,6 +310,7 @@ class Heartbeats:
         try:
             node_id = await self._cluster.coordinator(group_id)
             connection = await self._cluster.connection(node_id)
+            # After the waits, so that it tells the state of this moment.
             request = membership.request()
             self._metrics.heartbeat.add()
             self._metrics.last_heartbeat.mark()

@@ -292,6 +292,7 @@ class HeldRanges:
         requests = 0
         while waiting:
             part = waiting.pop()
+            # What is left counts as refused: its records are delivered again, which is safe.
             if requests == REQUESTS_MAX:
                 refused += part
                 continue

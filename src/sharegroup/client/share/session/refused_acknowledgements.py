@@ -77,6 +77,7 @@ def refusal_of(error: KafkaError) -> Refusal:
     for refusal, errors in _MEANINGS:
         if isinstance(error, errors):
             return refusal
+    # After the table, because the errors of sessions are retriable classes, too.
     return Refusal.NOT_NOW if error.retriable else Refusal.FOR_GOOD
 
 

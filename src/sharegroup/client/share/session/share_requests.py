@@ -146,6 +146,7 @@ def fetch_request(
         min_bytes=i32(limits.min_bytes),
         max_bytes=i32(limits.max_bytes),
         max_records=i32(limits.max_records),
+        # As in Java's `ShareSessionHandler`, which sends max.poll.records for both.
         batch_size=i32(limits.max_records),
         share_acquire_mode=i8(ACQUIRE_MODE_CODES[limits.acquire_mode]),
         topics=tuple(

@@ -272,6 +272,7 @@ class ShareSession:
             text += missing_right(code, "READ", self._cluster.principal, group=self.member.group_id)
             self._fail(error_for(code, f"{self.name}: {text}"), acks, answer)
             return None
+        # Also if all partitions have errors: the broker has counted the request.
         self._session.answered()
         lock_ms = _milliseconds(response.acquisition_lock_timeout)
         answer.lock_ms = lock_ms if lock_ms > 0 else None  # An old broker sends 0.
@@ -346,6 +347,7 @@ class ShareSession:
     def _fill_in(self, left_out: set[TopicIdPartition], answer: SessionAnswer) -> None:
         for key in left_out:
             text = f"{self.name}: the broker's response does not contain partition {key}"
+            # Not a success: a partition without a result has no confirmation that it is durable.
             answer.results[key] = InvalidRecordState(text)
 
     def _refusal(self, key: TopicIdPartition, code: int, message: str | None) -> KafkaError | None:
