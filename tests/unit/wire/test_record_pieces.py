@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import tracemalloc
 
@@ -95,6 +96,16 @@ def test_batch_above_the_limit_is_read_in_pieces(codec: int) -> None:
     found = read(data, MIB)
     assert len(found) > 3
     assert offsets_of(found) == list(range(60))
+    finish(check_batch(data, parse_header(data), bytes_max=MIB))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_empty_part_of_a_stream_is_not_its_end(place: int) -> None:
+    body = bytes(encode_batch([SimpleRecord(None, b"v" * 90_000, 0)] * 60)[HEADER_BYTES:])
+    parts = [gzip.compress(body[: len(body) // 2]), gzip.compress(body[len(body) // 2 :])]
+    parts.insert(place, gzip.compress(b""))
+    data = batch(b"".join(parts), count=60, codec=GZIP)
+    assert offsets_of(read(data, MIB)) == list(range(60))
     finish(check_batch(data, parse_header(data), bytes_max=MIB))
 
 

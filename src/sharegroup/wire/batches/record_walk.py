@@ -248,7 +248,8 @@ def _check_stream(batch: memoryview, header: BatchHeader, record_bytes_max: int)
     stream = pieces(header.codec, batch[HEADER_BYTES : header.size])
     cutter = RecordCutter(header, record_bytes_max)
     total, last_delta = 0, -1
-    while piece := (yield partial(next, stream, b"")):
+    # A piece may be empty, for example of an empty member of gzip: only None is the end.
+    while (piece := (yield partial(next, stream, None))) is not None:
         # A whole piece would hold the event loop for too long.
         for start in range(0, len(piece), SMALL_BYTES):
             for cut in cutter.feed(memoryview(piece)[start : start + SMALL_BYTES]):
