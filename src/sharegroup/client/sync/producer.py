@@ -56,6 +56,11 @@ class Producer(BlockingClient[producer.Producer]):
     def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
         self.close()
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether brokers confirm records; not with ``acks=0``."""
+        return self._client.is_confirmed
+
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Flush for up to ``timeout`` seconds; records left then fail with NetworkException."""
         if self._open:
