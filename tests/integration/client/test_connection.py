@@ -258,6 +258,12 @@ def test_write_to_a_connection_that_is_just_closing_fails_as_a_network_error() -
         def writelines(self, list_of_data: Any) -> None:
             raise RuntimeError("unable to perform operation; the handler is closed")
 
+        def can_write_eof(self) -> bool:
+            return True
+
+        def write_eof(self) -> None:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+
         def abort(self) -> None:
             pass
 
@@ -266,6 +272,11 @@ def test_write_to_a_connection_that_is_just_closing_fails_as_a_network_error() -
     with pytest.raises(NetworkException, match="broker:9092: unable to perform operation"):
         connection.send_only(request())
     assert not connection.is_open
+
+    finished = Connection(("broker", 9092), CONFIG, METRICS)
+    finished.connection_made(Closing())
+    asyncio.run(finished.finish())
+    assert not finished.is_open
 
 
 def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:

@@ -343,10 +343,14 @@ class Connection(asyncio.Protocol):
         if self._failure is not None or self._transport is None:
             return
         self._is_finishing = True
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
-            self._transport.close()  # TLS says by itself that nothing more comes.
+        try:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()  # TLS says by itself that nothing more comes.
+        except RuntimeError as error:
+            self.fail(error)  # As in `_write`: the peer has closed it, and uvloop knows it first.
+            return
         await self._lost.wait()
 
     def close(self) -> None:
