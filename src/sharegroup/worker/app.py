@@ -149,6 +149,7 @@ class App:
         self._startup: list[Callable[..., Any]] = []
         self._shutdown: list[Callable[..., Any]] = []
         self._worker: Worker | None = None
+        self._stopping: asyncio.Task[StopReport] | None = None
         self._resources = AsyncExitStack()
 
     def _redaction(self, route: Route) -> Redaction | None:
@@ -376,12 +377,22 @@ class App:
         worker = self._worker
         if worker is None:
             return None
+        grace_seconds = self.grace_seconds if grace is None else seconds(grace)
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop(worker, grace_seconds))
+        else:
+            worker.hurry()
+        # A caller that is cancelled must not close the producer under handlers that still run.
+        return await asyncio.shield(self._stopping)
+
+    async def _stop(self, worker: Worker, grace_seconds: float) -> StopReport:
         try:
-            return await worker.stop(self.grace_seconds if grace is None else seconds(grace))
+            return await worker.stop(grace_seconds)
         finally:
-            if self._worker is worker:  # Otherwise a concurrent call has closed it.
-                self._worker = None
+            try:
                 await self._resources.aclose()
+            finally:
+                self._worker = self._stopping = None
 
     async def __aenter__(self) -> Self:
         await self.start()

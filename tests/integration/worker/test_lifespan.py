@@ -127,3 +127,37 @@ def test_an_application_starts_once_at_a_time(bootstrap: str, group: str, topic:
         assert await app.stop() is None
 
     asyncio.run(work())
+
+
+def test_stop_goes_on_when_its_caller_is_cancelled(bootstrap: str, group: str, topic: str) -> None:
+    """Its handlers still run, and what they send needs the producer."""
+
+    async def work() -> None:
+        done: asyncio.Queue[str] = asyncio.Queue()
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+        app = App(group, bootstrap_servers=bootstrap, grace="60s")
+
+        @app.share_group(group, topics=topic)
+        async def bill(text: str) -> None:
+            begun.set()
+            await goes_on.wait()
+            written = await bill.send("b")
+            await done.put(f"{text}, next at {written.offset}")
+
+        await app.start()
+        await bill.send("a")
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await begun.wait()
+            stopping = asyncio.ensure_future(app.stop())
+            await asyncio.sleep(0)
+            stopping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await stopping
+            assert app.worker is not None
+            goes_on.set()
+            assert await done.get() == "a, next at 1"
+            while app.worker is not None:
+                await asyncio.sleep(0)
+        assert await app.stop() is None
+
+    asyncio.run(work())

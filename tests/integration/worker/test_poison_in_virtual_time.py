@@ -78,6 +78,8 @@ class Shop:
         pytest.param({"concurrency": 8, "order_by": "key"}, id="by key"),
         pytest.param({"is_batch": True}, id="batches"),
         pytest.param({"concurrency": 8, "rate_limit": "1000/s"}, id="with a rate limit"),
+        pytest.param({"concurrency": 8, "rate_limit": "15/m"}, id="with a low rate limit"),
+        pytest.param({"is_batch": True, "rate_limit": "15/m"}, id="batches with a rate limit"),
     ],
 )
 @pytest.mark.parametrize("topics", [1, 3])

@@ -294,6 +294,23 @@ async def test_row_23_topic_that_can_not_be_written() -> None:
 
 
 @worker
+async def test_row_23_missing_retry_topic_holds_no_record_of_another() -> None:
+    delays = ("10m", "1m", "10m", "1m")
+    app, bill = shop(raising(*map(RetryAfter, delays)), retry_tiers=("1m", "10m"))
+    postponed: list[int | None] = []
+    app.on("record.postponed", lambda event: postponed.append(event.offset))
+    async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
+        t.fail_writes("billing.retry.10m")
+        for _ in delays:
+            await t.send(bill, Order(), key=b"same")
+            await t.advance("1s")
+        assert postponed == [1, 3]
+        # After 12 s the rest of ten minutes is a delay of ten times one minute.
+        await t.advance("1m")
+        assert set(postponed) == {0, 1, 2, 3}
+
+
+@worker
 async def test_registry_that_is_away_is_tried_again_and_foreign_bytes_are_not() -> None:
     from sharegroup.worker import Payload
     from sharegroup.worker.payloads.registry import RegistryAway

@@ -38,12 +38,17 @@ class Postponer:
         """
         if shrunk:
             story = replace(story, attempts=())
-        stepped_ms = Moment.now(self._clock).stepped_ms(decided)
-        if stepped_ms and story.due_ms is not None:
-            story = replace(story, due_ms=max(story.due_ms + stepped_ms, 0))
+        story = self._due_by_the_clock_now(story, decided)
         origin = origin_of(delivery, story)
         own = own_headers(delivery.headers)
         return self._write(delivery.value, delivery.key, own, story, origin)
+
+    def topic(self, story: Story, decided: Moment) -> str:
+        """Return the topic that `postpone` would write to now."""
+        due_ms = self._due_by_the_clock_now(story, decided).due_ms
+        assert due_ms is not None, "a postponed record has a due time"
+        delay_ms = max(due_ms - self._clock.wall_ms(), 0)
+        return self._tiers.next_topic(self._group, delay_ms, delay_ms)
 
     def send_later(
         self,
@@ -60,6 +65,12 @@ class Postponer:
         """
         origin = RecordOrigin(topic, NOWHERE, NOWHERE, self._clock.wall_ms())
         return self._write(value, key, own_headers(headers), Story(origin, due_ms=due_ms), origin)
+
+    def _due_by_the_clock_now(self, story: Story, decided: Moment) -> Story:
+        stepped_ms = Moment.now(self._clock).stepped_ms(decided)
+        if not stepped_ms or story.due_ms is None:
+            return story
+        return replace(story, due_ms=max(story.due_ms + stepped_ms, 0))
 
     def _write(
         self,

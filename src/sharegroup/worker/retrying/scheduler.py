@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from sharegroup.worker.declarations.names import due_topic
 from sharegroup.worker.events import Events
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.retrying.shelf import Shelf
-from sharegroup.worker.retrying.tier_log import Committed, TierLog, TierPartition
+from sharegroup.worker.retrying.tier_log import Committed, TierLog, TierPartition, TierRecord
 from sharegroup.worker.retrying.tier_mover import BATCH_RECORDS, Moving, TierMover
 
 log = logging.getLogger(__name__)
@@ -143,8 +143,7 @@ class Scheduler:
             else:
                 records_max, bytes_max = self._limits.ahead_records, AHEAD_BYTES
             shelf = Shelf(committed, records_max=records_max, bytes_max=bytes_max)
-            mover = self._movers[partition] = TierMover(self._moving, partition, shelf)
-            self._tasks_of[partition] = self._tasks.create_task(mover.run())
+            self._begin(TierMover(self._moving, partition, shelf))
         log.info("event=tiers_owned group=%s partitions=%d", self._moving.group, len(partitions))
 
     async def revoked(self, partitions: Iterable[TierPartition]) -> None:
@@ -180,8 +179,7 @@ class Scheduler:
                     records_by_partition = await tier_log.read(READ_SECONDS)
                     backoff.reset()
                     for partition, records in records_by_partition.items():
-                        if partition in self._movers:
-                            self._movers[partition].put(records)
+                        await self._put(partition, records)
             except KafkaError as error:
                 log.warning(
                     'event=tiers_unreadable group=%s error="%s: %s"',
@@ -192,6 +190,40 @@ class Scheduler:
             # The group may give the partitions to others during the pause.
             await self.revoked(tuple(self._movers))
             await clock.sleep_until(clock.now() + backoff.next_ms() / 1000)
+
+    async def _put(self, partition: TierPartition, records: Sequence[TierRecord]) -> None:
+        mover = self._movers.get(partition)
+        if mover is not None and records[0].offset < mover.shelf.next_offset:
+            await self._begin_again(mover, records[0].offset)
+            mover = self._movers.get(partition)
+        if mover is not None:
+            mover.put(records)
+
+    def _begin(self, mover: TierMover) -> None:
+        assert self._tasks is not None, "movers begin only while the scheduler runs"
+        self._movers[mover.partition] = mover
+        self._tasks_of[mover.partition] = self._tasks.create_task(mover.run())
+
+    async def _begin_again(self, mover: TierMover, first: int) -> None:
+        """Move a partition's records anew: the topic was made anew, or its log was cut.
+
+        Nothing tells which records below the old position are new ones.  Without this they would
+        wait until the log has as many records as before, and then be passed over.
+        """
+        partition, shelf = mover.partition, mover.shelf
+        log.error(
+            "event=tier_begun_again group=%s topic=%s partition=%d position=%d first=%d "
+            "action='records were lost there, or the topic was made anew: retries may run again'",
+            self._moving.group, *partition, shelf.next_offset, first,
+        )  # fmt: skip
+        await self.revoked([partition])
+        if self._stopping.is_set():
+            return
+        limits = {"records_max": shelf.records_max, "bytes_max": shelf.bytes_max}
+        again = TierMover(self._moving, partition, Shelf(Committed(first), **limits))
+        again.commit_soon()
+        self._begin(again)
+        self._moving.tier_log.resume(partition)  # The former mover may have paused it.
 
     def _state(self, mover: TierMover) -> TierState:
         shelf = mover.shelf

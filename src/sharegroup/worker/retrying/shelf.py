@@ -20,6 +20,9 @@ from sharegroup.worker.retrying import done_offsets
 from sharegroup.worker.retrying.tier_log import Committed
 from sharegroup.worker.retrying.waiting import WaitingRecord
 
+NEVER = Committed(-1)
+"""Equals no commit."""
+
 
 class Shelf:
     """The records of one partition that were read and not yet moved on.
@@ -116,6 +119,10 @@ class Shelf:
         offset = self._outstanding[0] if self._outstanding else self.next_offset
         committed = Committed(offset, done_offsets.written(offset, self._done))
         return None if committed == self._committed else committed
+
+    def commit_again(self) -> None:
+        """Let `to_commit` return the commit even if the group has the same one."""
+        self._committed = NEVER
 
     def keep(self, committed: Committed) -> None:
         """Note a successful commit."""

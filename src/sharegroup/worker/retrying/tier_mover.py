@@ -94,6 +94,12 @@ class TierMover:
             moving.tier_log.pause(self.partition)
         self._changed.set()
 
+    def commit_soon(self) -> None:
+        """Commit the offset that the shelf began with, although nothing was moved yet."""
+        self.shelf.commit_again()
+        self._commit_again_ms = Moment.now(self._moving.clock).steady_ms
+        self._changed.set()
+
     def stop(self) -> None:
         """End `run` after the pending writes and their commit."""
         self._stopping = True

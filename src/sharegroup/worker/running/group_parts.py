@@ -117,11 +117,11 @@ class GroupParts:
         self.released_at_close: list[TakenRecord] = []
         """Records to release that are left unsettled, because closing the source releases them."""
 
-    def gate(self, topics: str) -> TopicGate:
-        """Return the gate for writes to a dead-letter topic, or to the retry topics together."""
-        gate = self._gates.get(topics)
+    def gate(self, topic: str) -> TopicGate:
+        """Return the gate for writes to a retry topic or a dead-letter topic."""
+        gate = self._gates.get(topic)
         if gate is None:
-            gate = self._gates[topics] = TopicGate(topics, self.events.tell_blocked)
+            gate = self._gates[topic] = TopicGate(topic, self.events.tell_blocked)
         return gate
 
     def in_custody(self) -> Iterator[TakenRecord]:

@@ -127,23 +127,35 @@ class HandlerSlot:
         return GivenUp() if was_given_up else error
 
     async def run_batch(
-        self, batch: Sequence[TakenRecord], payloads: list[Any], begun_at: float
+        self,
+        batch: list[TakenRecord],
+        begun_at: float,
+        unreadable: Callable[[TakenRecord, BaseException], None],
     ) -> Ends:
-        """Run a batch handler for records whose payloads are decoded.
+        """Decode the values of a batch and run its handler for them.
 
-        Returns for each record what `run` returns.
+        A record whose value cannot be decoded leaves the list, and ``unreadable`` settles it.
+        Returns for each remaining record what `run` returns.
         """
         self.begun_at = begun_at
         self._batch = batch
-        CURRENT.set(batch[0].handler_record)
-        ends = await self._call_batch(payloads, [record.handler_record for record in batch])
+        ends = await self._call_batch(batch, unreadable)
         self.ended_at = self._clock.now()
         was_given_up, self._batch = self._batch is not batch, ()
         return (GivenUp(),) * len(batch) if was_given_up else ends
 
-    async def _call_batch(self, payloads: list[Any], records: list[Record]) -> Ends:
-        handler, count = self._handler, len(payloads)
+    async def _call_batch(
+        self,
+        batch: list[TakenRecord],
+        unreadable: Callable[[TakenRecord, BaseException], None],
+    ) -> Ends:
+        handler = self._handler
         try:
+            payloads = await self._decoded(batch, unreadable)
+            if not payloads or self._batch is not batch:
+                return (None,) * len(batch)
+            records = [record.handler_record for record in batch]
+            CURRENT.set(records[0])
             if handler.around is not None:
                 returned = await handler.around(Call(handler.route, payloads, tuple(records)))
             elif handler.takes_record:
@@ -151,11 +163,27 @@ class HandlerSlot:
             else:
                 returned = await handler.call(payloads)
         except BaseException as error:  # noqa: BLE001  A handler may raise anything.
-            cause = self._outcome(error)
+            cause, count = self._outcome(error), len(batch)
             return (None,) * count if cause is None else ends_of_raised(cause, count)
         if self.verdict is not None:
-            return (self._outcome(None),) * count
-        return ends_of_returned(returned, count)
+            return (self._outcome(None),) * len(batch)
+        return ends_of_returned(returned, len(batch))
+
+    async def _decoded(
+        self,
+        batch: list[TakenRecord],
+        unreadable: Callable[[TakenRecord, BaseException], None],
+    ) -> list[Any]:
+        payloads = []
+        for record in tuple(batch):
+            try:
+                payloads.append(await self._handler.read(record.delivery.value))
+            except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001  It concerns this record alone.
+                # In the list until here: a watch or a stop may have given up the whole batch.
+                if self._batch is batch:
+                    batch.remove(record)
+                    unreadable(record, error)
+        return payloads
 
     def _outcome(self, error: BaseException | None) -> BaseException | None:
         """Return the verdict if the handler was interrupted, otherwise its error."""

@@ -48,7 +48,7 @@ class WriteAttempt(Protocol):
 class TopicGate:
     """Lets all records write while writes to a topic succeed, and a single one while they fail."""
 
-    __slots__ = ("_backoff", "_changed", "_is_open", "_prober", "name", "tell")
+    __slots__ = ("_backoff", "_is_open", "_prober", "_waiting", "name", "tell")
 
     def __init__(
         self, name: str, tell: Callable[[str, KafkaError | None, TakenRecord], None]
@@ -59,7 +59,7 @@ class TopicGate:
         self._is_open = True
         self._backoff = Backoff(BACKOFF_MS_MIN, BACKOFF_MS_MAX, chance=without_jitter)
         self._prober: TakenRecord | None = None
-        self._changed = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], TakenRecord] = {}
 
     @property
     def is_open(self) -> bool:
@@ -67,14 +67,19 @@ class TopicGate:
         return self._is_open
 
     def may_try(self, record: TakenRecord) -> bool:
-        """Whether this record may try to write now."""
-        return self.is_open or self._prober is None or self._prober is record
+        """Whether this record may try to write now; while the gate is closed, no other may then."""
+        if not self._is_open and self._prober is None:
+            self._prober = record
+        return self._is_open or self._prober is record
 
-    async def changes(self) -> None:
-        """Wait until the gate opens or another record may try."""
-        # Nothing is lost: `may_try` has just seen what was set before.
-        self._changed.clear()
-        await self._changed.wait()
+    async def turn(self, record: TakenRecord) -> None:
+        """Wait until the gate opens, or until it is this record's turn to try."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = record
+        try:
+            await turn
+        finally:
+            del self._waiting[turn]
 
     def failed(self, record: TakenRecord, error: KafkaError) -> float:
         """Note that writing this record failed; returns the backoff in seconds."""
@@ -91,26 +96,40 @@ class TopicGate:
         if not self.is_open:
             self._is_open, self._prober = True, None
             self._backoff.reset()
-            self._changed.set()
+            for turn in self._waiting:
+                if not turn.done():
+                    turn.set_result(None)
             self.tell(self.name, None, record)
 
     def left(self, record: TakenRecord) -> None:
-        """Let another record try, because this record has stopped trying."""
-        if self._prober is record:
-            self._prober = None
-            self._changed.set()
+        """Let the next record try, because this record has stopped trying."""
+        if self._prober is not record:
+            return
+        self._prober = None
+        for turn, waiting in self._waiting.items():
+            if not turn.done():
+                # Only this one wakes.  It has the turn from now on, so it can pass it on.
+                self._prober = waiting
+                turn.set_result(None)
+                return
 
 
 class PendingWrite:
     """The write of one record, which is repeated until it is acknowledged."""
 
-    __slots__ = ("_attempt", "_clock", "attempt_at", "gate", "is_waiting", "record")
+    __slots__ = ("_attempt", "_clock", "_gate_now", "attempt_at", "gate", "is_waiting", "record")
 
     def __init__(
-        self, record: TakenRecord, gate: TopicGate, attempt: WriteAttempt, clock: WorkerClock
+        self,
+        record: TakenRecord,
+        gate_now: Callable[[], TopicGate],
+        attempt: WriteAttempt,
+        clock: WorkerClock,
     ) -> None:
         self.record = record
-        self.gate = gate
+        self._gate_now = gate_now
+        self.gate = gate_now()
+        """The gate of the topic that the next attempt writes to."""
         self._attempt = attempt
         self._clock = clock
         self.attempt_at: float | None = None
@@ -120,29 +139,47 @@ class PendingWrite:
 
     async def acknowledged(self) -> bool:
         """Write until it is acknowledged; False if the record's lock was lost before that."""
-        record, gate = self.record, self.gate
+        record = self.record
         shrunk = False
         try:
             while not record.is_done:
+                gate = self._at_gate()
                 if not gate.may_try(record):
-                    await self._wait(gate.changes())
+                    await self._wait(gate.turn(record))
                     continue
                 try:
                     await self._write(shrunk=shrunk)
                 except ITS_OWN_FAULT as error:
                     if shrunk:
-                        # Only a change of the topic's settings helps, so there is no shorter pause.
-                        _say_too_large(record, gate.name, error)
-                        await self._pause(BACKOFF_MS_MAX / 1000)
+                        await self._hold(error)
                     shrunk = True
                 except KafkaError as error:
                     await self._pause(gate.failed(record, error))
+                except Exception as error:  # noqa: BLE001  A bug must not leave the record to nobody.
+                    await self._hold(error)
                 else:
                     gate.succeeded(record)
                     return True
         finally:
-            gate.left(record)
+            self.gate.left(record)
         return False
+
+    def _at_gate(self) -> TopicGate:
+        """Go to the gate of the topic that an attempt would write to now.
+
+        While a record waits, its due time comes nearer, and another retry topic is the next.
+        """
+        gate = self._gate_now()
+        if gate is not self.gate:
+            self.gate.left(self.record)
+            self.gate = gate
+        return gate
+
+    async def _hold(self, error: Exception) -> None:
+        """Pause after an error of this record alone, which only a change of settings may end."""
+        _say_unwritable(self.record, self.gate.name, error)
+        self.gate.left(self.record)
+        await self._pause(BACKOFF_MS_MAX / 1000)
 
     async def _write(self, *, shrunk: bool) -> None:
         self.attempt_at = self._clock.now()
@@ -228,14 +265,20 @@ class PendingWrites:
             )
 
 
-def _say_too_large(record: TakenRecord, name: str, error: KafkaError) -> None:
+def _say_unwritable(record: TakenRecord, name: str, error: Exception) -> None:
+    is_ours = not isinstance(error, KafkaError)
+    action = (
+        "report this bug of sharegroup" if is_ours else "increase max.message.bytes of the topic"
+    )
     delivery = record.delivery
     log.error(
         "event=record.unwritable of=%s topic=%s partition=%s offset=%s error=%r action='the "
-        "record is held; increase max.message.bytes of the topic'",
+        "record is held; %s'",
         name,
         delivery.topic,
         delivery.partition,
         delivery.offset,
         error,
+        action,
+        exc_info=error if is_ours else None,
     )

@@ -19,8 +19,11 @@ class RateLimiter:
         self._clock = clock
         self.waiting: list[TakenRecord] = []
 
-    async def wait(self, records: Sequence[TakenRecord]) -> None:
-        """Wait until the handlers of all these records may begin."""
+    async def wait(self, records: Sequence[TakenRecord]) -> list[TakenRecord]:
+        """Wait until the handlers of all these records may begin.
+
+        Returns those that nobody has taken back meanwhile.
+        """
         now = self._clock.now()
         begin_at = max([self._bucket.reserve(now) for _ in records], default=now)
         # In sight while they wait: a quiet worker releases them, and they count for the room.
@@ -29,8 +32,15 @@ class RateLimiter:
             if begin_at > now:
                 await self._clock.sleep_until(begin_at)
         finally:
-            for record in records:
+            still = [record for record in records if record in self.waiting]
+            for record in still:
                 self.waiting.remove(record)
+        return still
+
+    def spend(self, runs: int) -> None:
+        """Take the tokens of runs that begin at once; later ones wait longer for them."""
+        for _ in range(runs):
+            self._bucket.reserve(self._clock.now())
 
     def give_back(self, runs: int) -> None:
         """Return the tokens of runs that do not begin."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
 from sharegroup.worker.declarations.route import Route
@@ -124,36 +124,49 @@ class RecordQueue:
         return taken
 
     def take_ready(self, *, alone_from: int, but: Sequence[TakenRecord] = ()) -> list[TakenRecord]:
-        """Remove and return unsettled records that are ready or behind their keys.
+        """Remove and return unsettled records that are ready, or behind their keys or the rate.
 
         Only those that must run alone, and none of ``but``.
         """
+        taken = self._take_alone(self.ready, alone_from, but)
+        if self.limiter is not None:
+            taken += self._take_alone(self.limiter.waiting, alone_from, but)
+        if self.keys is not None:
+            taken += self.keys.take(alone_from, alone=True)
+        return taken
+
+    @staticmethod
+    def _take_alone(
+        waiting: deque[TakenRecord] | list[TakenRecord],
+        alone_from: int,
+        but: Sequence[TakenRecord],
+    ) -> list[TakenRecord]:
         taken: list[TakenRecord] = []
         remaining: list[TakenRecord] = []
-        for record in self.ready:
+        for record in waiting:
             if not record.is_done:
                 is_taken = record.runs_alone(alone_from) and record not in but
                 (taken if is_taken else remaining).append(record)
-        if self.keys is not None:
-            taken += self.keys.take(alone_from, alone=True)
-        self.ready.clear()
-        self.ready.extend(remaining)
+        waiting.clear()
+        waiting.extend(remaining)
         return taken
 
-    async def wait_rate(self, records: Sequence[TakenRecord]) -> list[TakenRecord]:
+    async def wait_rate(
+        self, records: Sequence[TakenRecord], may_begin: Callable[[], bool]
+    ) -> list[TakenRecord]:
         """Wait until the rate limit lets all these records begin; returns those still to be run.
 
-        Returns an empty list if handlers may not begin any more; the records are ready again then.
+        If handlers may not begin any more, it returns none, and the records are ready again.
         """
         limiter = self.limiter
         assert limiter is not None, "only routes with a rate limit wait for it"
-        await limiter.wait(records)
+        waited = await limiter.wait(records)
         if self.room.waiters:
             self.room.notify()
-        unsettled = [record for record in records if not record.is_done]
-        granted = unsettled if self.is_open else []
+        unsettled = [record for record in waited if not record.is_done]
+        granted = unsettled if may_begin() else []
         limiter.give_back(len(records) - len(granted))
-        if not self.is_open:
+        if not granted:
             self.ready.extendleft(reversed(unsettled))
         return granted
 

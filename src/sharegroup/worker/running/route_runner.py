@@ -200,7 +200,7 @@ class RouteRunner:
             if ready and idle.waiters and (is_fresh or not idle.waking):
                 idle.wake(2, len(ready))
             is_fresh = False
-            if queue.limiter is not None and not await queue.wait_rate((record,)):
+            if queue.limiter is not None and not await self._wait_rate((record,)):
                 continue
             pace.latest = slot
             begun_at = clock.now()
@@ -222,9 +222,11 @@ class RouteRunner:
                 await queue.idle.wait()
                 continue
             if self._alone.run_now is None:
-                batch = await self._gather(batching)
+                batch: Sequence[TakenRecord] = await self._gather(batching)
             else:
                 batch = [queue.ready.popleft()]  # The record whose turn it is to run alone.
+            if queue.limiter is not None and batch:
+                batch = await self._wait_rate(batch)
             queue.wake_one()
             if batch:
                 await self._run_batch(slot, batch)
@@ -243,31 +245,38 @@ class RouteRunner:
             deadline = ready[0].taken_at + batching.wait_seconds
             while len(ready) < batching.size and clock.now() < deadline:
                 await queue.idle.wait_for_batch(clock, deadline)
-                if not self._may_begin() or not ready:
-                    return []  # The worker stops, and the ready records are released.
+                # The worker stops, and the ready records are released; or one of them runs alone.
+                if not ready or not self._may_begin() or self._alone.run_now is not None:
+                    return []
         finally:
             queue.idle.is_gathering = False
         records = [ready.popleft() for _ in range(min(batching.size, len(ready)))]
-        batch = [record for record in records if not record.is_done]
-        return batch if queue.limiter is None else await queue.wait_rate(batch)
+        return [record for record in records if not record.is_done]
 
-    async def _run_batch(self, slot: HandlerSlot, batch: list[TakenRecord]) -> None:
+    async def _wait_rate(self, records: Sequence[TakenRecord]) -> Sequence[TakenRecord]:
+        """Wait for the rate limit; returns the records that may begin now."""
+        queue, alone = self.queue, self._alone
+        if alone.run_now is not None:
+            # Its turn to run alone is now: all other handlers wait for it, and not for long.
+            assert queue.limiter is not None
+            queue.limiter.spend(len(records))
+            return records
+        # Meanwhile a record may have got the turn to run alone: then these must not run beside it.
+        return await queue.wait_rate(records, lambda: queue.is_open and alone.run_now is None)
+
+    async def _run_batch(self, slot: HandlerSlot, batch: Sequence[TakenRecord]) -> None:
         runs, clock = self.runs, self._clock
         begun_at = clock.now()
-        begun, payloads = [], []
-        for record in batch:
-            if not runs.begin(record, begun_at):
-                continue
+        begun = [record for record in batch if runs.begin(record, begun_at)]
+        for record in begun:
             record.handler_record = Record(record.delivery, record.story, clock)
-            try:
-                payloads.append(await self._handler.read(record.delivery.value))
-            except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001  It concerns this record alone.
-                runs.ended(record, error, 0.0, begun_at)
-            else:
-                begun.append(record)
         if not begun:
             return
-        ends = await slot.run_batch(begun, payloads, begun_at)
+
+        def unreadable(record: TakenRecord, error: BaseException) -> None:
+            runs.ended(record, error, 0.0, begun_at)
+
+        ends = await slot.run_batch(begun, begun_at, unreadable)
         ended_at = slot.ended_at
         for record, end in zip(begun, ends, strict=True):
             if type(end) is not GivenUp and record.is_lost(ended_at):

@@ -29,7 +29,7 @@ from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.retrying.waiting import Moment
 from sharegroup.worker.running.alone import AloneRun
 from sharegroup.worker.running.group_parts import GroupParts
-from sharegroup.worker.running.pending_writes import PendingWrite
+from sharegroup.worker.running.pending_writes import PendingWrite, TopicGate
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.telemetry.counts import HandlerCounts
@@ -38,8 +38,6 @@ HELD_OF_LOCKS = 2
 """At most 1/HELD_OF_LOCKS of a partition's locks may be held; the rest serve new records."""
 WITHOUT_RENEWAL = 1 / 4
 """The part of a lock's duration that is left for a held record to run, if locks are not renewed."""
-RETRY_TOPICS = "retry topics"
-"""The name of the gate that all retry topics of a group share."""
 
 
 class Settlement:
@@ -171,7 +169,12 @@ class Settlement:
         parts = self._parts
         decided = Moment.now(parts.clock)
         attempt = partial(parts.postponer.postpone, record.delivery, step.story, decided)
-        write = PendingWrite(record, parts.gate(RETRY_TOPICS), attempt, parts.clock)
+
+        def gate() -> TopicGate:
+            # One for each retry topic: a missing one must not hold the records of the others.
+            return parts.gate(parts.postponer.topic(step.story, decided))
+
+        write = PendingWrite(record, gate, attempt, parts.clock)
         parts.writes.begin(write, self._settle_postponed(write, step))
 
     async def _settle_postponed(self, write: PendingWrite, step: Postpone) -> None:
@@ -198,7 +201,7 @@ class Settlement:
                 parts.events.tell("record.rejected", record, step.error, {"reason": step.reason})
             return
         attempt = partial(self._burier.bury, record.delivery, step)
-        write = PendingWrite(record, parts.gate(topic), attempt, parts.clock)
+        write = PendingWrite(record, partial(parts.gate, topic), attempt, parts.clock)
         parts.writes.begin(write, self._settle_buried(write, step, topic))
 
     async def _settle_buried(self, write: PendingWrite, step: Bury, topic: str) -> None:

@@ -164,9 +164,13 @@ class Worker:
         if self._stopping is None:
             self._stopping = asyncio.ensure_future(self._stop(grace_seconds))
         else:
-            self._hurry.set()
+            self.hurry()
         # A caller that is cancelled does not leave the groups half stopped.
         return await asyncio.shield(self._stopping)
+
+    def hurry(self) -> None:
+        """End the grace of a stop at once."""
+        self._hurry.set()
 
     async def _run(self) -> None:
         try:

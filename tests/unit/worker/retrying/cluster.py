@@ -104,6 +104,13 @@ class Cluster:
         self._growth = asyncio.Event()
         return lying
 
+    def cut(self, topic: str, end: int = 0) -> None:
+        """Lose the records of a topic from an offset on; those who read behind it read it anew."""
+        for log in self.topics[topic]:
+            del log[end:]
+        for member in self.members:
+            member.go_back(topic, end)
+
     async def grown(self, is_so: Callable[[], bool], *, seconds: float) -> None:
         """Wait until this is true of what lies in the topics."""
         async with asyncio.timeout(seconds):
@@ -279,6 +286,12 @@ class Member:
         self._announced = tuple(found)
         await self._owner.assigned(found)
         self._cluster.appended.set()
+
+    def go_back(self, topic: str, end: int) -> None:
+        """Read from the earliest offset what lies behind the end, as its consumer does."""
+        for partition, position in self._positions.items():
+            if partition.topic == topic and position > end:
+                self._positions[partition] = 0
 
     def lose(self) -> None:
         """The group went on without this one, and it does not know."""

@@ -660,6 +660,37 @@ def test_log_with_a_later_start_offset_is_read_from_its_start() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("end", [0, 2])
+def test_topic_that_lost_records_or_was_made_anew_keeps_no_later_retry(
+    end: int, restarts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        for number in range(5):
+            await process.later(b"%d" % number, 1)
+        await arrived(cluster, 5, seconds=3)
+        await asyncio.sleep(0.1)
+        assert cluster.committed[TierPartition("g.retry.due", 0)] == Committed(5, "")
+        if restarts:
+            await process.stop()
+        cluster.cut("g.retry.due", end)
+        if restarts:
+            process = Process(cluster)
+            await asyncio.sleep(0.1)
+            cluster.cut("g.retry.due", end)  # Nobody reads behind the end.
+        for value in (b"new", b"newer"):
+            await process.later(value, 1)
+            await asyncio.sleep(3)
+        assert cluster.values()[-2:] == [b"new", b"newer"]
+        assert cluster.committed[TierPartition("g.retry.due", 0)] == Committed(end + 2, "")
+        assert caplog.text.count("event=tier_begun_again group=g topic=g.retry.due") == 1
+        assert "position=5 first=0" in caplog.text
+        await process.stop()
+
+    play(scene)
+
+
 def test_failure_to_read_is_logged_and_the_group_joined_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

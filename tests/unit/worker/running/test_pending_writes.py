@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from sharegroup.errors import KafkaError, MessageTooLarge, NotLeaderOrFollower
+from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge, NotLeaderOrFollower
 from sharegroup.testing import virtual_time
 from sharegroup.worker.running.pending_writes import PendingWrite, PendingWrites, TopicGate
 from sharegroup.worker.running.taken_record import TakenRecord
@@ -25,6 +25,8 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.told: Told = []
         self.gate = TopicGate("orders.dead", self._tell)
+        self.other_gate = TopicGate("orders.retry.1h", self._tell)
+        self.gate_now = lambda: self.gate
         self.writing = PendingWrites()
         self.attempts: list[tuple[float, int, bool]] = []
         self.settled: list[tuple[float, int]] = []
@@ -45,7 +47,7 @@ class World:
             if await pending.acknowledged():
                 self.settled.append((round(self.loop.time(), 6), record.delivery.offset))
 
-        pending = PendingWrite(record, self.gate, attempt, LoopClock())
+        pending = PendingWrite(record, lambda: self.gate_now(), attempt, LoopClock())
         self.writing.begin(pending, settle(pending))
 
     def _tell(self, name: str, error: KafkaError | None, record: TakenRecord) -> None:
@@ -129,6 +131,81 @@ def test_a_record_that_can_never_be_written_is_held_and_stops_no_other(
 
     run(test)
     assert "topic=orders partition=2 offset=1" in caplog.text
+
+
+@pytest.mark.parametrize("error", [MessageTooLarge("1 MiB"), InvalidRecord("no"), TypeError("bug")])
+def test_a_record_that_can_never_be_written_does_not_keep_a_closed_gate(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has the turn to try, and its error says nothing of the topic."""
+
+    async def test(world: World) -> None:
+        async def write(shrunk: bool) -> None:
+            if world.loop.time() < world.works_from:
+                raise world.error
+            raise error
+
+        world.works_from = 5.0
+        world.begin(in_hand(1))
+        world.begin(in_hand(2), write)
+        for offset in range(3, 100):
+            world.begin(in_hand(offset))
+        await asyncio.sleep(10)
+        assert {time for time, _ in world.settled} == {6.3}
+        assert [record.delivery.offset for record in world.writing.records()] == [2]
+        await world.writing.cancel()
+
+    run(test)
+    assert ("report this bug" in caplog.text) == isinstance(error, TypeError)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_the_turn_is_passed_on_to_one_record_at_a_time(is_lost: bool) -> None:
+    async def test(world: World) -> None:
+        world.works_from = 1_000.0
+        records = [in_hand(offset) for offset in range(1_000)]
+        for record in records:
+            world.begin(record)
+        await asyncio.sleep(1)
+        tasks = {write.record.delivery.offset: task for task, write in world.writing._tasks.items()}
+        for record in records[:-1]:
+            attempts = len(world.attempts)
+            if is_lost:
+                record.is_done = True
+                world.writing.look(world.loop.time())
+            else:
+                tasks[record.delivery.offset].cancel()
+            await asyncio.sleep(0.001)
+            assert len(world.attempts) - attempts <= 1
+        await world.writing.finish()
+        assert [offset for _, offset in world.settled] == [999]
+
+    run(test)
+
+
+def test_a_record_goes_to_the_gate_of_the_topic_that_is_next_now() -> None:
+    """A missing topic holds the records that go there, and only as long as they go there."""
+
+    async def test(world: World) -> None:
+        async def write(shrunk: bool) -> None:
+            if world.gate_now() is world.other_gate:
+                raise world.error
+
+        world.gate_now = lambda: world.other_gate
+        for offset in range(1, 50):
+            world.begin(in_hand(offset), write)
+        await asyncio.sleep(5)
+        assert world.settled == []
+        assert (world.gate.is_open, world.other_gate.is_open) == (True, False)
+        world.gate_now = lambda: world.gate
+        world.begin(in_hand(50), write)
+        await asyncio.sleep(0.001)
+        assert world.settled == [(5.0, 50)]
+        await world.writing.finish()
+        # As soon as the one that tries finds its way free, all behind it do.
+        assert {time for time, _ in world.settled[1:]} == {6.3}
+
+    run(test)
 
 
 def test_write_of_a_record_with_a_lost_lock_is_not_retried() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sharegroup.worker import App, RateLimit
+from sharegroup.worker.declarations.route import Batching
 from sharegroup.worker.running.alone import (
     BEGIN_SECONDS,
     LOOKED_SECONDS_MAX,
@@ -49,7 +50,7 @@ def test_batch_waits_for_the_tokens_of_all_its_records_and_stays_listed() -> Non
         clock = SteppedClock()
         runner = limited(clock)
         some = [in_hand(n) for n in range(4)]
-        turn = asyncio.ensure_future(runner.queue.wait_rate(some))
+        turn = asyncio.ensure_future(runner._wait_rate(some))
         await asyncio.sleep(0)
         assert offsets(runner.queue) == [0, 1, 2, 3]
         some[1].is_done = True  # Its lock is lost during the wait.
@@ -64,7 +65,7 @@ def test_batch_that_may_not_begin_is_ready_again_and_returns_its_tokens() -> Non
     async def test() -> None:
         clock = SteppedClock()
         runner = limited(clock)
-        turn = asyncio.ensure_future(runner.queue.wait_rate([in_hand(n) for n in range(4)]))
+        turn = asyncio.ensure_future(runner._wait_rate([in_hand(n) for n in range(4)]))
         await asyncio.sleep(0)
         runner.stop_beginning()
         clock.goes_on.set()
@@ -72,7 +73,7 @@ def test_batch_that_may_not_begin_is_ready_again_and_returns_its_tokens() -> Non
         assert offsets(runner.queue.ready) == [0, 1, 2, 3]
         runner.begin_again()
         runner.queue.ready.clear()
-        assert len(await runner.queue.wait_rate([in_hand(4), in_hand(5)])) == 2
+        assert len(await runner._wait_rate([in_hand(4), in_hand(5)])) == 2
         assert clock.seconds == 2.0
 
     asyncio.run(test())
@@ -175,5 +176,60 @@ def test_records_wait_for_the_look_at_suspects_for_a_limited_time() -> None:
         clock.goes_on.set()
         await alone.wait_until_looked()
         assert clock.seconds == LOOKED_SECONDS_MAX
+
+    asyncio.run(test())
+
+
+def test_records_that_waited_for_their_rate_do_not_begin_beside_one_that_runs_alone() -> None:
+    async def test() -> None:
+        clock = SteppedClock()
+        runner = limited(clock)
+        turn = asyncio.ensure_future(runner._wait_rate([in_hand(n) for n in range(4)]))
+        await asyncio.sleep(0)
+        suspect = in_hand(9)
+        assert runner._alone.ask(AloneRun(suspect, runner.queue, lambda _: None))
+        clock.goes_on.set()
+        assert await turn == []
+        assert offsets(runner.queue.ready) == [0, 1, 2, 3]
+        # The suspect waits for no token, but those after it do.
+        assert await runner._wait_rate([suspect]) == [suspect]
+        runner._alone.run_now = None
+        assert await runner._wait_rate([in_hand(4)]) != []
+        assert clock.seconds == 2.0
+
+    asyncio.run(test())
+
+
+def test_suspect_that_waits_for_its_rate_is_put_aside_and_does_not_begin_too() -> None:
+    async def test() -> None:
+        clock = SteppedClock()
+        runner = limited(clock)
+        some = [in_hand(n, delivery_count=4 if n == 2 else 1) for n in range(4)]
+        turn = asyncio.ensure_future(runner._wait_rate(some))
+        await asyncio.sleep(0)
+        assert offsets(runner.queue.take_ready(alone_from=4)) == [2]
+        assert offsets(runner.queue) == [0, 1, 3]
+        clock.goes_on.set()
+        assert offsets(await turn) == [0, 1, 3]
+
+    asyncio.run(test())
+
+
+def test_batch_that_is_gathered_has_no_others_beside_a_record_that_runs_alone() -> None:
+    async def test() -> None:
+        clock = SteppedClock()
+        runner = limited(clock)
+        runner.queue.ready.append(in_hand(0))
+        batching = Batching(size=4, wait_seconds=1.0)
+        gathering = asyncio.ensure_future(runner._gather(batching))
+        await asyncio.sleep(0)
+        suspect = in_hand(9)
+        run = AloneRun(suspect, runner.queue, lambda _: None)
+        assert runner._alone.ask(run)
+        run.is_granted = True
+        runner.queue.ready.appendleft(suspect)
+        clock.goes_on.set()
+        assert await gathering == []
+        assert offsets(runner.queue.ready) == [9, 0]
 
     asyncio.run(test())
