@@ -39,6 +39,10 @@ class KafkaError(Exception):
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
+    is_of_advertised = False
+    """Whether a broker answers, and only an address that it advertises cannot be reached."""
+    ends_renewal = False
+    """Whether the consumer that raises it goes on, and renews no acquisition locks any more."""
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -64,6 +68,16 @@ def _cut(text: str) -> str:
         return text
     kept = encoded[: TEXT_BYTES_MAX - len(_ELLIPSIS.encode())]
     return kept.decode("utf-8", "ignore") + _ELLIPSIS
+
+
+class MissingExtra(ModuleNotFoundError):
+    """A library of an extra of sharegroup is not installed; the text says how to install it."""
+
+
+class AdvertisedNote(str):
+    """A note of an exception: an address that a broker advertises was never reached."""
+
+    __slots__ = ()
 
 
 class UnknownErrorCode(KafkaError):

@@ -132,10 +132,13 @@ A terminal shows the progress of long commands on standard error; pipes and file
 
 ## Exit codes
 
-0 done, 1 failed, 2 misused; 130 ended by Ctrl-C before it was done. Of what failed, one line on
-standard error says why and what to do next. `sharegroup worker check` is for scripts: 0 the same,
-2 something differs, 1 anything else, misuse too. Commands that run until they are stopped (`serve`,
-`worker`, `consume`, `tail --follow`) end with 0 by Ctrl-C.
+0 done, 1 failed, 2 misused. Of what failed, one line on standard error says why and what to do
+next. A command that a signal ends before it is done: 128 plus the number of the signal, so 130 by
+Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. Commands that run until they are stopped (`serve`, `worker`,
+`consume`, `tail --follow`) end with 0 by Ctrl-C and SIGTERM; but `consume` and `tail --follow` end
+like other commands if they cannot finish within a second, or get a second signal.
+`sharegroup worker check` is for scripts: 0 the same, 2 something differs, 1 anything else, misuse
+too.
 
 ## JSON
 

@@ -19,7 +19,7 @@ import pytest
 
 from sharegroup.cli.broker.repairing.diagnosis import findings
 from sharegroup.cli.broker.repairing.state import read_state
-from sharegroup.errors import KafkaStorageError
+from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import TopicId, TopicName, topic_id_text
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.disk.files import Files, RealFiles
@@ -31,6 +31,9 @@ from sharegroup.storage.disk.metadata_files import (
 )
 from sharegroup.storage.disk.set_aside import SetAside
 from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.segment.timestamps import Allowance
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.record_walk import finish
 from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import Broker
 from tests.integration.cli.piping import sharegroup
@@ -41,6 +44,12 @@ from tests.unit.storage.logs import NOW_MS, TOPIC, run
 SEGMENT = "00000000000000000000.log"
 NEXT_SEGMENT = "00000000000000000100.log"
 SPARSE_BYTES = 1 << 40
+
+READ_BYTES_MAX = 65 << 20
+"""A search for whole batches behind damage takes 64 MiB; a fetch of a broker takes less."""
+
+CLAIMED_BYTES = 100 << 20
+"""The size that a damaged batch header claims; it is within the size of a segment."""
 
 Damage = Callable[[Path, Path], None]
 """Called with a data directory and a partition folder in it."""
@@ -121,6 +130,14 @@ class WithoutRights(RealFiles):
         if path.endswith(f"/{self._name}"):
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return super().open(path, create=create)
+
+
+class WithinMemory(RealFiles):
+    """Files of which no single read may ask for more than a start and a fetch need."""
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        assert size <= READ_BYTES_MAX, f"a read of {size} bytes at {position}"
+        return super().read(fd, size, position)
 
 
 def offsets_of(log: PartitionLog) -> list[int]:
@@ -388,3 +405,71 @@ def test_files_with_strange_names_do_not_stop_a_log(data: Path) -> None:
         (folder / name).touch()
     assert ends(data) == {"orders": [3]}
     assert checked(data).startswith("No problems")
+
+
+def claim(path: Path, header: bytes, position: int) -> None:
+    """Write a batch header there whose length claims a large part of a hole, to the file's end."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(header[:8] + (CLAIMED_BYTES - 12).to_bytes(4, "big") + header[12:61])
+    os.truncate(path, position + CLAIMED_BYTES)
+
+
+def test_a_start_believes_no_length_in_a_batch_header(data: Path) -> None:
+    path = folder_of(data) / SEGMENT
+    header = (3).to_bytes(8, "big") + encode_batch([(None, b"x", NOW_MS, ())])[8:]
+    claim(path, header, path.stat().st_size)
+    assert started(data, is_written=True, files=WithinMemory()) == [0, 3]
+    assert started(data, files=WithinMemory()) == [0, 4]
+
+
+def read_each_way(log: PartitionLog) -> list[int]:
+    """Read the damaged last batch of the log in every way; return the offsets before it."""
+    for read in (
+        lambda: log.read(2, bytes_max=1),
+        lambda: log.read_range(2, 3),
+        lambda: [*log.read_whole(piece_bytes=1 << 20)],
+    ):
+        with pytest.raises(CorruptMessage, match="does not match its checksum"):
+            read()
+    finish(log.times.latest(Allowance(1 << 20)))
+    return offsets_of(log)
+
+
+def test_a_fetch_believes_no_length_in_a_batch_header(data: Path) -> None:
+    """Below the recovery point nothing was checked at the start."""
+    path = folder_of(data) / SEGMENT
+    content = path.read_bytes()
+    *_, (position, _) = scan(content)
+    claim(path, content[position:], position)
+    assert started(data, files=WithinMemory(), look=read_each_way) == [0, 3]
+
+
+def test_a_sparse_new_segment_of_compaction_is_renamed(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder_of(data) / f"{SEGMENT}.swap"
+    path.touch()
+    make_sparse(path)
+    assert started(data, files=WithinMemory()) == [0, 3]
+    assert path.with_suffix(".swap.set-aside").stat().st_size == SPARSE_BYTES
+    (line,) = (line for line in caplog.messages if line.startswith("event=swap_undone"))
+    assert f"does not begin with a record batch; it has {SPARSE_BYTES} bytes" in line
+
+
+@pytest.mark.parametrize("offset", ["-1", "9223372036854775808", "1" * 4_000])
+def test_impossible_offsets_of_a_checkpoint_are_not_used(data: Path, offset: str) -> None:
+    """Files of older versions have no checksum."""
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        key = folder_of(data).name.replace("-0", " 0")
+        (data / name).write_text(f"0\n1\n{key} {offset}\n")
+    assert started(data, is_written=True) == [0, 3]
+    assert len(list((data / "set-aside").glob("*/*-checkpoint"))) == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"journals": {"catalog.journal": [1e999, 1]}}', "[]", "\xff"]
+)
+def test_damaged_mark_of_a_clean_shutdown_stops_no_start(data: Path, content: str) -> None:
+    (data / ".kafka_cleanshutdown").write_text(content, "latin-1")
+    assert started(data) == [0, 3]

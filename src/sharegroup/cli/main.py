@@ -17,7 +17,7 @@ import click
 
 from sharegroup import __version__
 from sharegroup.cli.common.output import complain
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, MissingExtra
 from sharegroup.escaping import escaped
 
 VERBS = {
@@ -166,10 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(misuse.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except ImportError as error:
-        if "pip install 'sharegroup[" not in str(error):
-            raise
-        complain(str(error))  # An extra is missing: the text says which, a traceback adds nothing.
+    except MissingExtra as error:
+        complain(str(error))  # The text says what to install, and a traceback adds nothing.
         sys.exit(1)
     except (KafkaError, OSError) as error:
         complain(f"{type(error).__name__}: {error}")

@@ -10,13 +10,15 @@ imports it, and ``JAVA_HOME`` if there is no Java but that of the extra ``java``
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sharegroup.errors import MissingExtra
+
 try:
     from sharegroup.spark.java import ensure_java, set_default_java
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
     from sharegroup.spark.python import ensure_python, set_default_python
     from sharegroup.spark.source import KafkaShareDataSource
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
+    raise MissingExtra(
         f"{error}: sharegroup.spark needs PySpark, pip install 'sharegroup[spark]'"
     ) from error
 

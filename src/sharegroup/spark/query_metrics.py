@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 
+from sharegroup.errors import MissingExtra
 from sharegroup.spark.query_figures import QueryFigures
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
-    raise ImportError(
+    raise MissingExtra(
         "the metrics of a query need prometheus-client: pip install 'sharegroup[metrics]'"
     ) from error
 

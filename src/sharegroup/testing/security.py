@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from sharegroup.broker.access.jaas import PLAIN_MODULE
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
 from sharegroup.core.security.principal import ANONYMOUS
+from sharegroup.errors import MissingExtra
 
 if TYPE_CHECKING:
     # Imported at first use, like all of the client.
@@ -123,7 +124,7 @@ def _tls_settings(folder: Path) -> dict[str, str]:
         # Imported here because it needs the extra `tls`, and only for certificates.
         from sharegroup.cli.access.local_certificates import make_certificates
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
+        raise MissingExtra(
             f"{error}: Security(tls=True) makes certificates, which needs the extra tls: "
             "pip install 'sharegroup[tls]'"
         ) from error

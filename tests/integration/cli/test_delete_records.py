@@ -55,9 +55,30 @@ def test_misuse_exits_with_2_and_an_explanation(words: str, run: Run) -> None:
     assert "give --topic and --before, or --offset-json-file" in refused.err
 
 
-def test_file_of_another_form_is_refused(run: Run, tmp_path: Path) -> None:
+ENTRY = '{"partitions": [{"topic": "t", "partition": %s, "offset": %s}]}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{}",
+        '{"partitions": 7}',
+        '{"partitions": [7]}',
+        '{"partitions": [{"topic": "t", "partition": 0}]}',
+        "[" * 100_000,
+        ENTRY % (0, 5.9),  # All records below 5 would be deleted.
+        ENTRY % (0, "true"),
+        ENTRY % (0, -2),
+        ENTRY % (0, 2**63),
+        ENTRY % (0, "1e999"),
+        ENTRY % (2**31, 0),
+        ENTRY % (-1, 0),
+    ],
+)
+def test_file_of_another_form_is_refused(content: str, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "offsets.json"
-    file.write_text("[]")
+    file.write_text(content)
     refused = run("topics delete-records --offset-json-file", str(file))
     assert refused.code == 2
     assert "expected the JSON format that --help shows" in refused.err

@@ -167,21 +167,26 @@ def test_unreachable_broker_is_named_with_advice() -> None:
     assert "sharegroup: record 1: " in done.err
 
 
-def test_signal_ends_the_reading_after_complete_lines_are_acknowledged(bootstrap: str) -> None:
-    create(bootstrap, "stopped")
-    words = [sys.executable, "-m", "sharegroup", *at(bootstrap, "produce stopped")]
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_the_reading_after_complete_lines_are_acknowledged(
+    bootstrap: str, number: signal.Signals, code: int
+) -> None:
+    topic = group = f"stopped-{code}"
+    create(bootstrap, topic)
+    words = [sys.executable, "-m", "sharegroup", *at(bootstrap, f"produce {topic}")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdin is not None
         child.stdin.write(b"a\nhalf a li")
         child.stdin.flush()
-        sharegroup(*at(bootstrap, "configs alter --group s --set share.auto.offset.reset=earliest"))
-        seen = sharegroup(*at(bootstrap, "consume stopped --group s --max-messages 1"))
+        reset = f"configs alter --group {group} --set share.auto.offset.reset=earliest"
+        sharegroup(*at(bootstrap, reset))
+        seen = sharegroup(*at(bootstrap, f"consume {topic} --group {group} --max-messages 1"))
         assert seen.out == b"a\n"
-        child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=HANGING_SECONDS) == 130, "the input has not ended yet"
+        child.send_signal(number)
+        assert child.wait(timeout=HANGING_SECONDS) == code, "the input has not ended yet"
         assert child.stderr is not None
         assert child.stderr.read() == b""
-    assert [row["value"] for row in everything(bootstrap, "stopped")] == ["a"]
+    assert [row["value"] for row in everything(bootstrap, topic)] == ["a"]
 
 
 def test_pipe_is_read_by_the_event_loop(bootstrap: str) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from sharegroup.cli.groups.reset_offsets import STEP_PARTITIONS
+from sharegroup.testing import TestBroker, run_broker
 from tests.integration.cli.conftest import RECORDS, Run, produce
+from tests.integration.cli.piping import Piped, at, sharegroup
+from tests.support.chosen_broker import KAFKA, chosen
 
 
 def test_dry_run_shows_and_changes_nothing(consumed: str, run: Run) -> None:
@@ -188,3 +193,50 @@ def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run)
     refused = run(f"groups reset-offsets {words}")
     assert refused.code == 2
     assert says in refused.err
+
+
+PARTITIONS = STEP_PARTITIONS + 2
+LAST = PARTITIONS - 1
+
+
+def reset_many(broker: TestBroker, *words: str) -> Piped:
+    """Reset all partitions of a topic, which takes two steps."""
+    where = broker.bootstrap_servers
+    sharegroup(*at(where, f"topics create wide --partitions {PARTITIONS}"))
+    command = "groups reset-offsets g --topic wide --to-latest --execute"
+    return sharegroup(*at(where, command), *words)
+
+
+@pytest.mark.skipif(chosen() == KAFKA, reason="a broker of ours with faults")
+@pytest.mark.parametrize("form", ["--json", "--export"])
+def test_partitions_that_were_reset_are_printed_when_a_later_step_fails(form: str) -> None:
+    """They stay reset; before, nothing was printed but the error."""
+    with run_broker() as broker:
+        broker.fail(
+            "AlterShareGroupOffsets",
+            error="GROUP_AUTHORIZATION_FAILED",
+            topic="wide",
+            partition=LAST,
+        )
+        done = reset_many(broker, form)
+    expected = [("wide", number) for number in range(STEP_PARTITIONS)]
+    if form == "--json":
+        found = [(row["topic"], row["partition"]) for row in json.loads(done.out)]
+    else:
+        lines = [line.split(",") for line in done.out.decode().splitlines()]
+        found = [(topic, int(number)) for topic, number, _ in lines]
+    assert (done.code, found) == (1, expected)
+    first, second = done.err.splitlines()
+    assert first.startswith(f"sharegroup: only these {STEP_PARTITIONS} partitions are known to be")
+    assert second.startswith("Error: GroupAuthorizationFailed: ")
+
+
+@pytest.mark.skipif(chosen() == KAFKA, reason="a broker of ours with faults")
+def test_partitions_that_were_reset_are_printed_beside_one_that_is_refused() -> None:
+    with run_broker() as broker:
+        broker.fail(
+            "AlterShareGroupOffsets", error="OFFSET_OUT_OF_RANGE", topic="wide", partition=LAST
+        )
+        done = reset_many(broker, "--json")
+    assert [row["partition"] for row in json.loads(done.out)] == list(range(LAST))
+    assert (done.code, done.err.startswith("Error: OffsetOutOfRange: ")) == (1, True)

@@ -58,6 +58,7 @@ def test_every_client_says_that_the_broker_advertises_the_address(
                 with pytest.raises(RequestTimedOut) as failed:
                     await consumer.end_offsets([TopicPartition("orders", 0)])
             assert says_whence(failed.value, address=address, bootstrap=here)
+            assert failed.value.is_of_advertised
             warnings = [text for text in caplog.messages if text.startswith("event=node.unreach")]
             assert len(warnings) == 1
             assert says_whence(warnings[0], address=address, bootstrap=here)

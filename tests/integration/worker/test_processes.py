@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from sharegroup.worker import SomeFailed
+from sharegroup.worker import HandlerCrashed, SomeFailed
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.running.process_main import SharedLock, serve
 from sharegroup.worker.running.processes import SPAWN, HandlerProcesses
@@ -129,3 +131,48 @@ def test_failed_records_of_a_batch_are_reported_with_unpicklable_errors() -> Non
         await processes.close()
 
     asyncio.run(test())
+
+
+def linger(path: str) -> None:
+    """Ends the pipe to the worker, and keeps the process alive by a thread."""
+    threading.Thread(target=threading.Event().wait).start()
+    os.closerange(3, 256)
+
+
+def test_process_that_lives_on_without_its_pipe_is_killed() -> None:
+    """Its record fails; before, it waited for the end of the process without a limit."""
+
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(linger), 1, end_seconds=0.5)
+        await processes.start()
+        async with asyncio.timeout(HANGING_SECONDS):
+            with pytest.raises(HandlerCrashed) as crashed:
+                await processes.call("")
+        assert crashed.value.exit_code == -9
+        await processes.close()
+
+    asyncio.run(test())
+    assert multiprocessing.active_children() == []
+
+
+class Lingering:
+    """Does not end when it is asked to."""
+
+    def handle(self, path: str) -> None:
+        Path(path).touch()
+
+    def close(self) -> None:
+        os.closerange(3, 256)
+        threading.Event().wait()
+
+
+def test_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(Lingering), 1, end_seconds=0.5)
+        await processes.start()
+        await processes.call(str(tmp_path / "called"))
+        async with asyncio.timeout(HANGING_SECONDS):
+            await processes.close()
+
+    asyncio.run(test())
+    assert multiprocessing.active_children() == []

@@ -9,7 +9,9 @@ import click
 import pytest
 
 from sharegroup import __version__
+from sharegroup.cli.common.cluster_access import Access, telling_errors
 from sharegroup.cli.main import VERBS, cli, main
+from sharegroup.errors import RequestTimedOut
 
 HEAVY = ("asyncio", "kio", "aiokafka", "rich", "sharegroup.client", "sharegroup.broker")
 
@@ -93,3 +95,15 @@ def test_every_cluster_verb_accepts_bootstrap_server_and_its_short_form() -> Non
     ]
     assert len(options) > 20
     assert all(names == ["--bootstrap-server", "--bootstrap"] for names in options)
+
+
+@pytest.mark.parametrize("is_of_advertised", [True, False])
+def test_advice_depends_on_the_cause_of_an_error_and_not_on_its_text(
+    is_of_advertised: bool,
+) -> None:
+    """A topic may be named like a setting."""
+    error = RequestTimedOut("topic 'advertised.listeners': gave up after 100 ms")
+    error.is_of_advertised = is_of_advertised
+    with pytest.raises(click.ClickException) as ended, telling_errors(Access("h:1", 1, {}, "")):
+        raise error
+    assert ended.value.message.startswith("no response from h:1") is not is_of_advertised

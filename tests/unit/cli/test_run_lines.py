@@ -55,6 +55,12 @@ def test_mark_shows_the_state_of_most_of_its_offsets() -> None:
     assert marks(shown(*runs, high_watermark=10), 2) == "=#"
 
 
+def test_offsets_that_no_run_has_are_not_shown() -> None:
+    """Two answers of a broker are from different moments, so offsets may be in neither."""
+    runs = (ShownRun(0, 3, "acquired", 1), ShownRun(8, 9, "acknowledged", 1))
+    assert marks(shown(*runs, high_watermark=10), 5) == "##??="
+
+
 def test_of_equally_frequent_states_a_lock_is_shown() -> None:
     runs = (ShownRun(0, 4, "acknowledged", 1), ShownRun(5, 9, "acquired", 1))
     assert marks(shown(*runs, high_watermark=10), 1) == "#"

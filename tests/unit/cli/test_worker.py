@@ -110,12 +110,15 @@ def test_missing_extra_of_an_application_is_one_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = "a payload of 'Order' needs msgspec, pip install 'sharegroup[worker]'"
-    write(project, "lacking.py", f"\nraise ImportError({error!r})\n")
-    with pytest.raises(ImportFailed) as failed:
-        load("lacking:app")
-    assert failed.value.message == (
-        f"lacking could not be imported: {error} ({project}/lacking.py:2)"
-    )
+    head = "from sharegroup.errors import InvalidConfig, MissingExtra"
+    raises = ("raise MissingExtra(%r)", "raise InvalidConfig(%r) from MissingExtra()")
+    for number, statement in enumerate(text % error for text in raises):
+        write(project, f"lacking{number}.py", f"{head}\n{statement}\n")
+        with pytest.raises(ImportFailed) as failed:
+            load(f"lacking{number}:app")
+        assert failed.value.message == (
+            f"lacking{number} could not be imported: {error} ({project}/lacking{number}.py:2)"
+        )
     assert capsys.readouterr().err == ""
 
 
@@ -186,3 +189,12 @@ def test_verb_for_processes_needs_an_application_or_a_pid_file(
         main(["worker", "status"])
     assert end.value.code == 2
     assert "give the name of an application, or --pid-file" in capsys.readouterr().err
+
+
+def test_error_that_only_reads_like_a_missing_extra_keeps_its_traceback(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(project, "broken.py", "1\nraise ValueError(\"pip install 'sharegroup[worker]'\")\n")
+    with pytest.raises(ImportFailed):
+        load("broken:app")
+    assert f'File "{project}/broken.py", line 2' in capsys.readouterr().err

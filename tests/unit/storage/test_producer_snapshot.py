@@ -58,3 +58,26 @@ def test_the_snapshot_of_another_log_is_refused() -> None:
     for other in (KEY._replace(partition=4), KEY._replace(topic_id=TopicId(UUID(int=8)))):
         with pytest.raises(CorruptMessage, match="it belongs to another log"):
             decode_producers(snapshot, other)
+
+
+ENTRY = struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)
+EARLIER = struct.pack(">qiqi", 8, 0, 99, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        struct.pack(">i", 2) + ENTRY,
+        struct.pack(">i", -1) + ENTRY,
+        struct.pack(">i", 2**31 - 1) + ENTRY,
+        struct.pack(">i", 1) + ENTRY[:-1],
+        struct.pack(">i", 1) + ENTRY + b"\0\0",
+        struct.pack(">i", 1) + ENTRY + struct.pack(">i", 3) + EARLIER,
+        struct.pack(">i", 1) + ENTRY + struct.pack(">i", -5) + EARLIER,
+        struct.pack(">i", 1) + ENTRY + struct.pack(">i", 1) + EARLIER,  # Of an unknown producer.
+    ],
+)
+def test_numbers_of_entries_are_not_believed(body: bytes) -> None:
+    """The checksum holds: the file is of another program, or made to do harm."""
+    with pytest.raises(CorruptMessage, match="producer snapshot: "):
+        decode_producers(b"\0\1" + struct.pack(">I", crc32c.crc32c(body)) + body, KEY)

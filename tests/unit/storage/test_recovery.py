@@ -110,6 +110,23 @@ def test_flipped_bit_below_the_recovery_point_damages_only_its_batch(byte: int, 
     run(main())
 
 
+def test_a_flipped_bit_in_a_length_hides_batches_up_to_the_next_index_entry() -> None:
+    """No checksum covers the length: the batch seems to contain the 65,536 bytes after it."""
+
+    async def main() -> None:
+        disk = await written(400, clean=True)
+        disk.flip_bit(FIRST_SEGMENT, ONE * 60 + 9)
+        _, log = open_log(disk)
+        with pytest.raises(CorruptMessage, match="offset=120"):
+            log.read(120, bytes_max=1)
+        step = log.batches(120, bytes_max=1, count_max=1).ends[0]
+        assert 122 <= step <= 120 + 2 * (4096 // ONE + 2)
+        assert len(log.read(step, bytes_max=1)) == ONE
+        assert firsts(log)[-3:] == [794, 796, 798]
+
+    run(main())
+
+
 def test_damage_right_below_the_recovery_point_does_not_stop_appends() -> None:
     async def main() -> None:
         disk = await written(3, clean=True)
@@ -364,26 +381,5 @@ def test_log_without_its_folder_continues_at_its_recovery_point() -> None:
         directory, log = open_log(disk)
         assert (log.start_offset, log.end_offset) == (7, 8)
         directory.abandon()
-
-    run(main())
-
-
-def test_a_damaged_segment_of_compaction_removes_no_other_segments() -> None:
-    """A flipped bit in a base offset, which no checksum covers, makes it end far behind."""
-
-    async def main() -> None:
-        disk = PowerLossDisk(1)
-        directory, log = open_log(disk, segment_bytes=len(batch()))
-        for _ in range(5):
-            await log.append(batch(), now_ms=NOW_MS)
-        await directory.close()
-        first = f"{FOLDER}/00000000000000000000.log"
-        fd = disk.open(f"{first}.swap", create=True)
-        disk.write(fd, disk.read(disk.open(first), len(batch()), 0), 0)
-        disk.flip_bit(f"{first}.swap", 5)  # It ends at offset 65537 now.
-        before = disk.names(FOLDER)
-        with pytest.raises(CorruptMessage, match="where no segment begins"):
-            open_log(disk)
-        assert disk.names(FOLDER) == before
 
     run(main())

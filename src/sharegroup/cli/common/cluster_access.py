@@ -35,7 +35,6 @@ from sharegroup.cli.common.properties import read_properties
 from sharegroup.cli.common.waiting import lacks_broker, telling_waits
 from sharegroup.cli.common.watch import watch
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.net.cluster import ADVERTISED_LISTENERS
 from sharegroup.client.settings.client_config import ClientConfig, addresses_of
 from sharegroup.errors import (
     ClusterAuthorizationFailed,
@@ -316,7 +315,7 @@ def telling_errors(access: Access) -> Iterator[None]:
     except InvalidConfig as error:
         raise click.UsageError(str(error)) from error
     except (NetworkException, RequestTimedOut) as error:
-        if ADVERTISED_LISTENERS in str(error):  # The bootstrap server does answer.
+        if error.is_of_advertised:  # The bootstrap server does answer.
             raise click.ClickException(line_of(error)) from error
         raise click.ClickException(
             f"no response from {access.where}: {error}; check that a broker listens there "

@@ -2,7 +2,8 @@
 
 The first SIGINT, SIGTERM or SIGHUP asks the verb to stop: it finishes and acknowledges the
 records in progress. After `FINISH_SECONDS` it gives up what is not finished and reports that. A
-verb that has not ended after `STOP_SECONDS_MAX`, or gets a second signal, is cancelled.
+verb that has not ended after `STOP_SECONDS_MAX`, or gets a second signal, is cancelled; its exit
+code is 128 and the number of the signal, as the shell reports for a program that a signal ends.
 
     signal ----- finish -----> give up, report -----> end, or cancelled
     0 s                        FINISH_SECONDS         STOP_SECONDS_MAX
@@ -14,6 +15,8 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from click.exceptions import Exit
 
 T = TypeVar("T")
 
@@ -65,7 +68,9 @@ def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
         try:
             return await task
         except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+            if not stop.code:
+                raise
+            raise Exit(stop.code) from None
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)

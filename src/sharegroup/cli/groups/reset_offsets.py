@@ -19,10 +19,11 @@ from sharegroup.cli.common.cluster_access import (
     ask,
     cluster_options,
     json_option,
+    line_of,
     refuse_errors,
 )
 from sharegroup.cli.common.name_arguments import complete_topics, naming_one
-from sharegroup.cli.common.output import Listing, print_listing
+from sharegroup.cli.common.output import Listing, complain, print_listing
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.groups.group_rows import explained
 from sharegroup.cli.groups.reset_plans import (
@@ -133,6 +134,7 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
         raise click.UsageError("give only one of --export and --json")
     scenario = _scenario(options)
     partitions = parse_partitions(options["topics"]) or None
+    results: Plan = {}
 
     async def run(admin: AdminClient) -> Plan:
         try:
@@ -142,32 +144,47 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
         except KafkaError as error:
             raise await explained(admin, group, error) from error
         refuse_errors(plan)
-        if options["execute"]:
-            refuse_errors(await _carried_out(admin, group, new_offsets(plan)))
-        return plan
+        if not options["execute"]:
+            return plan
+        await _carry_out(admin, group, new_offsets(plan), results)
+        return results
 
-    plan = ask(access, run)
-    if options["export"]:
-        click.echo(csv_text(new_offsets(plan)), nl=False)
-    else:
-        print_listing(_listing(group, plan), as_json=as_json)
+    def show(plan: Plan) -> None:
+        if options["export"]:
+            click.echo(csv_text(new_offsets(plan)), nl=False)
+        else:
+            print_listing(_listing(group, plan), as_json=as_json)
+
+    try:
+        plan = ask(access, run)
+    except (click.ClickException, KeyboardInterrupt):
+        if results:
+            show(results)  # They stay reset, whatever ended the command.
+            for error in (error for error in results.values() if isinstance(error, KafkaError)):
+                complain(line_of(error))
+            complain(
+                f"only these {len(new_offsets(results))} partitions are known to be reset; run the "
+                "command again for the others"
+            )
+        raise
+    show(plan)
+    refuse_errors(plan)
 
 
-async def _carried_out(
-    admin: AdminClient, group: str, offsets: Mapping[TopicPartition, int]
-) -> Plan:
+async def _carry_out(
+    admin: AdminClient, group: str, offsets: Mapping[TopicPartition, int], results: Plan
+) -> None:
     """Set the offsets of a plan that was checked, so that a plan with errors changes nothing.
 
-    Many partitions are reset in steps, whose progress a terminal shows.
+    Many partitions are reset in steps, whose progress a terminal shows.  The result of each step is
+    added to ``results``.
     """
-    results: Plan = {}
     async with showing_progress(
         f"resetting {group}", lambda: len(results), total=lambda: len(offsets), unit="partitions"
     ):
         for start in range(0, len(offsets), STEP_PARTITIONS):
             step = dict(islice(offsets.items(), start, start + STEP_PARTITIONS))
             results |= await admin.reset_group_offsets(group, FromPlan(step))
-    return results
 
 
 def _scenario(options: Mapping[str, Any]) -> Scenario:

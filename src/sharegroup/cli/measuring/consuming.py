@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -175,7 +176,7 @@ def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consu
 
     def enough(number: int, _: object) -> None:
         if stopped:
-            raise KeyboardInterrupt  # The second signal does not wait.
+            raise click.exceptions.Exit(128 + number)  # The second signal does not wait.
         stopped.append(number)
         total.value = plan.count
 
@@ -213,6 +214,8 @@ def _child(
         result.send(run(lambda stop: consume(plan, total, stop, index=index, started=started)))
     except KafkaError as error:
         result.send(Consumed(plan.client_options["client_id"], error=line_of(error)))
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)  # Cancelled by a signal; the parent reads the end of the pipe.
 
 
 def _result(pipe: Connection, index: int) -> Consumed:

@@ -67,9 +67,9 @@ def command(
 ) -> int:
     """Consume records of TOPIC... as a member of a share group, and write them.
 
-    A record is accepted after it was written; if the pipe breaks, records that were not written
-    are released.  A new group starts at the end of a topic; --from-beginning sets its
-    setting share.auto.offset.reset to earliest:
+    A record is accepted after it was written; if the pipe breaks, the records of the last write
+    are released, also those that the reader has got.  A new group starts at the end of a topic;
+    --from-beginning sets its setting share.auto.offset.reset to earliest:
 
     \b
         sharegroup consume orders --group audit --from-beginning --format '%p:%o %k %v{json}\\n'
@@ -85,8 +85,8 @@ def command(
     Offsets that cannot be read are reported on standard error, and released at the end; with
     --reject-on-error they are rejected.
 
-    Exit code 0: all written records are settled, also after Ctrl-C. 1: some are not, or some
-    offsets cannot be read.
+    Exit code 0: all written records are settled, also after Ctrl-C or SIGTERM. 1: some are not, or
+    some offsets cannot be read.
     """
     outcome = _outcome(options)
     access = with_properties(access, command_properties)
@@ -95,11 +95,13 @@ def command(
             return run(lambda stop: _consume(stop, access, write, outcome, options))
         except RecordFormatError as error:
             raise click.ClickException(
-                f"{error}; the record is released (with --reject-on-error it is rejected instead)"
+                f"{error}; it and the records after it are released (with --reject-on-error it is "
+                "rejected, and the others are written)"
             ) from error
         except BrokenPipeError as error:
             raise click.ClickException(
-                "the reader of the output has closed it; records that were not written are released"
+                "the reader of the output has closed it; the records of the last write are "
+                "released, also those that it has read, and are delivered again"
             ) from error
 
 

@@ -27,8 +27,6 @@ from sharegroup.protocol_enums import AcknowledgeType
 POLL_SECONDS = 0.2
 """The length of one poll, and so the longest time until a signal is noticed."""
 
-NO_RENEWAL = "auto_renew is now disabled"
-
 
 class RecordPrinter:
     """Writes the records of a consumer to a file descriptor, and settles them."""
@@ -100,7 +98,7 @@ class RecordPrinter:
             return ()
         except (InvalidRecordState, UnsupportedVersion) as error:
             # The consumer raises once if the broker cannot renew locks, and then runs without.
-            if not str(error).startswith(NO_RENEWAL):
+            if not error.ends_renewal:
                 raise
             self._complain(str(error))
             return ()

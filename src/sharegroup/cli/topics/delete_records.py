@@ -16,16 +16,20 @@ from sharegroup.cli.common.cluster_access import (
     refuse,
     refuse_errors,
 )
+from sharegroup.cli.common.json_documents import Fields, ForeignDocument, typed_fields
 from sharegroup.cli.common.name_arguments import complete_topics
 from sharegroup.cli.common.output import Listing, print_listing
-from sharegroup.cli.groups.reset_plans import parse_partitions
+from sharegroup.cli.groups.reset_plans import PARTITION_MAX, parse_partitions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
+from sharegroup.ids import OFFSET_MAX
 
 ALL = -1
 """In place of an offset: all records that a partition has now."""
+
+OFFSET: Fields = {"topic": str, "partition": int, "offset": int}
 
 
 @click.command("delete-records")
@@ -110,13 +114,17 @@ async def _partitions(admin: AdminClient, texts: Iterable[str]) -> list[TopicPar
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """Read offsets by partition from a file in the format of kafka-delete-records."""
     try:
-        partitions = json.loads(path.read_text())["partitions"]
-        return {
-            TopicPartition(str(entry["topic"]), int(entry["partition"])): int(entry["offset"])
-            for entry in partitions
-        }
-    except (ValueError, KeyError, TypeError) as error:
+        document = typed_fields(json.loads(path.read_text()), {"partitions": list})
+        return dict(_offset(entry) for entry in document["partitions"])
+    except (RecursionError, ValueError) as error:
         raise click.BadParameter(
             f"{path}: expected the JSON format that --help shows ({type(error).__name__}: {error})",
             param_hint="--offset-json-file",
         ) from error
+
+
+def _offset(entry: object) -> tuple[TopicPartition, int]:
+    topic, partition, offset = typed_fields(entry, OFFSET).values()
+    if not (0 <= partition <= PARTITION_MAX and ALL <= offset <= OFFSET_MAX):
+        raise ForeignDocument(f"no partition and offset: {partition} and {offset}")
+    return TopicPartition(topic, partition), offset

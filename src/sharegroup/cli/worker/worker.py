@@ -20,7 +20,7 @@ from sharegroup.cli.worker.worker_app import (
     override,
     source_folder,
 )
-from sharegroup.errors import InvalidConfig
+from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.worker.durations import seconds
 from sharegroup.worker.lifecycle.program import Surroundings, run, say
 from sharegroup.worker.lifecycle.reload import WATCHER, reload
@@ -187,7 +187,7 @@ def _run(
     try:
         with telling_errors(access_of(app)):
             return run(app, Surroundings(module=app_name, watcher=watcher, **around))
-    except ImportError as error:
+    except MissingExtra as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -197,7 +197,7 @@ def _reloading(app_name: str, folders: tuple[Path, ...]) -> int:
     command_line = [sys.executable, "-m", "sharegroup", *sys.argv[1:]]
     try:
         return asyncio.run(reload(command_line, watched, say))
-    except ImportError as error:
+    except MissingExtra as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -22,13 +22,12 @@ from sharegroup.cli.common.client_properties import client_options
 from sharegroup.cli.common.cluster_access import Access, profile_option
 from sharegroup.cli.common.output import complain
 from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.errors import MissingExtra
 from sharegroup.worker.app import App
 
 HERE = Path(__file__).name
 HINT = "APP"
 DEFAULT_TIMEOUT_MS = 60_000
-EXTRA = "pip install 'sharegroup["
-"""The part of an error that says that an extra is not installed."""
 
 APP_DEFAULT = "127.0.0.1:9092"
 """The address of an application that names none; it says nothing about which cluster to use."""
@@ -159,7 +158,7 @@ def _failed(name: str, error: Exception) -> ImportFailed:
     A missing extra needs no traceback: the error says what to install.
     """
     own = _from_application(error.__traceback__)
-    if EXTRA in str(error):
+    if isinstance(error, MissingExtra) or isinstance(error.__cause__, MissingExtra):
         where = f" ({own.tb_frame.f_code.co_filename}:{own.tb_lineno})" if own else ""
         return ImportFailed(f"{name} could not be imported: {error}{where}")
     click.echo("".join(traceback.format_exception(type(error), error, own)), err=True, nl=False)

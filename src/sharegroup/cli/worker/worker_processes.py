@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import click
 
 from sharegroup.cli.common.cluster_access import Verb, json_option
+from sharegroup.cli.common.json_documents import get_document, typed_fields
 from sharegroup.cli.common.output import Listing, print_listing
 from sharegroup.cli.worker.worker_app import load
 from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
@@ -23,6 +22,8 @@ from sharegroup.worker.lifecycle.signals import QUIET, RESUME
 LOOK_SECONDS = 0.05
 ASK_SECONDS_MAX = 1.0
 GONE = "stopped"
+COUNTS = ("running", "waiting", "held")
+"""The numbers of records that the health port has for each group."""
 
 
 def which_workers(verb: Verb) -> Verb:
@@ -144,38 +145,36 @@ def _wait(worker: WorkerProcess, phases: Sequence[str], limit: float) -> str:
 
 def _row(worker: WorkerProcess) -> dict[str, Any]:
     facts = worker.facts
-    groups = _asked(facts.get("health")).get("groups", [])
-    since_ms = facts.get("since_ms")
-
-    def total(count: str) -> int | None:
-        return sum(group[count] for group in groups) if groups else None
-
+    counts = _asked(facts.get("health"))
     return {
         "app": facts.get("app"),
         "pid": worker.pid,
         "phase": facts.get("phase"),
-        "since": None if since_ms is None else _moment(since_ms),
+        "since": _moment(facts.get("since_ms")),
         "groups": facts.get("groups"),
-        "running": total("running"),
-        "waiting": total("waiting"),
-        "held": total("held"),
+        **{name: sum(group[name] for group in counts) if counts else None for name in COUNTS},
         "health": facts.get("health"),
         "metrics": facts.get("metrics"),
     }
 
 
-def _asked(health: str | None) -> dict[str, Any]:
-    """Return the status document of a worker, or {} without a health port or an answer."""
-    if health is not None:
-        with (
-            contextlib.suppress(OSError, ValueError),  # It hangs or ends; the pid file is enough.
-            urllib.request.urlopen(f"{health}/status", timeout=ASK_SECONDS_MAX) as answer,  # noqa: S310  Its own port.
-        ):
-            document = json.load(answer)
-            if isinstance(document, dict):
-                return document
-    return {}
+def _asked(health: str | None) -> list[dict[str, Any]]:
+    """Return the counts of a worker's groups; none without a health port or an answer of it."""
+    if health is None:
+        return []
+    # A worker that hangs or ends does not answer, and later another program may have its port.
+    # What the pid file says is enough then.
+    with contextlib.suppress(OSError, ValueError):  # Also a URL that is none.
+        _, document = get_document(f"{health}/status", timeout_s=ASK_SECONDS_MAX)
+        groups = typed_fields(document, {"groups": list})["groups"]
+        return [typed_fields(group, dict.fromkeys(COUNTS, int)) for group in groups]
+    return []
 
 
-def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+def _moment(ms: object) -> str | None:
+    """Return a time as text; None for one that a pid file of another program may have."""
+    if not isinstance(ms, int):
+        return None
+    with contextlib.suppress(OSError, OverflowError, ValueError):
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+    return None

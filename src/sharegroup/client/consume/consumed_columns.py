@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sharegroup.errors import MissingExtra
+
 try:
     import numpy as np
     import pyarrow as pa
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
+    raise MissingExtra(
         f"{error}: poll_arrow needs numpy and pyarrow, pip install 'sharegroup[arrow]'"
     ) from error
 

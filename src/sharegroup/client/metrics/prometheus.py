@@ -20,13 +20,14 @@ from weakref import WeakValueDictionary
 
 from sharegroup.client.metrics.client_metrics import NODE_SEPARATOR
 from sharegroup.client.metrics.metric_types import NEVER
+from sharegroup.errors import MissingExtra
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 except ImportError as error:
-    raise ImportError(
+    raise MissingExtra(
         "sharegroup.client.metrics.prometheus needs prometheus-client: "
         "pip install 'sharegroup[metrics]'"
     ) from error

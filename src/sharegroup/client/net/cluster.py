@@ -48,6 +48,7 @@ from sharegroup.client.settings.client_config import ClientConfig, addresses_of
 from sharegroup.client.settings.option_values import DnsLookup, MetadataRecovery
 from sharegroup.errors import (
     NONE,
+    AdvertisedNote,
     CoordinatorNotAvailable,
     KafkaError,
     LeaderNotAvailable,
@@ -60,8 +61,6 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicName
 
-ADVERTISED_LISTENERS = "advertised.listeners"
-"""The broker's setting that an error names if the address of a node was never reached."""
 CONNECTION_ERRORS = (NetworkException, RequestTimedOut, TlsHandshakeFailed)
 NO_LEADER = NO_EPOCH = -1
 FORMER_IDS_MAX = 1_000
@@ -322,8 +321,8 @@ class Cluster:
                 )
             except asyncio.CancelledError as error:
                 # `retrying` tells it, if its time was too short for the first attempt.
-                host, port = address
-                error.add_note(f"broker {host}:{port}: no connection yet{self._origin_of(address)}")
+                note = AdvertisedNote if (origin := self._origin_of(address)) else str
+                error.add_note(note(f"broker {address[0]}:{address[1]}: no connection yet{origin}"))
                 raise
             except KafkaError as error:
                 origin = self._origin_of(address)
@@ -337,7 +336,9 @@ class Cluster:
                     self._doubtful[address] = self._monotonic()
                 # Any other error, for example of a login, shows that this address was reached.
                 if origin and type(error) in CONNECTION_ERRORS:
-                    raise type(error)(f"{error}{origin}") from error
+                    unreached = type(error)(f"{error}{origin}")
+                    unreached.is_of_advertised = True
+                    raise unreached from error
                 raise
             if pause.failures:
                 log.info("event=connection.restored broker=%s", connection.peer)
@@ -362,7 +363,7 @@ class Cluster:
         return (
             f"; node {node_id} advertises this address, as the metadata of the bootstrap servers "
             f"({servers}) says, and no connection to it has succeeded: start that broker, or set "
-            f"its {ADVERTISED_LISTENERS} to an address that clients can reach"
+            "its advertised.listeners to an address that clients can reach"
         )
 
     def _node_at(self, address: Address) -> int:
@@ -466,9 +467,12 @@ class Cluster:
             # `asyncio.timeout` raises from the CancelledError, to which `_connect` added its note.
             notes = getattr(error.__cause__, "__notes__", ())
             why = last or "; ".join(notes) or "the first attempt has not ended"
-            raise RequestTimedOut(
-                f"{subject}: gave up after {limit_ms} ms; last error: {why}"
-            ) from last
+            late = RequestTimedOut(f"{subject}: gave up after {limit_ms} ms; last error: {why}")
+            if last is not None:
+                late.is_of_advertised = last.is_of_advertised
+            else:
+                late.is_of_advertised = any(isinstance(note, AdvertisedNote) for note in notes)
+            raise late from last
 
     # Topics.
 

@@ -33,5 +33,5 @@ def read_clean_shutdown(files: Files, root: str) -> dict[str, Mark] | None:
     try:
         journals = json.loads(read_file(files, path)).get("journals", {})
         return {str(name): (int(size), int(crc)) for name, (size, crc) in journals.items()}
-    except (AttributeError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
         return {}  # The existence of the file marks the clean shutdown, even if it is damaged.

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import crc32c
 
-from sharegroup.ids import TopicId, TopicIdPartition, topic_id_text
+from sharegroup.ids import OFFSET_MAX, TopicId, TopicIdPartition, topic_id_text
 from sharegroup.storage.disk.files import Files
 
 SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
@@ -140,5 +140,9 @@ def _parse(content: list[str]) -> dict[TopicIdPartition, int]:
 
 
 def _entry(line: str) -> tuple[TopicIdPartition, int]:
-    topic, partition, offset = line.split(" ")
-    return TopicIdPartition(parse_topic_id(topic), int(partition)), int(offset)
+    topic, partition, text = line.split(" ")
+    offset = int(text)
+    # A file without a checksum, of an older version, may have any number.
+    if not 0 <= offset <= OFFSET_MAX:
+        raise ValueError(f"expected an offset of 0 to {OFFSET_MAX}, found {offset}")
+    return TopicIdPartition(parse_topic_id(topic), int(partition)), offset

@@ -101,10 +101,19 @@ class SetAside:
         self._files.sync_directory(source.rpartition("/")[0])
         return path
 
-    def move_in_place(self, source: str, target: str) -> None:
-        """Rename a file in its folder durably, for a disk without space for a new folder."""
-        self._files.rename(source, target)
-        self._files.sync_directory(source.rpartition("/")[0])
+    def move_away(self, source: str, *, size: int, why: str, name: str) -> str:
+        """Move a file as `move` does, or, if that fails, rename it in its folder, durably.
+
+        Returns the new path.  Renaming needs no space for a folder, and takes a file of any size.
+        """
+        try:
+            return self.move(source, size=size, why=why, name=name)
+        except OSError as error:
+            target = f"{source}.set-aside"
+            log.warning("event=set_aside_in_place path=%s error=%r", target, str(error))
+            self._files.rename(source, target)
+            self._files.sync_directory(source.rpartition("/")[0])
+            return target
 
     def size(self) -> int:
         """Blocking: return the bytes of all entries."""

@@ -32,7 +32,7 @@ from sharegroup.core.log.compaction import (
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Buffer, Files
 from sharegroup.storage.parts import StorageParts
-from sharegroup.storage.segment.batch_scan import headers
+from sharegroup.storage.segment.batch_scan import headers, is_whole_at, placed_in
 from sharegroup.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from sharegroup.storage.segment.swap import (
     CLEANED,
@@ -45,10 +45,8 @@ from sharegroup.storage.segment.swap import (
 )
 from sharegroup.storage.segment.transaction_index import AbortedTransaction
 from sharegroup.wire.batches.batches import (
-    HEADER_BYTES,
     BatchHeader,
     checksum_holds,
-    parse_header,
     scan,
 )
 from sharegroup.wire.batches.markers import decode_marker
@@ -492,9 +490,15 @@ def _read_slice(files: Files, path: str, position: int, size: int) -> bytes:
     fd = files.open(path)
     try:
         data = files.read(fd, min(SLICE_BYTES, size - position), position)
-        # One batch at least is read whole, or the pass would stand still at a large one.
-        if len(data) >= HEADER_BYTES and parse_header(data).size > len(data):
-            data = files.read(fd, min(parse_header(data).size, size - position), position)
+        first = placed_in(data, position=position, limit=size)
+        # One batch at least is read whole, or the pass would stand still at a large one; but its
+        # length may be damage.
+        if (
+            first is not None
+            and first.size > len(data)
+            and is_whole_at(lambda size, at: files.read(fd, size, at), position, first.size)
+        ):
+            data = files.read(fd, first.size, position)
     finally:
         files.close(fd)
     end = 0

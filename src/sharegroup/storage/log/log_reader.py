@@ -3,7 +3,8 @@
 Every read is one ``pread`` of whole batches.  Batches that this process has written, or checked
 when it started, are returned unchecked.  The disk may have damaged batches of an earlier run, so
 their checksums are compared on every read (2.7 microseconds for 64 KiB).  The read of a damaged
-batch raises `CorruptMessage`; the batches behind it remain readable.
+batch raises `CorruptMessage`; the batches behind it remain readable.  Damage may look like a batch
+of gigabytes, so a large one is compared in pieces before it is read into memory.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError
-from sharegroup.storage.segment.batch_scan import headers, is_whole
+from sharegroup.storage.segment.batch_scan import headers, is_whole, is_whole_at
 from sharegroup.storage.segment.boundaries import BatchMap, BatchSpans, Boundaries
 from sharegroup.storage.segment.read_ahead import PIECE_BYTES_MAX, Place, ReadAhead
 from sharegroup.storage.segment.segment import Segment
 from sharegroup.storage.segment.whole_read import read_whole
 
 NO_LIMIT = 2**62
+
+UNCHECKED_BYTES_MAX = 16 * 1024 * 1024
+"""Maximum size of a batch of an earlier run that is read before its checksum was compared."""
 
 Piece = tuple[Boundaries, int, int]
 """The batches with the indexes ``[low, high)`` of a window."""
@@ -161,7 +165,27 @@ class LogReader:
                 segment, first = window.segment, window.firsts[low]
                 position = window.positions[low]
             size = window.ending_at(high) - position
-        return None if segment is None else (first, (segment, position, size))
+        if segment is None:
+            return None
+        if size > UNCHECKED_BYTES_MAX and first < self._verified_from:
+            self._check_first(segment, first, position)
+        return first, (segment, position, size)
+
+    def _check_first(self, segment: Segment, first: int, position: int) -> None:
+        """Raise CorruptMessage if the batch that begins with ``first`` is large and damaged."""
+        window = self._around(segment, first)
+        low, _ = window.select(first, end=first + 1, bytes_max=0, count_max=1)
+        size = window.ending_at(low + 1) - position
+        if size <= UNCHECKED_BYTES_MAX:
+            return
+        try:
+            header = segment.header_at(position)
+            is_batch = header is not None and header.size == size
+            if is_batch and is_whole_at(segment.log.read, position, size):
+                return
+        except OSError as error:
+            raise self._unread(segment, position, error) from error
+        raise self._damaged(first)
 
     def _pieces(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> Iterator[Piece]:
         """Iterate by window over the batches from the one with ``offset`` on, in one segment."""
@@ -203,9 +227,7 @@ class LogReader:
         try:
             return segment.log.read(size, position)
         except OSError as error:
-            raise KafkaStorageError(
-                f"{self._name} segment={segment.base_offset} position={position}: {error}"
-            ) from error
+            raise self._unread(segment, position, error) from error
 
     def _sound_bytes(self, data: bytes, first: int, segment: Segment) -> int:
         """Return how many leading bytes of ``data`` are whole batches that begin at ``first``."""
@@ -220,6 +242,11 @@ class LogReader:
                 break
             position, expected = batch.end_position, batch.end_offset
         return position
+
+    def _unread(self, segment: Segment, position: int, error: OSError) -> KafkaStorageError:
+        return KafkaStorageError(
+            f"{self._name} segment={segment.base_offset} position={position}: {error}"
+        )
 
     def _damaged(self, offset: int) -> CorruptMessage:
         return CorruptMessage(

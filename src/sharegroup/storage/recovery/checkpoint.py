@@ -16,7 +16,7 @@ from sharegroup.storage.disk.stored_file import StoredFile
 from sharegroup.storage.parts import StorageParts
 from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE
 from sharegroup.storage.recovery.producer_snapshot import SNAPSHOT_SUFFIX
-from sharegroup.storage.segment.segment import Segment, segment_name
+from sharegroup.storage.segment.segment import Segment, offset_of, segment_name
 from sharegroup.storage.sync.syncer import FILES_EACH_MAX
 
 
@@ -102,6 +102,6 @@ def write_recovery_points(
 
 def _remove_old_snapshots(files: Files, folder: str) -> None:
     """Remove all snapshots but the newest two; the second is for when the newest is unreadable."""
-    names = [name for name in files.names(folder) if name.endswith(SNAPSHOT_SUFFIX)]
+    names = [name for name in files.names(folder) if offset_of(name, SNAPSHOT_SUFFIX) is not None]
     for name in names[:-2]:
         files.remove(f"{folder}/{name}")

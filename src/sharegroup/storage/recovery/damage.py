@@ -88,14 +88,9 @@ def cut_segment(segment: Segment, end_offset: int, set_aside: SetAside) -> None:
     if not size:
         segment.log.remove()
         return
-    try:
-        path = set_aside.move(
-            segment.log.path, size=size, why=DAMAGED_LOG, name=f"{partition}/{name}"
-        )
-    except OSError as error:
-        path = f"{segment.log.path}.set-aside"
-        log.warning("event=set_aside_in_place path=%s error=%r", path, str(error))
-        set_aside.move_in_place(segment.log.path, path)
+    path = set_aside.move_away(
+        segment.log.path, size=size, why=DAMAGED_LOG, name=f"{partition}/{name}"
+    )
     log.warning(
         "event=segment_set_aside folder=%s file=%s end_offset=%d bytes=%d %s set_aside=%s%s",
         partition, name, end_offset, size, _told(sound), path, _action(sound, path),

@@ -70,9 +70,8 @@ def decode_producers(snapshot: bytes, key: TopicIdPartition) -> dict[int, Produc
             f"got version {version}, checksum {'good' if crc32c.crc32c(body) == crc else 'bad'}"
         )
     entries: dict[int, ProducerEntry] = {}
-    (count,) = _COUNT.unpack_from(body)
-    at = _COUNT.size
-    for fields in _ENTRY.iter_unpack(body[at : at + count * _ENTRY.size]):
+    entry_bytes, at = _table(body, 0, _ENTRY)
+    for fields in _ENTRY.iter_unpack(entry_bytes):
         producer_id, epoch, last_sequence, last_offset, delta, used_ms, coordinator, start = fields
         # A batch may begin before the sequences wrap around to 0.
         base_sequence = (last_sequence - delta) % SEQUENCE_COUNT
@@ -84,15 +83,25 @@ def decode_producers(snapshot: bytes, key: TopicIdPartition) -> dict[int, Produc
             coordinator,
             None if start == _NO_TRANSACTION else start,
         )
-    at += count * _ENTRY.size
     if at < len(body):  # Kafka's own snapshots end here.
-        (count,) = _COUNT.unpack_from(body, at)
-        end = at + _COUNT.size + count * _EARLIER.size
-        _add_earlier(entries, _EARLIER.iter_unpack(body[at + _COUNT.size : end]))
+        earlier_bytes, end = _table(body, at, _EARLIER)
+        _add_earlier(entries, _EARLIER.iter_unpack(earlier_bytes))
         owner = bytes(body[end:])
         if owner and owner != _owner(key):  # Older versions did not write the owner.
             raise CorruptMessage("producer snapshot: it belongs to another log")
     return entries
+
+
+def _table(body: memoryview, at: int, layout: struct.Struct) -> tuple[memoryview, int]:
+    """Return the bytes of the entries behind a count at ``at``, and the position after them."""
+    count = _COUNT.unpack_from(body, at)[0] if len(body) - at >= _COUNT.size else -1
+    first = at + _COUNT.size
+    end = first + count * layout.size
+    if not first <= end <= len(body):
+        raise CorruptMessage(
+            f"producer snapshot: it claims {count} entries at byte {at} of {len(body)}"
+        )
+    return body[first:end], end
 
 
 def _owner(key: TopicIdPartition) -> bytes:
@@ -106,5 +115,7 @@ def _add_earlier(found: dict[int, ProducerEntry], earlier: Iterable[tuple[int, .
             ProducedBatch(base_sequence, base_offset, base_offset + size)
         )
     for producer_id, earlier_batches in batches.items():
-        entry = found[producer_id]
+        entry = found.get(producer_id)
+        if entry is None:
+            raise CorruptMessage(f"producer snapshot: no last batch of producer {producer_id}")
         found[producer_id] = entry._replace(batches=(*earlier_batches, *entry.batches))

@@ -19,7 +19,6 @@ made durable before every recovery point, so the newest snapshot and the scan gi
 from __future__ import annotations
 
 import logging
-import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -37,13 +36,20 @@ from sharegroup.storage.disk.stored_file import OpenFiles
 from sharegroup.storage.recovery.damage import SEARCH_BYTES_MAX, cut_segment, cut_tail
 from sharegroup.storage.recovery.producer_snapshot import SNAPSHOT_SUFFIX, decode_producers
 from sharegroup.storage.recovery.producers import count_in, marker_of
-from sharegroup.storage.segment.batch_scan import PlacedBatch, headers, is_whole, placed_in
+from sharegroup.storage.segment.batch_scan import (
+    PlacedBatch,
+    headers,
+    is_whole,
+    is_whole_at,
+    placed_in,
+)
 from sharegroup.storage.segment.boundaries import load_window
 from sharegroup.storage.segment.segment import (
     INDEX_INTERVAL_BYTES,
     NO_TIMESTAMP,
     RELATIVE_OFFSET_MAX,
     Segment,
+    offset_of,
 )
 from sharegroup.storage.segment.swap import COMPACTED, finish_swaps
 from sharegroup.wire.batches.batches import HEADER_BYTES, WITHOUT_PRODUCER
@@ -52,7 +58,6 @@ from sharegroup.wire.batches.markers import TransactionMarker
 log = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
-_SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
 SCAN_BYTES = 1 << 20
 """Recovery reads the log in pieces of this size."""
@@ -93,8 +98,10 @@ def load_log(
     """
     names = opened.files.names(folder) if opened.files.exists(folder) else []
     # First: a crash in a swap leaves segments under temporary names (ADR 0011).
-    names = finish_swaps(opened.files, folder, names, recovery_point=recovery_point)
-    bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _SEGMENT_NAME.fullmatch(name)]
+    names = finish_swaps(
+        opened.files, folder, names, recovery_point=recovery_point, set_aside=set_aside
+    )
+    bases = [base for name in names if (base := offset_of(name, LOG_SUFFIX)) is not None]
     if not bases:
         return _without_segments(folder, start_offset, recovery_point)
     segments = [Segment(opened, folder, base) for base in bases]
@@ -284,7 +291,7 @@ def _times_agree(segment: Segment) -> bool:
         if batch.end_offset > offset:
             agrees = batch.end_offset == offset + 1 and batch.max_timestamp == last.key
             # The header of a damaged batch proves nothing against the index.
-            return agrees or not is_whole(segment.log.read(batch.size, batch.position))
+            return agrees or not is_whole_at(segment.log.read, batch.position, batch.size)
     return False
 
 
@@ -365,7 +372,7 @@ def _find_batch(segment: Segment, base_offset: int, position: int) -> int | None
         at = data.find(pattern)
         while at >= 0:
             header = segment.header_at(first + at)
-            if header is not None and is_whole(segment.log.read(header.size, header.position)):
+            if header is not None and is_whole_at(segment.log.read, first + at, header.size):
                 return header.position
             at = data.find(pattern, at + 1)
     return None
@@ -409,31 +416,33 @@ def _make_durable(files: Files, folder: str, segments: list[Segment]) -> None:
 
 def _scan_segment(segment: Segment, file_size: int, scan: _Scan) -> None:
     """Extend the segment by the whole batches that follow one another from its size on."""
-    chunk, chunk_position, chunk_bytes = memoryview(b""), segment.size, SCAN_BYTES
+    chunk, chunk_position = memoryview(b""), -1
     while segment.size < file_size:
         at = segment.size - chunk_position
         header = placed_in(chunk[at : at + HEADER_BYTES], position=segment.size, limit=file_size)
-        if header is None or at + header.size > len(chunk):
-            # The chunk begins here and is long enough, so this is not a batch.
-            if at == 0 and len(chunk) >= (HEADER_BYTES if header is None else header.size):
-                return
-            # The chunk ends within this batch: read one that begins here and holds all of it.
-            chunk_bytes = SCAN_BYTES if header is None else max(SCAN_BYTES, header.size)
-            chunk = memoryview(segment.log.read(chunk_bytes, segment.size))
+        is_cut = header is None or at + header.size > len(chunk)
+        if is_cut and chunk_position != segment.size:
+            # The chunk ends within this batch: read one that begins here.
             chunk_position = segment.size
-            if len(chunk) < HEADER_BYTES:
-                return
+            chunk = memoryview(segment.log.read(SCAN_BYTES, chunk_position))
             continue
+        if header is None:
+            return
         follows = header.base_offset == segment.end_offset or (
             segment.has_holes and header.base_offset > segment.end_offset
         )
-        if not follows or not is_whole(chunk[at : at + header.size]):
+        if not follows:
+            return
+        batch = chunk[at : at + header.size]
+        # A batch larger than a chunk is never in memory: its size may be damage.
+        if not (
+            is_whole_at(segment.log.read, segment.size, header.size) if is_cut else is_whole(batch)
+        ):
             return
         segment.add_to_indexes(header)
         scan.batches += 1
         if header.producer_id not in WITHOUT_PRODUCER:
-            marker = _marker(header, chunk[at : at + header.size])
-            scan.produced.append((header, marker, segment))
+            scan.produced.append((header, _marker(header, batch), segment))
 
 
 def _producers(
@@ -452,8 +461,10 @@ def _producers(
     states, known_to, damaged = ProducerStates(room), scan.first_offset, False
     key = partition_of(folder.rpartition("/")[2])
     assert key is not None
-    for name in reversed([name for name in names if name.endswith(SNAPSHOT_SUFFIX)]):
-        offset = int(name.removesuffix(SNAPSHOT_SUFFIX))
+    for name in reversed(names):
+        offset = offset_of(name, SNAPSHOT_SUFFIX)
+        if offset is None:
+            continue
         if offset > scan.first_offset:
             # Its recovery point never became durable.  The scan gives the same state, and also the
             # aborted transactions of the scanned part, which a snapshot does not have.
@@ -492,11 +503,10 @@ def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iter
 
 
 def _marker_in(segment: Segment, batch: PlacedBatch) -> TransactionMarker | None:
-    if not batch.is_control:
-        return None
-    data = segment.log.read(batch.size, batch.position)
     # Nothing below the recovery point has been checked, and a flipped bit must end no transaction.
-    return _marker(batch, data) if is_whole(data) else None
+    if not batch.is_control or not is_whole_at(segment.log.read, batch.position, batch.size):
+        return None
+    return _marker(batch, segment.log.read(batch.size, batch.position))
 
 
 def _marker(batch: PlacedBatch, data: Buffer) -> TransactionMarker | None:

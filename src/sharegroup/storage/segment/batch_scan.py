@@ -4,6 +4,9 @@ A segment is a sequence of record batches (format version 2), each a 61-byte hea
 Stepping from one batch to the next needs only the header; the records are read on request.  There
 are two separate checks.  A header is *plausible* if its fields are valid; this check is cheap and
 gives the position of the next batch.  A batch is *whole* if its checksum matches.
+
+No checksum covers the length in a header, and damage can make it gigabytes.  So code that reads a
+large batch of a file into memory checks it first, in pieces (`is_whole_at`).
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ assert _NEEDED.size == HEADER_BYTES
 
 _CRC = struct.Struct(">I")
 _CHUNK_BYTES = 4096
+_PIECE_BYTES = 1 << 20
 
 Read = Callable[[int, int], bytes]
 """``read(size, position)``"""
@@ -155,3 +159,18 @@ def is_whole(batch: Buffer) -> bool:
         return False
     (stored,) = _CRC.unpack_from(view, CRC_AT)
     return bool(crc32c.crc32c(view[CHECKED_AT:]) == stored)
+
+
+def is_whole_at(read: Read, position: int, size: int) -> bool:
+    """Return whether the batch of this size at ``position`` of a file matches its checksum.
+
+    It is read in pieces, because a damaged length may claim gigabytes.
+    """
+    data = read(min(size, _PIECE_BYTES), position)
+    if len(data) < HEADER_BYTES:
+        return False
+    (stored,) = _CRC.unpack_from(data, CRC_AT)
+    crc, end, position = crc32c.crc32c(data[CHECKED_AT:]), position + size, position + len(data)
+    while position < end and (data := read(min(end - position, _PIECE_BYTES), position)):
+        crc, position = crc32c.crc32c(data, crc), position + len(data)
+    return position == end and crc == stored

@@ -22,7 +22,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from sharegroup.storage.segment.batch_scan import ChunkReader, PlacedBatch, header_at, is_whole
+from sharegroup.storage.segment.batch_scan import (
+    ChunkReader,
+    PlacedBatch,
+    header_at,
+    is_whole_at,
+)
 from sharegroup.storage.segment.segment import Segment
 
 TAIL_BATCHES_MAX = 2_048
@@ -213,15 +218,13 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
         else:
             following_first, following_position = first + batch.offset_count, batch.end_position
             following = header_at(read, following_position, limit=segment.size)
-            # The next batch does not follow: its base offset is wrong, or the count of the batch
-            # before it is.  The checksum covers only the count, so it tells which one is wrong.
-            if (
-                following is not None
-                and first < following.base_offset != following_first
-                and not segment.has_holes
-                and not is_whole(segment.log.read(batch.size, position))
+            if following is None or (
+                first < following.base_offset != following_first and not segment.has_holes
             ):
-                following_first = following.base_offset
+                following_first, following_position = _doubtful_end(
+                    segment, batch, following, first, following_first
+                )
+                following = header_at(read, following_position, limit=segment.size)
         window.add(first, position, end_offset=following_first, end_position=following_position)
         first, position, batch = following_first, following_position, following
         if len(window) >= WINDOW_BATCHES:
@@ -235,6 +238,27 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
         end = segment.end_offset
         window.add(first, position, end_offset=end, end_position=position)
     return window
+
+
+def _doubtful_end(
+    segment: Segment, batch: PlacedBatch, following: PlacedBatch | None, first: int, end_offset: int
+) -> tuple[int, int]:
+    """Return offset and position of the end of a batch behind which there is not the next one.
+
+    Its header says that it ends with ``end_offset``; ``following`` is the header behind it.
+    """
+    if end_offset == segment.end_offset and batch.end_position == segment.size:
+        return end_offset, batch.end_position
+    # No checksum covers the length.  If the index has a batch before the end that it gives, it is
+    # wrong, and sound batches would count as a part of this one.
+    indexed_offset, indexed_position = _after_damage(segment, batch.position, first)
+    if indexed_position < batch.end_position:
+        return indexed_offset, indexed_position
+    # The base offset of the next batch is wrong, or the count of this one.  The checksum covers
+    # only the count, so it tells which one is wrong.
+    if following is not None and not is_whole_at(segment.log.read, batch.position, batch.size):
+        return following.base_offset, batch.end_position
+    return end_offset, batch.end_position
 
 
 def _add_hole(window: Boundaries, following: PlacedBatch | None, first: int) -> int:

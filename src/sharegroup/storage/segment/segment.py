@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from sharegroup.ids import OFFSET_MAX
 from sharegroup.storage.disk.entry_file import EntryFile
 from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Buffer
 from sharegroup.storage.disk.stored_file import OpenFiles, StoredFile
@@ -23,11 +24,21 @@ INDEX_INTERVAL_BYTES = 4096
 # In Kafka's index files relative offsets have 32 bits, with a sign, as positions have.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_TIMESTAMP = -1
+OFFSET_DIGITS = 20
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
     """Return a segment's file name as in Kafka: its base offset with 20 digits, and a suffix."""
-    return f"{base_offset:020d}{suffix}"
+    return f"{base_offset:0{OFFSET_DIGITS}d}{suffix}"
+
+
+def offset_of(name: str, suffix: str) -> int | None:
+    """Return the offset in a name of `segment_name`; None for the name of any other file."""
+    digits = name.removesuffix(suffix)
+    is_number = len(digits) == OFFSET_DIGITS and digits.isascii() and digits.isdigit()
+    if not is_number or digits == name or int(digits) > OFFSET_MAX:
+        return None
+    return int(digits)
 
 
 class SegmentLimits(NamedTuple):

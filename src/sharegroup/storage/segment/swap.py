@@ -15,6 +15,10 @@ the new one.  So the new file itself tells which segments it replaces.  `finish_
 interrupted swap at start.  The names tell the step: up to step 2 the new files are removed, from
 step 3 on the remaining steps are repeated.
 
+The start removes no segment for a new file that is damaged, or that is not one of a swap.  If the
+old segments still have all records up to the recovery point, the new file is set aside, and they
+stay in use.  Otherwise the log cannot be opened, and the error says where their records end.
+
 A file named `COMPACTED` marks a log whose segments may have holes.
 """
 
@@ -22,12 +26,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.storage.disk.files import Files
+from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Files
+from sharegroup.storage.disk.set_aside import DAMAGED_LOG, SetAside
 from sharegroup.storage.disk.stored_file import StoredFile
 from sharegroup.storage.segment.batch_scan import headers
-from sharegroup.storage.segment.segment import Segment
+from sharegroup.storage.segment.segment import Segment, offset_of, segment_name
 
 log = logging.getLogger(__name__)
 
@@ -70,23 +76,24 @@ def discard(files: Files, folder: str, base_offset: int | None = None) -> None:
     The old segments stay valid. The indexes are removed first: without a new log file they would be
     taken for indexes of the old one.
     """
-    names = [
+    new = [
         name
-        for name in files.names(folder)
-        if name.endswith((CLEANED, SWAP)) and base_offset in (None, int(_base(name)))
+        for name in _segment_files(files.names(folder))
+        if name.step and base_offset in (None, name.base_offset)
     ]
-    logs = [name for name in names if LOG in name]
-    for group in (set(names) - set(logs), logs):
-        for name in sorted(group):
-            files.remove(f"{folder}/{name}")
+    for is_log in (False, True):
+        group = [name for name in new if (name.kind == LOG) is is_log]
+        for name in group:
+            files.remove(f"{folder}/{name.text}")
         if group:
             files.sync_directory(folder)
 
 
 def remove_replaced(files: Files, folder: str, segment: Segment) -> None:
     """Blocking, step 4: remove the files of the segments that the new one replaces."""
-    for name in _replaced(files.names(folder), segment.base_offset, segment.end_offset):
-        files.remove(f"{folder}/{name}")
+    names = _segment_files(files.names(folder))
+    for name in _replaced(names, segment.base_offset, segment.end_offset):
+        files.remove(f"{folder}/{name.text}")
     files.sync_directory(folder)
 
 
@@ -106,95 +113,195 @@ def take_names(files: Files, of: Iterable[StoredFile]) -> None:
             file.path = file.path.removesuffix(SWAP)
 
 
-def finish_swaps(files: Files, folder: str, names: list[str], *, recovery_point: int) -> list[str]:
+def finish_swaps(
+    files: Files, folder: str, names: list[str], *, recovery_point: int, set_aside: SetAside
+) -> list[str]:
     """Blocking, at start: complete swaps that a crash interrupted.
 
     Returns the names in the folder after that.
     """
-    if not any(name.endswith((CLEANED, SWAP)) for name in names):
+    new = [name for name in _segment_files(names) if name.step]
+    if not new:
         return names
-    for name in names:
-        if name.endswith(LOG + SWAP):
-            _finish(files, folder, int(name.removesuffix(LOG + SWAP)), recovery_point)
-    names = files.names(folder)
-    begun = {_base(name) for name in names if name.endswith(CLEANED)}
-    for name in names:
+    for name in new:
+        if name.kind + name.step == LOG + SWAP:
+            _finish(files, folder, name.base_offset, recovery_point, set_aside)
+    new = [name for name in _segment_files(files.names(folder)) if name.step]
+    begun = {name.base_offset for name in new if name.step == CLEANED}
+    for name in new:
         # The indexes before the log file, as in `discard`: alone they would pass for those of a
         # complete swap.
-        if name.endswith(SWAP) and _base(name) in begun:
-            files.remove(f"{folder}/{name}")
+        if name.step == SWAP and name.base_offset in begun:
+            files.remove(f"{folder}/{name.text}")
     files.sync_directory(folder)
-    for name in names:
-        if name.endswith(CLEANED):
-            files.remove(f"{folder}/{name}")
-        elif name.endswith(SWAP) and _base(name) not in begun:
-            files.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP)}")
+    for name in new:
+        if name.step == CLEANED:
+            files.remove(f"{folder}/{name.text}")
+        elif name.base_offset not in begun:
+            files.rename(f"{folder}/{name.text}", f"{folder}/{name.text.removesuffix(SWAP)}")
     files.sync_directory(folder)
     log.info("event=compaction_finished folder=%s", folder.rpartition("/")[2])
     return files.names(folder)
 
 
-def _finish(files: Files, folder: str, base_offset: int, recovery_point: int) -> None:
-    """Repeat steps 4 and 5 for the new segment with this base offset."""
-    path = f"{folder}/{base_offset:020d}{LOG}"
-    end = _end_offset(files, path + SWAP, base_offset)
-    names = files.names(folder)
-    _check_end(path + SWAP, names, end=end, recovery_point=recovery_point)
+def _finish(
+    files: Files, folder: str, base_offset: int, recovery_point: int, set_aside: SetAside
+) -> None:
+    """Repeat steps 4 and 5 for the new segment with this base offset, unless it is damaged."""
+    path = f"{folder}/{segment_name(base_offset, LOG)}"
+    names = _segment_files(files.names(folder))
+    try:
+        end = _checked_end(files, folder, names, base_offset, recovery_point)
+    except CorruptMessage as error:
+        _undo(files, folder, names, base_offset, recovery_point, set_aside, error)
+        return
     for name in _replaced(names, base_offset, end):
         # The rename below replaces this one in a single step.
-        if name != f"{base_offset:020d}{LOG}":
-            files.remove(f"{folder}/{name}")
+        if (name.base_offset, name.kind) != (base_offset, LOG):
+            files.remove(f"{folder}/{name.text}")
     files.sync_directory(folder)
     files.rename(path + SWAP, path)
     files.sync_directory(folder)
 
 
-def _check_end(path: str, names: list[str], *, end: int, recovery_point: int) -> None:
-    """Raise CorruptMessage unless the new segment ends where another segment begins.
+def _checked_end(
+    files: Files, folder: str, names: list[_Name], base_offset: int, recovery_point: int
+) -> int:
+    """Return the end offset of a new segment; raise CorruptMessage if it is damaged or foreign.
 
-    Without this check a damaged offset in it, which no checksum covers, would remove later
-    segments. The next segment may be missing if it was new when the power failed. Then the end must
-    not be above the recovery point, if that is known: nothing above it is compacted.
+    It must consist of whole batches and end where another segment begins.  Without the second check
+    a damaged offset in it, which no checksum covers, would remove later segments.  The next segment
+    may be missing if it was new when the power failed.  Then the end must not be above the recovery
+    point, if that is known: nothing above it is compacted.
     """
-    bases = [int(name.removesuffix(LOG)) for name in names if name.endswith(LOG)]
+    path = f"{folder}/{segment_name(base_offset, LOG + SWAP)}"
+    end, position, size = _walk(files, path, base_offset)
+    if not position:
+        raise CorruptMessage(f"{path} does not begin with a record batch; it has {size} bytes")
+    if position < size:
+        raise CorruptMessage(
+            f"{path} is damaged at byte {position}: expected {size} bytes of whole batches"
+        )
+    bases = _bases(names)
     is_last = max(bases, default=0) < end
-    if end in bases or (is_last and (recovery_point == 0 or end <= recovery_point)):
-        return
-    raise CorruptMessage(
-        f"{path} ends at offset {end}, where no segment begins: it is damaged, so no "
-        "segment is removed"
+    if end not in bases and not (is_last and (recovery_point == 0 or end <= recovery_point)):
+        raise CorruptMessage(f"{path} ends at offset {end}, where no segment begins")
+    before = max((base for base in bases if base < base_offset), default=None)
+    if before is not None and base_offset not in bases:
+        before_path = f"{folder}/{segment_name(before, LOG)}"
+        before_end, _, _ = _walk(files, before_path, before)
+        if before_end > base_offset:
+            raise CorruptMessage(
+                f"{path} begins within another segment: {before_path} ends at offset {before_end}"
+            )
+    return end
+
+
+def _undo(
+    files: Files,
+    folder: str,
+    names: list[_Name],
+    base_offset: int,
+    recovery_point: int,
+    set_aside: SetAside,
+    error: CorruptMessage,
+) -> None:
+    """Set a damaged new segment aside, if the old segments still have all records.
+
+    Otherwise raise CorruptMessage: it may have the only copy of some records.
+    """
+    end = _chain_end(files, folder, _bases(names), base_offset)
+    if not 0 < recovery_point <= end:
+        expected = f"{recovery_point} or more" if recovery_point else "an offset that is not known"
+        raise CorruptMessage(
+            f"{error}. The older segments that it replaces are not complete: their batches end at "
+            f"offset {end}, expected {expected}. Restore {folder} from a copy, or move the file "
+            "out of it to start without the other records"
+        ) from error
+    for name in names:  # The indexes first, as in `discard`.
+        if name.base_offset == base_offset and name.step and name.kind != LOG:
+            files.remove(f"{folder}/{name.text}")
+    files.sync_directory(folder)
+    file, partition = segment_name(base_offset, LOG + SWAP), folder.rpartition("/")[2]
+    size = _walk(files, f"{folder}/{file}", base_offset).size
+    path = set_aside.move_away(
+        f"{folder}/{file}", size=size, why=DAMAGED_LOG, name=f"{partition}/{file}"
     )
+    log.warning(
+        "event=swap_undone folder=%s file=%s bytes=%d reason=%r set_aside=%s action='delete it: "
+        "the segments that it was to replace are complete'",
+        partition, file, size, str(error), path,
+    )  # fmt: skip
 
 
-def _end_offset(files: Files, path: str, base_offset: int) -> int:
+def _chain_end(files: Files, folder: str, bases: list[int], offset: int) -> int:
+    """Return the end of the consecutive batches in the segments from the one with ``offset`` on."""
+    end = max((base for base in bases if base <= offset), default=offset)
+    for base in [base for base in bases if base >= end]:
+        if base != end:
+            break  # A segment is missing, or the one before is damaged.
+        end = _walk(files, f"{folder}/{segment_name(base, LOG)}", base).end_offset
+    return end
+
+
+class _Walked(NamedTuple):
+    """The end of the plausible batches at the start of a segment's file, and the file's size."""
+
+    end_offset: int
+    position: int
+    size: int
+
+
+def _walk(files: Files, path: str, base_offset: int) -> _Walked:
+    """Step through the headers of a segment's file while their offsets ascend."""
     fd = files.open(path)
     try:
         size, end_offset, position = files.size(fd), base_offset, 0
-        for batch in headers(lambda size, at: files.read(fd, size, at), 0, limit=size):
+        # A sparse file can have any size, and only the first part of it can be a segment.
+        limit = min(size, SEGMENT_BYTES_MAX)
+        for batch in headers(lambda size, at: files.read(fd, size, at), 0, limit=limit):
+            if batch.base_offset < end_offset:
+                break
             end_offset, position = batch.end_offset, batch.end_position
     finally:
         files.close(fd)
-    if position < size:
-        raise CorruptMessage(
-            f"{path} is damaged at byte {position}: expected {size} bytes of whole batches. It "
-            "replaces older segments: restore it from a copy"
-        )
-    return end_offset
+    return _Walked(end_offset, position, size)
 
 
-def _replaced(names: list[str], base_offset: int, end_offset: int) -> list[str]:
+class _Name(NamedTuple):
+    """The name of a file of a segment, for example ``00000000000000000007.index.swap``."""
+
+    text: str
+    base_offset: int
+    kind: str
+    """`LOG`, or one of `INDEXES`."""
+    step: str
+    """`CLEANED`, `SWAP`, or "" for the final name."""
+
+
+def _segment_files(names: Iterable[str]) -> list[_Name]:
+    """Return the names of the files of segments in this order; other names are left out."""
+    found = []
+    for text in names:
+        step = next((step for step in (CLEANED, SWAP) if text.endswith(step)), "")
+        for kind in (LOG, *INDEXES):
+            base_offset = offset_of(text, kind + step)
+            if base_offset is not None:
+                found.append(_Name(text, base_offset, kind, step))
+    return found
+
+
+def _bases(names: Iterable[_Name]) -> list[int]:
+    """Return the base offsets of the segments with their final names, in this order."""
+    return [name.base_offset for name in names if name.kind + name.step == LOG]
+
+
+def _replaced(names: Iterable[_Name], base_offset: int, end_offset: int) -> list[_Name]:
     """Return the names of segment files with a base offset in ``[base_offset, end_offset)``."""
-    replaced = []
-    for name in names:
-        base, dot, suffix = name.partition(".")
-        if dot + suffix in (LOG, *INDEXES) and base_offset <= int(base) < end_offset:
-            replaced.append(name)
-    return replaced
+    return [
+        name for name in names if not name.step and base_offset <= name.base_offset < end_offset
+    ]
 
 
 def _to_swap(path: str) -> str:
     return path.removesuffix(CLEANED) + SWAP
-
-
-def _base(name: str) -> str:
-    return name.partition(".")[0]

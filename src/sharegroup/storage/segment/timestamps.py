@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sharegroup.errors import KafkaStorageError, RequestTimedOut
+from sharegroup.errors import CorruptMessage, KafkaStorageError, RequestTimedOut
 from sharegroup.storage.segment.batch_scan import PlacedBatch
 from sharegroup.storage.segment.segment import NO_TIMESTAMP, Segment
 from sharegroup.wire.batches.batches import UNREADABLE, parse_header
@@ -163,6 +163,10 @@ def _record(
     yield WalkStep.BEGIN
     record = None
     try:
+        if batch.size > allowance.bytes_max:  # Its length may be damage.
+            raise CorruptMessage(
+                f"expected a batch of {allowance.bytes_max} bytes or less, found {batch.size}"
+            )
         data = segment.log.read(batch.size, batch.position)
         header = parse_header(data)
         body = yield from body_of(data, header, bytes_max=allowance.bytes_max)

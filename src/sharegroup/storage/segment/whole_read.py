@@ -16,6 +16,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError
+from sharegroup.storage.segment.batch_scan import is_whole_at
 from sharegroup.storage.segment.segment import Segment
 from sharegroup.wire.batches.batches import CHECKED_AT, HEADER_BYTES, LENGTH_END, MAGIC
 
@@ -50,17 +51,21 @@ def read_whole(
 def _segment(
     segment: Segment, offset: int, *, verified_from: int, name: str, piece_bytes: int
 ) -> Iterator[bytes]:
+    def read(size: int, at: int) -> bytes:
+        try:
+            return segment.log.read(size, at)
+        except OSError as error:
+            raise KafkaStorageError(f"{name} {segment.log.name} position={at}: {error}") from error
+
     position, expected = _start(segment, offset)
     while position < segment.size:
         wanted = min(piece_bytes, segment.size - position)
-        try:
-            data = segment.log.read(wanted, position)
-        except OSError as error:
-            raise KafkaStorageError(f"{name} offset={expected}: {error}") from error
+        data = read(wanted, position)
         size, expected = _sound(data, expected, segment, verified_from=verified_from)
         if size == 0:
             needed = _batch_bytes(data)
-            if not wanted < needed <= segment.size - position:
+            fits = wanted < needed <= segment.size - position
+            if not (fits and is_whole_at(read, position, needed)):
                 raise CorruptMessage(
                     f"{name} offset={expected}: a batch on disk does not match its checksum"
                 )

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from sharegroup.errors import CorruptMessage
+from sharegroup.errors import CorruptMessage, MissingExtra
 from sharegroup.wire.batches.batches import (
     CHECKED_AT,
     CODEC_MASK,
@@ -55,7 +55,7 @@ try:
         read_varints,
     )
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
+    raise MissingExtra(
         f"{error}: columns need numpy and pyarrow, pip install 'sharegroup[arrow]'"
     ) from error
 

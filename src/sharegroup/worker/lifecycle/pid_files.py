@@ -173,9 +173,11 @@ def _parsed(path: Path) -> WorkerProcess | None:
         first, _, rest = file.read(FILE_BYTES_MAX).partition(b"\n")
     try:
         facts = json.loads(rest) if rest.strip() else {}
-        return WorkerProcess(int(first), path, facts)
-    except ValueError:
+        pid = int(first)
+    except (RecursionError, ValueError):
         return None  # It is being written; the caller may try again.
+    # Another program may have written it.  A pid of 0 or less would stand for many processes.
+    return WorkerProcess(pid, path, facts) if pid > 0 and isinstance(facts, dict) else None
 
 
 def _is_locked(path: Path) -> bool:

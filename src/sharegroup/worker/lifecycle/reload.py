@@ -16,6 +16,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from sharegroup.errors import MissingExtra
 from sharegroup.worker.lifecycle.signals import QUIET, RESUME, Wish, Wishes, listening
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ async def changed_files(folders: Sequence[Path]) -> AsyncGenerator[set[str], Non
         # Imported here, because only --reload needs it, and it is of the extra `worker`.
         from watchfiles import PythonFilter, awatch
     except ImportError as error:
-        raise ImportError("--reload needs watchfiles: pip install 'sharegroup[worker]'") from error
+        raise MissingExtra("--reload needs watchfiles: pip install 'sharegroup[worker]'") from error
 
     # No interrupt: Ctrl-C is a wish (`signals`), and the worker is stopped before this process
     # ends.
@@ -116,7 +117,9 @@ class Watcher:
                 _send(process, SIGNALS[wish.result()])
                 wish = asyncio.ensure_future(self._wishes.next_wish())
         wish.cancel()
-        return ended.result()
+        code = ended.result()
+        # Like a shell for a program that a signal ended, here perhaps before it handled signals.
+        return code if code >= 0 else 128 - code
 
 
 def _next(changes: AsyncIterator[set[str]]) -> asyncio.Future[set[str]]:

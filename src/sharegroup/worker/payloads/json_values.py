@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from itertools import zip_longest
 from typing import Any, is_typeddict
 
-from sharegroup.errors import InvalidConfig
+from sharegroup.errors import InvalidConfig, MissingExtra
 
 Decode = Callable[[bytes], Any]
 """Decodes the value of a record."""
@@ -104,9 +104,8 @@ def schema_of(annotation: Any) -> dict[str, Any]:
 
 def _untyped(annotation: Any) -> tuple[Decode, Encode]:
     if annotation not in UNTYPED:
-        raise InvalidConfig(
-            f"a payload of {annotation!r} needs msgspec, pip install 'sharegroup[worker]'"
-        )
+        text = f"a payload of {annotation!r} needs msgspec, pip install 'sharegroup[worker]'"
+        raise InvalidConfig(text) from MissingExtra(text)
 
     def read(value: bytes) -> Any:
         payload = json.loads(value)

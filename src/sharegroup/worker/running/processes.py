@@ -19,7 +19,9 @@ import logging
 import multiprocessing
 import pickle
 import threading
+import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -42,8 +44,9 @@ log = logging.getLogger(__name__)
 SPAWN = multiprocessing.get_context("spawn")
 LOOK_SECONDS = 0.1
 """The interval at which lock deadlines are passed to a child and its renewal requests are read."""
+END_LOOK_SECONDS = 0.01
 END_SECONDS = 5.0
-"""Maximum time that a child may take to close its handler before it is killed."""
+"""Maximum time that a child may take to end, with its handler closed, before it is killed."""
 
 
 class HandlerCrashed(Exception):
@@ -67,10 +70,11 @@ class HandlerCrashed(Exception):
 class _Child:
     """A child process and the pipe to it.  One thread uses it; any thread may kill it."""
 
-    __slots__ = ("_is_ready", "_lock", "_shape", "connection", "process")
+    __slots__ = ("_end_seconds", "_is_ready", "_lock", "_shape", "connection", "process")
 
-    def __init__(self, shape: HandlerShape) -> None:
+    def __init__(self, shape: HandlerShape, end_seconds: float) -> None:
         self._shape = shape
+        self._end_seconds = end_seconds
         self._lock = SharedLock(SPAWN)
         self.connection, child_end = SPAWN.Pipe()
         self.process: BaseProcess = SPAWN.Process(
@@ -111,7 +115,8 @@ class _Child:
                 locks.look(self._lock)
             pickled = self.connection.recv_bytes()
         except (EOFError, OSError) as error:
-            self.process.join()
+            # A thread of the handler may keep the process alive after its end of the pipe is gone.
+            self._reap()
             raise HandlerCrashed(self._shape.name, self.process.exitcode) from error
         try:
             answer: HandlerResult = pickle.loads(pickled)  # noqa: S301  The child has pickled it.
@@ -120,13 +125,25 @@ class _Child:
         return answer
 
     def end(self) -> None:
-        """Let the child close its handler and end; kill it after `END_SECONDS`."""
+        """Let the child close its handler and end; kill it after its time."""
         # The end of the pipe tells the child to close its handler and to end.
         self.connection.close()
-        self.process.join(END_SECONDS)
-        if self.process.exitcode is None:
+        self._reap()
+
+    def _reap(self) -> None:
+        """Wait for the end of the child; kill it after its time, and wait as long again."""
+        if not self._ends_in_time():
             self.process.kill()
-            self.process.join()
+            # One that hangs inside the system ends only later, and nobody waits for it.
+            self._ends_in_time()
+
+    def _ends_in_time(self) -> bool:
+        limit = time.monotonic() + self._end_seconds
+        wait([self.process.sentinel], self._end_seconds)
+        # Not `join`, which has no limit if the handler has closed the sentinel with other files.
+        while self.process.exitcode is None and time.monotonic() < limit:
+            time.sleep(END_LOOK_SECONDS)
+        return self.process.exitcode is not None
 
 
 class _Locks:
@@ -164,9 +181,12 @@ class _Run:
 class HandlerProcesses:
     """Runs a handler in up to ``count`` child processes; the `Caller` of such a route."""
 
-    def __init__(self, shape: HandlerShape, count: int) -> None:
+    def __init__(
+        self, shape: HandlerShape, count: int, *, end_seconds: float = END_SECONDS
+    ) -> None:
         self._shape = shape
         self._count = count
+        self._end_seconds = end_seconds
         self._threads = HandlerThreads(count)
         self._idle: list[_Child] = []
         self._is_closed = False
@@ -217,9 +237,12 @@ class HandlerProcesses:
         result = answer.result
         return [_restored(end) for end in result] if type(result) is list else result
 
+    def _new_child(self) -> _Child:
+        return _Child(self._shape, self._end_seconds)
+
     def _begin_one(self) -> None:
         """Start one process; runs in a thread."""
-        child = _Child(self._shape)
+        child = self._new_child()
         child.wait_ready()
         self._let_idle(child)
 
@@ -241,13 +264,13 @@ class HandlerProcesses:
         with self._lock:
             if run.is_over:
                 return None
-            child = run.child = self._idle.pop() if self._idle else _Child(self._shape)
+            child = run.child = self._idle.pop() if self._idle else self._new_child()
         try:
             child.wait_ready()
             answer = child.ask(pickled, locks)
         except HandlerCrashed:
             child.connection.close()
-            self._let_idle(_Child(self._shape))  # Started now, so that the next call need not wait.
+            self._let_idle(self._new_child())  # Started now, so that the next call need not wait.
             log.warning(
                 "event=handler.crashed handler=%s exit_code=%s",
                 self._shape.name,

@@ -12,13 +12,10 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import (
-    CommittedOffset,
-    SharePartitionOffset,
-)
+from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import KafkaError
+from sharegroup.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition
 from sharegroup.worker.declarations.names import is_tier_topic, scheduler_group
 from sharegroup.worker.ports import WorkerClock
 
@@ -82,31 +79,35 @@ class GroupBacklog:
         return {group: count for group, count in waiting.items() if count is not None}
 
     async def _in_tiers(self, group: str, topics: list[str]) -> int | None:
-        described = await self._admin.describe_topics(topics)
-        topic_partitions = [
-            TopicPartition(name, partition.partition)
-            for name, topic in described.items()
-            if not isinstance(topic, KafkaError)
-            for partition in topic.partitions
-        ]
+        """Return the number of retries behind the scheduler's offsets, or None if it is unknown."""
+        topic_partitions = []
+        for name, topic in (await self._admin.describe_topics(topics)).items():
+            if isinstance(topic, UnknownTopicOrPartition):
+                continue  # It was deleted since it was listed.
+            if isinstance(topic, KafkaError):
+                return None
+            topic_partitions += [
+                TopicPartition(name, partition.partition) for partition in topic.partitions
+            ]
         first = await self._admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.EARLIEST))
         end = await self._admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.LATEST))
         scheduler = scheduler_group(group)
         answers = await self._admin.list_consumer_group_offsets({scheduler: topic_partitions})
         committed = answers[scheduler]
-        if isinstance(committed, KafkaError):
+        if isinstance(committed, GroupIdNotFound):
             committed = {}  # No scheduler has committed an offset yet.
+        if isinstance(committed, KafkaError):
+            return None
         count = 0
         for partition in topic_partitions:
-            earliest, latest, committed_offset = (
-                first[partition],
-                end[partition],
-                committed.get(partition),
-            )
-            if not isinstance(earliest, ListedOffset) or not isinstance(latest, ListedOffset):
+            earliest, latest = first[partition], end[partition]
+            committed_offset = committed.get(partition)
+            if (
+                not isinstance(earliest, ListedOffset)
+                or not isinstance(latest, ListedOffset)
+                or isinstance(committed_offset, KafkaError)
+            ):
                 return None
-            offset = (
-                committed_offset.offset if isinstance(committed_offset, CommittedOffset) else None
-            )
-            count += max(0, latest.offset - max(earliest.offset, offset or 0))
+            offset = 0 if committed_offset is None else committed_offset.offset or 0
+            count += max(0, latest.offset - max(earliest.offset, offset))
         return count

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 
+from sharegroup.errors import MissingExtra
 from sharegroup.worker.telemetry import families
 from sharegroup.worker.telemetry.counts import SECONDS_BOUNDS, HandlerCounts, Histogram
 from sharegroup.worker.telemetry.families import FAMILIES, MetricFamily
@@ -25,7 +26,7 @@ try:
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 except ImportError as error:
-    raise ImportError(
+    raise MissingExtra(
         "a worker's metrics need prometheus-client: pip install 'sharegroup[worker]'"
     ) from error
 

@@ -18,12 +18,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from sharegroup.errors import CorruptMessage
+from sharegroup.storage.segment.batch_scan import is_whole_at
 from sharegroup.storage.segment.index_file import OFFSET_ENTRY
 from sharegroup.wire.batches.batches import (
-    CHECKED_AT,
     HEADER_BYTES,
     LENGTH_MIN,
     MAGIC,
@@ -36,9 +34,6 @@ from sharegroup.wire.batches.records import DecodedRecord
 
 INDEX_BYTES_MAX = 64 * 1024 * 1024
 """Maximum number of bytes that are read of an index; a sparse file can have any size."""
-
-CHUNK_BYTES = 1024 * 1024
-"""Checksums are computed in chunks of this size, because a damaged length may be gigabytes."""
 
 
 class FoundBatch(NamedTuple):
@@ -90,7 +85,7 @@ class SegmentFile:
 
     def records(self, batch: FoundBatch) -> Iterable[list[DecodedRecord] | UnreadableRange]:
         """Return the records of a batch in pieces, and the offsets that cannot be read."""
-        data = os.pread(self._fd, batch.header.size, batch.position)
+        data = self._read(batch.header.size, batch.position)
         if len(data) < batch.header.size:
             error = CorruptMessage(f"{self._path.name} was truncated while it was read")
             return (UnreadableRange(batch.header.base_offset, batch.header.end_offset, error),)
@@ -107,25 +102,19 @@ class SegmentFile:
         bytes_left = self.size - position
         if bytes_left < HEADER_BYTES:
             return f"{bytes_left} bytes are left, which is less than a batch header"
-        header = parse_header(os.pread(self._fd, HEADER_BYTES, position))
+        header = parse_header(self._read(HEADER_BYTES, position))
         if header.magic != MAGIC or header.length < LENGTH_MIN or header.last_offset_delta < 0:
             return "no batch header"
         if header.base_offset < offset:
             return f"expected base offset {offset} or more, found {header.base_offset}"
         if header.size > bytes_left:
             return f"expected a batch of {header.size} bytes, found {bytes_left} bytes"
-        if not self._checksum_holds(position, header):
+        if not is_whole_at(self._read, position, header.size):
             return "the checksum does not match"
         return FoundBatch(position, header)
 
-    def _checksum_holds(self, position: int, header: BatchHeader) -> bool:
-        crc, at, end = 0, position + CHECKED_AT, position + header.size
-        while at < end:
-            chunk = os.pread(self._fd, min(CHUNK_BYTES, end - at), at)
-            if not chunk:
-                return False
-            crc, at = crc32c(chunk, crc), at + len(chunk)
-        return crc == header.crc
+    def _read(self, size: int, position: int) -> bytes:
+        return os.pread(self._fd, size, position)
 
     def _damage(self, position: int, offset: int, reason: str) -> Damage:
         for candidate in self._candidates(position):
@@ -136,7 +125,7 @@ class SegmentFile:
     def _candidates(self, position: int) -> Iterator[int]:
         """Yield positions after ``position`` where a batch may begin."""
         if self.size - position >= HEADER_BYTES:
-            header = parse_header(os.pread(self._fd, HEADER_BYTES, position))
+            header = parse_header(self._read(HEADER_BYTES, position))
             if header.length >= LENGTH_MIN and position + header.size < self.size:
                 yield position + header.size
         index = self._path.with_suffix(".index")

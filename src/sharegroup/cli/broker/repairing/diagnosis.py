@@ -19,12 +19,11 @@ from sharegroup.cli.broker.inspecting.survey import (
     state_of,
 )
 from sharegroup.cli.broker.repairing.state import (
-    NO_FOLDER,
     PARTITIONS_MAX,
-    UNREADABLE,
     DirectoryState,
     FoundFolder,
     JournalState,
+    Problem,
 )
 from sharegroup.storage.disk.metadata_files import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from sharegroup.storage.disk.set_aside import SET_ASIDE_FOLDER
@@ -64,8 +63,7 @@ def findings(state: DirectoryState) -> Iterator[Finding]:
     for folder in state.folders:
         yield from _of_folder(state, folder)
     for name, problem in state.damaged_checkpoints:
-        at_start = _unless_unreadable(problem, "sets it aside, and reads all segments")
-        yield Finding(name, problem, at_start, "")
+        yield _of_file(name, problem, "sets it aside, and reads all segments")
 
 
 def segment_findings(state: DirectoryState) -> Iterator[Finding]:
@@ -117,18 +115,16 @@ def _of_catalog(state: DirectoryState) -> Iterator[Finding]:
 def _of_properties(state: DirectoryState) -> Iterator[Finding]:
     if not state.catalog.cluster_id:
         return
-    if state.properties_problem:
-        problem = state.properties_problem
-        at_start = _unless_unreadable(problem, WRITES_AGAIN)
-        yield Finding(META_PROPERTIES_FILE, problem, at_start, "")
+    if state.properties_problem is not None:
+        yield _of_file(META_PROPERTIES_FILE, state.properties_problem, WRITES_AGAIN)
     elif state.properties is None:
         yield Finding(META_PROPERTIES_FILE, "it is missing", WRITES_AGAIN, "")
 
 
 def _of_folder(state: DirectoryState, folder: FoundFolder) -> Iterator[Finding]:
     metadata = folder.metadata
-    if folder.problem.startswith(NO_FOLDER):
-        yield Finding(folder.name, folder.problem, LEAVES, "")
+    if folder.problem is not None and not folder.is_folder:
+        yield Finding(folder.name, folder.problem.text, LEAVES, "")
         return
     if folder.key.partition >= PARTITIONS_MAX:
         problem = f"its partition is not below {PARTITIONS_MAX}"
@@ -154,15 +150,14 @@ def _of_folder(state: DirectoryState, folder: FoundFolder) -> Iterator[Finding]:
         elif metadata is None:
             problem = "the name of its topic is not known"
             yield Finding(folder.name, problem, REFUSES, "gives the topic a name from its id")
-    elif folder.problem and folder.has_files:
+    elif folder.problem is not None and folder.has_files:
         path = f"{folder.name}/{PARTITION_METADATA_FILE}"
-        at_start = _unless_unreadable(folder.problem, WRITES_AGAIN)
-        yield Finding(path, folder.problem, at_start, "")
+        yield _of_file(path, folder.problem, WRITES_AGAIN)
 
 
-def _unless_unreadable(problem: str, at_start: str) -> str:
-    """Return the reaction to a damaged file; the broker does not start with an unreadable one."""
-    return REFUSES if problem.startswith(UNREADABLE) else at_start
+def _of_file(file: str, problem: Problem, if_damaged: str) -> Finding:
+    """Return the finding of a file; the broker does not start with one that cannot be read."""
+    return Finding(file, problem.text, REFUSES if problem.is_unreadable else if_damaged, "")
 
 
 def _of_damage(segment: Segment, damage: Damage) -> Finding:

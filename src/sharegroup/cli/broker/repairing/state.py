@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_event
 from sharegroup.broker.cluster.catalog_part import Event
@@ -35,12 +36,6 @@ from sharegroup.storage.recovery.directory_offsets import (
     START_OFFSETS_FILE,
 )
 
-UNREADABLE = "cannot be read"
-"""The beginning of the problem of a file that is no regular file, is too large, or lacks rights."""
-
-NO_FOLDER = "it is no folder"
-"""The problem of a file or a link with the name of a partition folder."""
-
 PARTITIONS_MAX = 100_000
 """Number of partitions of all topics up to which the names of folders are believed."""
 
@@ -59,6 +54,14 @@ class JournalState(enum.Enum):
     """Complete events follow the damage, or an event cannot be decoded."""
 
 
+class Problem(NamedTuple):
+    """What is wrong with a file."""
+
+    text: str
+    is_unreadable: bool = False
+    """Whether it is no regular file, is too large, or lacks rights, and not only damaged."""
+
+
 @dataclass(frozen=True, slots=True)
 class FoundFolder:
     """One partition folder of a data directory."""
@@ -70,8 +73,10 @@ class FoundFolder:
     has_files: bool
     metadata: PartitionMetadata | None
     """None if `partition.metadata` is missing or damaged."""
-    problem: str
-    """The problem of `partition.metadata`; empty if there is none."""
+    problem: Problem | None
+    """The problem of `partition.metadata`, or of the folder itself."""
+    is_folder: bool = True
+    """False for a file or a link with the name of a partition folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,9 @@ class DirectoryState:
     is_other_journal: bool
     """Whether the last broker stopped cleanly with another catalog than this one."""
     properties: MetaProperties | None
-    properties_problem: str
+    properties_problem: Problem | None
     folders: Sequence[FoundFolder]
-    damaged_checkpoints: Sequence[tuple[str, str]]
+    damaged_checkpoints: Sequence[tuple[str, Problem]]
     """Name and problem of each checkpoint file that cannot be read."""
 
     @property
@@ -118,7 +123,7 @@ def read_state(files: Files, root: str) -> DirectoryState:
     marked, unread = _marks(files, root)
     mark = mark_of(data or b"")
     try:
-        properties, problem = read_meta_properties(files, root), ""
+        properties, problem = read_meta_properties(files, root), None
     except (OSError, ValueError) as error:
         properties, problem = None, _problem(error)
     return DirectoryState(
@@ -136,7 +141,7 @@ def read_state(files: Files, root: str) -> DirectoryState:
     )
 
 
-def _marks(files: Files, root: str) -> tuple[dict[str, Mark], list[tuple[str, str]]]:
+def _marks(files: Files, root: str) -> tuple[dict[str, Mark], list[tuple[str, Problem]]]:
     """Return the marks of the journals, and the problem of the file that has them."""
     try:
         return read_clean_shutdown(files, root) or {}, []
@@ -144,8 +149,10 @@ def _marks(files: Files, root: str) -> tuple[dict[str, Mark], list[tuple[str, st
         return {}, [(CLEAN_SHUTDOWN_FILE, _problem(error))]
 
 
-def _problem(error: OSError | ValueError) -> str:
-    return f"{UNREADABLE}: {error.strerror}" if isinstance(error, OSError) else str(error)
+def _problem(error: OSError | ValueError, damaged: str = "") -> Problem:
+    if isinstance(error, OSError):
+        return Problem(f"cannot be read: {error.strerror}", is_unreadable=True)
+    return Problem(f"{damaged}{error}")
 
 
 def _catalog_content(files: Files, root: str) -> bytes:
@@ -187,21 +194,25 @@ def _folders(files: Files, root: str, names: Sequence[str]) -> list[FoundFolder]
         key = partition_of(name.removesuffix(DELETED_SUFFIX))
         if key is None:
             continue
-        path, metadata, problem = f"{root}/{name}", None, ""
+        path, metadata, problem = f"{root}/{name}", None, None
+        try:
+            has_files = bool(files.names(path))
+        except NotADirectoryError as error:
+            problem = Problem(f"it is no folder: {error.strerror}")
+            folders.append(
+                FoundFolder(name, key, is_doomed(name), False, None, problem, is_folder=False)
+            )
+            continue
         try:
             metadata = read_partition_metadata(files, path)
-            problem = "missing" if metadata is None else ""
+            problem = Problem("missing") if metadata is None else None
         except (OSError, ValueError) as error:
-            problem = _problem(error) if isinstance(error, OSError) else f"damaged: {error}"
-        try:
-            content = bool(files.names(path))
-        except NotADirectoryError as error:
-            content, metadata, problem = False, None, f"{NO_FOLDER}: {error.strerror}"
-        folders.append(FoundFolder(name, key, is_doomed(name), content, metadata, problem))
+            problem = _problem(error, "damaged: ")
+        folders.append(FoundFolder(name, key, is_doomed(name), has_files, metadata, problem))
     return folders
 
 
-def _damaged_checkpoints(files: Files, root: str) -> list[tuple[str, str]]:
+def _damaged_checkpoints(files: Files, root: str) -> list[tuple[str, Problem]]:
     damaged = []
     for name in CHECKPOINT_FILES:
         try:

@@ -8,24 +8,44 @@ answer has a limited number of runs, so the rest of a share partition is request
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
-from http.client import HTTPException
-from typing import Any
-from urllib.error import HTTPError
+from dataclasses import replace
+from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import ProxyHandler, build_opener
 
 import click
 
+from sharegroup.cli.common.json_documents import (
+    CONNECTIONS,
+    Fields,
+    ForeignDocument,
+    get_document,
+    typed_fields,
+)
 from sharegroup.cli.common.output import printable
-from sharegroup.cli.groups.runs.runs import ShownRun, ShownSharePartition
+from sharegroup.cli.groups.runs.runs import STATES, ShownRun, ShownSharePartition
 
 PATH = "/share-partitions"
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
-"""Maximum size of an answer; those of `sharegroup serve` are below 400 KB."""
-REQUESTS_MAX = 10_000
-"""Maximum number of requests for one share partition, if its state changes all the time."""
+
+ANSWER: Fields = {"left_out": int, "share_partitions": list}
+ENTRY: Fields = {
+    "topic": str,
+    "partition": int,
+    "start_offset": int | None,
+    "end_offset": int | None,
+    "high_watermark": int,
+    "run_count": int,
+    "next_offset": int | None,
+    "runs": list,
+}
+RUN: Fields = {
+    "first_offset": int,
+    "last_offset": int,
+    "state": str,
+    "delivery_count": int,
+    "member_id": str | None,
+    "lock_ms_left": int | None,
+}
 
 
 def base_url(text: str) -> str:
@@ -33,15 +53,18 @@ def base_url(text: str) -> str:
 
     The URL of the metrics, which ends with ``/metrics``, is accepted too.
     """
-    parts = urlsplit(text if "://" in text else f"http://{text}")
-    path = parts.path.rstrip("/").removesuffix("/metrics")
-    if parts.scheme not in ("http", "https") or not parts.hostname or path or parts.query:
-        raise click.BadParameter(
-            f"{text!r}: expected the URL of the broker's metrics port, such as "
-            "http://127.0.0.1:9464",
-            param_hint="--metrics",
-        )
-    return f"{parts.scheme}://{parts.netloc}"
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        path = parts.path.rstrip("/").removesuffix("/metrics")
+        is_port = parts.scheme in CONNECTIONS and bool(parts.hostname) and parts.port != 0
+        if is_port and not path and not parts.query:
+            return f"{parts.scheme}://{parts.netloc}"
+    except ValueError:
+        pass  # An address or a port that cannot be one.
+    raise click.BadParameter(
+        f"{text!r}: expected the URL of the broker's metrics port, such as http://127.0.0.1:9464",
+        param_hint="--metrics",
+    )
 
 
 async def live_runs(
@@ -57,81 +80,85 @@ async def live_runs(
     query: dict[str, object] = {"group": group}
     query |= {} if topic is None else {"topic": topic}
     query |= {} if partition is None else {"partition": partition}
-    answer = await _ask(url, query, timeout_ms)
-    if answer["left_out"]:
+    left_out, entries = await _ask(url, query, timeout_ms)
+    if left_out:
         raise click.ClickException(
-            f"{url} has {answer['left_out']} share partitions of group {group!r} beyond the first "
-            f"{len(answer['share_partitions'])}, which fill an answer; name a topic and a partition"
+            f"{url} has {left_out} share partitions of group {group!r} beyond the first "
+            f"{len(entries)}, which fill an answer; name a topic and a partition"
         )
     return [
         await _complete(url, group, entry, runs_max=runs_max, timeout_ms=timeout_ms)
-        for entry in answer["share_partitions"]
+        for entry in entries
     ]
 
 
 async def _complete(
-    url: str, group: str, entry: Mapping[str, Any], *, runs_max: int, timeout_ms: int
+    url: str, group: str, entry: _Entry, *, runs_max: int, timeout_ms: int
 ) -> ShownSharePartition:
     """Request the runs that the first answer had no room for, up to ``runs_max``."""
-    topic, partition = entry["topic"], entry["partition"]
-    runs = list(entry["runs"])
-    next_offset = entry["next_offset"]
-    requests = 0
-    while next_offset is not None and len(runs) < runs_max and requests < REQUESTS_MAX:
-        requests += 1
+    shown, next_offset = entry
+    runs = list(shown.runs)
+    while next_offset is not None and len(runs) < runs_max:
         query = {
             "group": group,
-            "topic": topic,
-            "partition": partition,
+            "topic": shown.topic,
+            "partition": shown.partition,
             "first_offset": next_offset,
         }
-        found = (await _ask(url, query, timeout_ms))["share_partitions"]
+        _, found = await _ask(url, query, timeout_ms)
         if not found:
             break  # It was unloaded meanwhile: its last member has left.
-        runs += found[0]["runs"]
-        next_offset = found[0]["next_offset"]
+        more, following = found[0].shown.runs, found[0].next_offset
+        if following is not None and not (more and following > next_offset):
+            raise _foreign(url, f"{len(more)} runs from {next_offset} on end at {following}")
+        runs, next_offset = [*runs, *more], following
     runs = runs[:runs_max]
     is_whole = next_offset is None and len(runs) < runs_max
-    return ShownSharePartition(
-        topic=topic,
-        partition=partition,
-        start_offset=entry["start_offset"],
-        end_offset=entry["end_offset"],
-        high_watermark=entry["high_watermark"],
-        run_count=len(runs) if is_whole else max(len(runs), entry["run_count"]),
-        runs=tuple(ShownRun(**run) for run in runs),
-    )
+    run_count = len(runs) if is_whole else max(len(runs), shown.run_count)
+    return replace(shown, run_count=run_count, runs=tuple(runs))
 
 
-async def _ask(url: str, query: Mapping[str, object], timeout_ms: int) -> Any:
-    """Send one request; raise ClickException with what to do if it has no answer."""
+class _Entry(NamedTuple):
+    """A share partition of an answer, and the offset of its first run that the answer lacks."""
+
+    shown: ShownSharePartition
+    next_offset: int | None
+
+
+async def _ask(url: str, query: Mapping[str, object], timeout_ms: int) -> tuple[int, list[_Entry]]:
+    """Return the number of omitted share partitions and the others.
+
+    ClickException with what to do if there is no answer, or not that of a broker.
+    """
     target = f"{url}{PATH}?{urlencode(query, quote_via=quote)}"
     try:
-        status, body = await asyncio.to_thread(_get, target, timeout_ms / 1000)
-    except (OSError, HTTPException) as error:
+        status, answer = await asyncio.to_thread(get_document, target, timeout_s=timeout_ms / 1000)
+        if status == 200:
+            fields = typed_fields(answer, ANSWER)
+            return fields["left_out"], [_entry(found) for found in fields["share_partitions"]]
+    except OSError as error:
         raise click.ClickException(
             f"no response from {url}: {error}; check that a broker listens there "
             "(sharegroup serve --metrics-port PORT), or leave out --metrics for the durable state"
         ) from error
-    try:
-        answer = json.loads(body)
-    except ValueError as error:
-        text = printable(body[:200].decode("utf-8", "replace").strip())
-        raise click.ClickException(
-            f"{url}: expected JSON from {PATH}, found status {status} and {text!r}; check that "
-            "this is the metrics port of a sharegroup serve of the same version"
-        ) from error
-    if status != 200:
-        raise click.ClickException(f"{url}: {printable(str(answer.get('error')))}")
-    return answer
+    except ForeignDocument as error:
+        raise _foreign(url, error) from error
+    raise click.ClickException(f"{url}: {printable(str(answer.get('error', f'status {status}')))}")
 
 
-def _get(target: str, timeout_s: float) -> tuple[int, bytes]:
-    """Return status and body; the proxies of the environment are not for a broker's port."""
-    opener = build_opener(ProxyHandler({}))
-    try:
-        with opener.open(target, timeout=timeout_s) as response:
-            return response.status, response.read(ANSWER_BYTES_MAX)
-    except HTTPError as error:
-        with error:
-            return error.code, error.read(ANSWER_BYTES_MAX)
+def _foreign(url: str, problem: object) -> click.ClickException:
+    return click.ClickException(
+        f"{url}: no answer of {PATH}: {problem}; check that this is the metrics port of a "
+        "sharegroup serve of the same version"
+    )
+
+
+def _entry(document: object) -> _Entry:
+    """Return a share partition of an answer; ForeignDocument if its fields are not as expected."""
+    fields = typed_fields(document, ENTRY)
+    next_offset = fields.pop("next_offset")
+    runs = tuple(ShownRun(**typed_fields(run, RUN)) for run in fields.pop("runs"))
+    for run in runs:
+        if run.state not in STATES or run.first_offset > run.last_offset:
+            raise ForeignDocument(f"expected a range of offsets in one of {STATES}, found {run}")
+    return _Entry(ShownSharePartition(**fields, runs=runs), next_offset)

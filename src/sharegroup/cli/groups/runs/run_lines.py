@@ -98,7 +98,11 @@ def cells(shown: ShownSharePartition, count: int) -> list[str]:
             weights[number][state] = weights[number].get(state, 0) + here
             run_first, number = run_first + here, number + 1
     order = list(MARKS)
-    return [max(cell, key=lambda state: (cell[state], -order.index(state))) for cell in weights]
+    # A cell may have no run: two answers of a broker are from different moments.
+    return [
+        max(cell, key=lambda state: (cell[state], -order.index(state)), default=UNKNOWN)
+        for cell in weights
+    ]
 
 
 def _stretches(shown: ShownSharePartition, end: int) -> list[tuple[int, int, str]]:

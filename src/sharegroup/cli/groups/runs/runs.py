@@ -15,6 +15,7 @@ ACQUIRED = "acquired"
 ACKNOWLEDGED = "acknowledged"
 ARCHIVING = "archiving"
 ARCHIVED = "archived"
+STATES = (AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
 
 RUNS_MAX = 1_000
 """The default number of runs of a share partition that are shown."""

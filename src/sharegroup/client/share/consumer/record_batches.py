@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sharegroup.errors import MissingExtra
+
 try:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
+    raise MissingExtra(
         f"{error}: poll_arrow needs numpy and pyarrow, pip install 'sharegroup[arrow]'"
     ) from error
 

@@ -413,10 +413,12 @@ class ShareMember:
             if forbids_renewal(error):
                 # Renewal can never succeed here: report that once and continue without it.
                 self.renews = False
-                self.failure = self.failure or type(error)(
+                ending = type(error)(
                     f"auto_renew is now disabled: {error} (renewal needs the group config "
                     "share.renew.acknowledge.enable=true, and Apache Kafka 4.2 or newer)"
                 )
+                ending.ends_renewal = True
+                self.failure = self.failure or ending
             elif refusal_of(error) is Refusal.LOCK_ENDED:
                 for lock, _ in unit.renewals or ():
                     lock.let_go = True  # The broker says that this member has lost the lock.
