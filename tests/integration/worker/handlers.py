@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 
@@ -15,6 +16,17 @@ def pid_of(text: str) -> None:
     if text == "hang":
         time.sleep(60)
     raise LookupError(str(os.getpid()))
+
+
+class Slow:
+    """A handler whose process takes longer to start than a handler may run."""
+
+    async def open(self) -> None:
+        await asyncio.sleep(3)
+
+    async def handle(self, text: str) -> None:
+        if text == "hang":
+            time.sleep(60)
 
 
 async def decide(text: str, record: Record) -> None:

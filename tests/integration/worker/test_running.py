@@ -157,6 +157,23 @@ async def test_a_process_that_hangs_is_killed_at_its_time_limit(
 
 
 @run
+async def test_start_of_a_process_is_no_time_of_the_handler(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    """Otherwise, after one that hangs, each record would be killed while its process starts."""
+    app, events = app_of(bootstrap)
+    app.share_group(
+        group, topics=topic, handler=handlers.Slow, processes=2, max_handling="1500ms",
+        retry=NO_RETRY,
+    )  # fmt: skip
+    async with app:
+        await send(bootstrap, topic, b"hang", b"hang", b"1", b"2", b"3")
+        await until(lambda: len(named(events, "record.succeeded")) == 3)
+        await until(lambda: len(named(events, "record.dead_lettered")) == 2)
+    assert sorted(event.offset for event in named(events, "record.timed_out")) == [0, 1]
+
+
+@run
 async def test_explicit_decision_in_another_process_is_applied(
     bootstrap: str, group: str, topic: str
 ) -> None:

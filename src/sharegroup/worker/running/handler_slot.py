@@ -13,7 +13,9 @@ slot's verdict says why.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from sharegroup.worker.decisions.batches import Ends, ends_of_raised, ends_of_returned
@@ -58,6 +60,7 @@ class HandlerSlot:
         self._batch: Sequence[TakenRecord] = ()
         """The same for a batch handler."""
         self.begun_at = 0.0
+        """The time from which the handler's run is limited; infinite while it waits."""
         self.ended_at = 0.0
         self.verdict: Verdict | None = None
         """Why the handler was interrupted; None unless it was."""
@@ -69,6 +72,15 @@ class HandlerSlot:
     def records(self) -> Sequence[TakenRecord]:
         """The records whose handler runs; empty if none does or they were given up."""
         return self._batch if self._record is None else (self._record,)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Begin to limit the run at the end of this context, because the handler waits in it."""
+        self.begun_at = math.inf
+        try:
+            yield
+        finally:
+            self.begun_at = self._clock.now()
 
     def drop(self) -> Sequence[TakenRecord]:
         """Forget the records, because they are given up, and return them.

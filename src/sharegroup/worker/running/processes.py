@@ -21,6 +21,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -38,6 +39,7 @@ from sharegroup.worker.running.process_main import (
     serve,
 )
 from sharegroup.worker.running.threads import HandlerThreads, as_error
+from sharegroup.worker.telemetry.current import CURRENT_SLOT
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class HandlerCrashed(Exception):
 class _Child:
     """A child process and the pipe to it.  One thread uses it; any thread may kill it."""
 
-    __slots__ = ("_end_seconds", "_is_ready", "_lock", "_shape", "connection", "process")
+    __slots__ = ("_end_seconds", "_lock", "_shape", "connection", "is_ready", "process")
 
     def __init__(self, shape: HandlerShape, end_seconds: float) -> None:
         self._shape = shape
@@ -86,21 +88,22 @@ class _Child:
         # Otherwise the pipe would not end with the child, because this process had its other end
         # open.
         child_end.close()
-        self._is_ready = False
+        self.is_ready = False
+        """Whether it has found and opened the handler."""
 
     def wait_ready(self) -> None:
         """Wait until the child has found and opened the handler; raises the error if it could not.
 
         Only the first successful call waits.
         """
-        if not self._is_ready:
+        if not self.is_ready:
             answer = self._exchange(None, None)
             if answer.error is not None:
                 error = restored(answer.error)
                 error.__cause__ = RemoteTraceback(answer.traceback)
                 self.end()
                 raise error
-            self._is_ready = True
+            self.is_ready = True
 
     def ask(self, call: bytes, locks: _Locks | None) -> HandlerResult:
         """Call the handler in the child; raises HandlerCrashed if it ends before it answers."""
@@ -214,7 +217,8 @@ class HandlerProcesses:
         call, records = HandlerCall.of(payload, record), records_of(record)
         locks = _Locks(records) if records else None
         pending = _Run()
-        asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, pending))
+        child = self._take_ready() or await self._wait_ready()
+        asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, pending, child))
         try:
             # The thread cannot be cancelled: it reads the pipe until the child answers or ends.
             answer = await asyncio.shield(asking)
@@ -246,6 +250,53 @@ class HandlerProcesses:
         child.wait_ready()
         self._let_idle(child)
 
+    async def _wait_ready(self) -> _Child:
+        """Wait until a process has started, and take it.
+
+        Its start is no time of the handler.  After one was killed for its time, the next handlers
+        would be killed while their process starts, and be failures without ever having run.
+        """
+        slot = CURRENT_SLOT.get()
+        with nullcontext() if slot is None else slot.waiting():
+            while (child := self._take_ready()) is None:
+                starting = asyncio.ensure_future(self._threads.call(self._make_ready))
+                starting.add_done_callback(_retrieved)
+                # A call that is cancelled leaves the process to the next one.
+                await asyncio.shield(starting)
+        return child
+
+    def _take_ready(self) -> _Child | None:
+        """Take an idle process that has started; None if there is none."""
+        with self._lock:
+            child = next((child for child in self._idle if child.is_ready), None)
+            if child is not None:
+                self._idle.remove(child)
+            return child
+
+    def _make_ready(self) -> None:
+        """Wait until an idle process, or a new one, has started; runs in a thread."""
+        with self._lock:
+            if any(child.is_ready for child in self._idle):
+                return
+            starting = self._idle.pop() if self._idle else None
+        child = self._new_child() if starting is None else starting
+        try:
+            child.wait_ready()
+        except HandlerCrashed:
+            self._crashed(child)
+            raise
+        self._let_idle(child)
+
+    def _crashed(self, child: _Child) -> None:
+        """Start another process in place of one that has ended, so that the next call finds it."""
+        child.connection.close()
+        self._let_idle(self._new_child())
+        log.warning(
+            "event=handler.crashed handler=%s exit_code=%s",
+            self._shape.name,
+            child.process.exitcode,
+        )
+
     def _let_idle(self, child: _Child) -> None:
         """Keep the child for the next call, or end it if the worker has stopped meanwhile."""
         with self._lock:
@@ -254,28 +305,25 @@ class HandlerProcesses:
                 return
         child.end()
 
-    def _ask(self, call: HandlerCall, locks: _Locks | None, run: _Run) -> HandlerResult | None:
-        """Call the handler in an idle child; runs in a thread.
+    def _ask(
+        self, call: HandlerCall, locks: _Locks | None, run: _Run, child: _Child
+    ) -> HandlerResult | None:
+        """Call the handler in a child; runs in a thread.
 
         Returns None if the call was cancelled before it began.
         """
-        # Before a child is taken: a payload that cannot be pickled must not cost one.
-        pickled = pickle.dumps(call)
-        with self._lock:
-            if run.is_over:
-                return None
-            child = run.child = self._idle.pop() if self._idle else self._new_child()
         try:
-            child.wait_ready()
-            answer = child.ask(pickled, locks)
+            pickled = pickle.dumps(call)
+        except BaseException:
+            self._let_idle(child)  # A payload that cannot be pickled must not cost a process.
+            raise
+        with self._lock:
+            has_begun = not run.is_over
+            run.child = child if has_begun else None
+        try:
+            answer = child.ask(pickled, locks) if has_begun else None
         except HandlerCrashed:
-            child.connection.close()
-            self._let_idle(self._new_child())  # Started now, so that the next call need not wait.
-            log.warning(
-                "event=handler.crashed handler=%s exit_code=%s",
-                self._shape.name,
-                child.process.exitcode,
-            )
+            self._crashed(child)
             raise
         finally:
             with self._lock:
@@ -294,5 +342,10 @@ async def _ended(asking: asyncio.Future[Any]) -> None:
             await asyncio.wait({asking})
         except asyncio.CancelledError:
             continue  # The process was killed, so the call ends soon.
-    # Retrieved, because otherwise asyncio logs the error of a call that was killed on purpose.
-    asking.exception()
+    # Otherwise asyncio logs the error of a call that was killed on purpose.
+    _retrieved(asking)
+
+
+def _retrieved(ended: asyncio.Future[Any]) -> None:
+    if not ended.cancelled():
+        ended.exception()

@@ -28,7 +28,7 @@ from sharegroup.worker.running.route_handler import RouteHandler
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.telemetry.counts import HandlerCounts
-from sharegroup.worker.telemetry.current import CURRENT_GROUP
+from sharegroup.worker.telemetry.current import CURRENT_GROUP, CURRENT_SLOT
 
 BEHIND_KEYS_MAX = 1_000
 """If this many records wait behind others of their key, no more are taken."""
@@ -179,7 +179,7 @@ class RouteRunner:
         queue, runs, pace, clock = self.queue, self.runs, self._pace, self._clock
         ready, idle = queue.ready, queue.idle
         is_fresh = False  # Whether the slot was idle and has taken no record since.
-        self._set_context()
+        self._set_context(slot)
         while not queue.is_closed:
             if not ready or not self._may_begin():
                 await idle.wait()
@@ -216,7 +216,7 @@ class RouteRunner:
     async def _run_batches(self, slot: HandlerSlot, batching: Batching) -> None:
         """Gather batches and run the handler for them until the runner is closed."""
         queue = self.queue
-        self._set_context()
+        self._set_context(slot)
         while not queue.is_closed:
             if not queue.ready or queue.idle.is_gathering or not self._may_begin():
                 await queue.idle.wait()
@@ -234,7 +234,8 @@ class RouteRunner:
                 # single records.
                 await asyncio.sleep(0)
 
-    def _set_context(self) -> None:
+    def _set_context(self, slot: HandlerSlot) -> None:
+        CURRENT_SLOT.set(slot)
         CURRENT_GROUP.set(self.route.group)
         LOOP.set(asyncio.get_running_loop())
 

@@ -11,5 +11,7 @@ from typing import Any
 
 CURRENT: ContextVar[Any] = ContextVar("sharegroup_record", default=None)
 """The `sharegroup.worker.Record` being handled; in a batch handler the first of the batch."""
+CURRENT_SLOT: ContextVar[Any] = ContextVar("sharegroup_slot", default=None)
+"""The `HandlerSlot` that runs the handler, whose time is limited; each slot's task sets it once."""
 CURRENT_GROUP: ContextVar[str] = ContextVar("sharegroup_group", default="")
 """The group for which the record is handled; each handler slot sets it once."""
