@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -52,6 +53,45 @@ def test_wrong_setting_is_raised_where_the_broker_is_started() -> None:
         run_broker({"num.partitions": "0"}),
     ):
         pass
+
+
+class _SlowToEnd(asyncio.SelectorEventLoop):
+    """A loop whose thread does not end as long as it is in `close`, if that closes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = threading.Event()
+
+    def close(self) -> None:
+        super().close()
+        if threading.current_thread() is not threading.main_thread():
+            self.may_end.wait(HANGING_SECONDS)
+
+
+def run_until_it_is_cancelled(loop: _SlowToEnd) -> None:
+    def cancel() -> None:
+        for task in asyncio.all_tasks():
+            if getattr(task.get_coro(), "__name__", "") == "serve":
+                task.cancel()
+
+    with run_broker():
+        thread = next(t for t in threading.enumerate() if t.name == "sharegroup-broker")
+        loop.call_soon_threadsafe(cancel)
+        until = time.monotonic() + HANGING_SECONDS
+        while thread.is_alive() and not loop.is_closed() and time.monotonic() < until:
+            thread.join(0.01)
+
+
+def test_error_of_a_broker_that_ends_by_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not hidden by that of a loop that is closed, whose thread has not ended yet."""
+    loop = _SlowToEnd()
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: loop)
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            run_until_it_is_cancelled(loop)
+    finally:
+        loop.may_end.set()
+    assert loop.is_closed()
 
 
 def test_data_directory_is_kept_for_the_next_broker(tmp_path: object) -> None:
