@@ -77,6 +77,9 @@ class Checkpoint:
     def outcomes(self, batch: StreamOffset) -> DecidedOffsets:
         return self.decided.get(batch.seq, {})
 
+    def announce(self, query: str) -> None:
+        """Do nothing: the decisions are never lost here."""
+
 
 @dataclass
 class SparkQuery:

@@ -572,20 +572,22 @@ def acquired_of(steps: list[tuple[int, int, int]]) -> tuple[AcquiredRecords, ...
     accept=st.dictionaries(places, runs.map(acquired_of), max_size=3),
     seq=st.integers(1, 2**63 - 1),
     group=odd_texts,
+    decides=st.booleans(),
 )
 @example(
     acquired={TopicIdPartition(UUID(int=1), 0): (AcquiredRecords(2**63 - 1, 2**63 - 1, 0),)},
-    accept={}, seq=1, group="g",
+    accept={}, seq=1, group="g", decides=True,
 )  # fmt: skip
-def test_checkpoint(acquired: Any, accept: Any, seq: int, group: str) -> None:
+def test_checkpoint(acquired: Any, accept: Any, seq: int, group: str, decides: bool) -> None:
     """A broker may claim any delivery count; those below 1 are logged as 1."""
     subscription = Subscription(group, ("x" * 249,))
     carry = Carry(accept={
         place: OffsetSet.of((run.first_offset, run.end_offset) for run in held)
         for place, held in accept.items()
     })  # fmt: skip
-    offset = StreamOffset(subscription, seq, "q" * 64, "l" * 64, acquired, carry, NAMES)
+    offset = StreamOffset(subscription, seq, "q" * 64, "l" * 64, acquired, carry, NAMES, decides)
     read = parse(json.loads(json.dumps(offset.to_json())), subscription)
+    assert read.decides == decides
     assert (read.seq, read.query, read.load, read.carry) == (seq, "q" * 64, "l" * 64, carry)
     assert read.acquired == {
         place: tuple(run._replace(delivery_count=max(1, run.delivery_count)) for run in held)

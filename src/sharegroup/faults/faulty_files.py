@@ -72,6 +72,7 @@ class FaultyFiles(RealFiles):
             super().sync(fd)
 
     def sync_directory(self, path: str) -> None:
+        self._fault()
         if not self._is_temporary:
             super().sync_directory(path)
 

@@ -128,24 +128,31 @@ class FaultyHandlers:
             # The pause begins when the request arrives, not when those before it are handled.
             pause, fault = self._script.pause(parts.clock, action.seconds), None
 
+        def release(_: object = None) -> None:
+            if not handled.done():
+                handled.set_result(None)
+            if self._held.get(connection_id) is handled:
+                del self._held[connection_id]
+
         async def run() -> Any:
+            if behind is not None:
+                # `wait`, because awaiting the future itself would cancel it with this request.
+                await asyncio.wait([behind])
+            if pause is not None:
+                await pause
+            await self._script.wait_until_thawed()
             try:
-                if behind is not None:
-                    # `wait`, because awaiting the future itself would cancel it with this request.
-                    await asyncio.wait([behind])
-                if pause is not None:
-                    await pause
-                await self._script.wait_until_thawed()
                 result = self._handle_now(parts, fault, handle)
             finally:
                 # Before the response: the next request may be handled when this one is, as without
                 # faults.
-                handled.set_result(None)
-                if self._held.get(connection_id) is handled:
-                    del self._held[connection_id]
+                release()
             return await _response(parts, result)
 
-        return run()
+        task = asyncio.ensure_future(run())
+        # A task that is cancelled before its first step runs none of its code.
+        task.add_done_callback(release)
+        return task
 
     def _gated(self, result: Any) -> Any:
         """Return a result; if its response has to be awaited, it waits for a thaw as well."""

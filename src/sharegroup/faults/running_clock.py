@@ -36,6 +36,16 @@ class ClockTimer:
             callback()
 
 
+def advance_ms(seconds: float) -> int:
+    """Return the milliseconds of an advance; ValueError unless a clock can make it."""
+    if not 0 <= seconds <= ADVANCE_SECONDS_MAX:
+        raise ValueError(
+            f"advance({seconds}): a clock cannot go back, nor by more than "
+            f"{ADVANCE_SECONDS_MAX} s at once"
+        )
+    return round(seconds * 1_000)
+
+
 class RunningClock:
     """The broker's clock in a test: it runs in real time, and `advance` adds to it.
 
@@ -68,13 +78,9 @@ class RunningClock:
 
         While a timer fires, the clock shows the time at which it was due.
         """
-        if not 0 <= seconds <= ADVANCE_SECONDS_MAX:
-            raise ValueError(
-                f"advance({seconds}): a clock cannot go back, nor by more than "
-                f"{ADVANCE_SECONDS_MAX} s at once"
-            )
-        until_ms = self.now_ms() + round(seconds * 1_000)
-        ahead_ms = self._ahead_ms + round(seconds * 1_000)
+        step_ms = advance_ms(seconds)
+        until_ms = self.now_ms() + step_ms
+        ahead_ms = self._ahead_ms + step_ms
         while self._due and self._due[0][0] <= until_ms:
             due_ms, _, timer = heapq.heappop(self._due)
             # In steps, as time would pass: a timer may set another one that is due before the end.

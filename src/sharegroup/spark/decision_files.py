@@ -6,6 +6,7 @@ the batch.  A file also survives a crash of both.
 
     <location>/<group>/<load>/5f2a....json             written by foreachBatch
     <location>/<group>/<load>/<query>.7.5f2a....json   belongs to the batch with seq 7
+    <location>/<group>/<load>/<query>.reader           the checkpoint of the query names this folder
 
 ``<group>`` and ``<load>`` are hashes, because a group may have any name, even `..` or `/`, and a
 checkpoint may contain any text.
@@ -17,15 +18,19 @@ after a crash, its marked files are read again; they are removed when batch 8 is
 ``load`` separates queries, ``query`` separates those that share one `load()`.
 
 A file is named after the hash of its content, so a batch that runs again writes the same files.
+
+A missing file means "accept", so a query that has ever decided expects its `.reader` file.  Without
+that the folder is lost, and the query ends instead of accepting what it had released or rejected.
+A query removes its files when its checkpoint no longer names them.  Nothing else removes files: the
+checkpoint of a query that stands still for a year names the same files after it (ADR 0043).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -38,11 +43,11 @@ from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, deltas_of, ranges_of
 
+log = logging.getLogger(__name__)
+
 VERSION = 1
 MADE_FOLDERS = 3
 """A folder of decisions may be new with that of its group and the location."""
-KEPT_SECONDS = 7 * 24 * 3600
-"""Time for which the files of a query that does not run again are kept."""
 
 STRONGEST_FIRST = (AcknowledgeType.REJECT, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT)
 """Acknowledgement types by precedence, for a record with more than one outcome."""
@@ -70,12 +75,17 @@ def write_decisions(folder: str, decided: Decided) -> Path:
     """Write decisions for the reader, atomically and durably."""
     text = json.dumps({"v": VERSION, "outcomes": _said(decided)}, sort_keys=True).encode()
     path = Path(folder) / f"{hashlib.sha256(text).hexdigest()}.json"
+    _write(path, text)
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
     if is_new := not path.parent.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
     # The reader looks for ``*.json``, so it never reads an incomplete file.
     unfinished = path.with_suffix(f".{os.getpid()}.tmp")
     with open(unfinished, "wb") as file:
-        file.write(text)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.rename(unfinished, path)
@@ -83,7 +93,6 @@ def write_decisions(folder: str, decided: Decided) -> Path:
     made = path.parent.parents[:MADE_FOLDERS] if is_new else ()
     for changed in (path.parent, *made):
         _sync_directory(changed)
-    return path
 
 
 def _sync_directory(folder: Path) -> None:
@@ -96,24 +105,42 @@ def _sync_directory(folder: Path) -> None:
             os.close(descriptor)
 
 
+class DecisionsMissing(Exception):
+    """The decisions about a batch are lost, so its records must not be accepted."""
+
+
 class DecisionFiles:
     """The reader's side of a query's decisions."""
 
-    def __init__(self, location: str, group: str, load: str) -> None:
+    def __init__(
+        self, location: str, group: str, load: str, *, fail_on_missing: bool = True
+    ) -> None:
+        """Without ``fail_on_missing`` the records of a batch without its folder are accepted."""
         self._location = location
         self._group = group
         self._load = load
+        self._fail_on_missing = fail_on_missing
+        self._has_removed_earlier = False
+
+    def announce(self, query: str) -> None:
+        """Store that the checkpoint of this query names the files of this `load()` from now on."""
+        path = self._announcement(self._load, query)
+        if not path.exists():
+            _write(path, b"")
 
     def outcomes(self, batch: StreamOffset) -> DecidedOffsets:
-        """Return the decisions about the records of this batch; all others are to be accepted."""
+        """Return the decisions about the records of this batch; all others are to be accepted.
+
+        DecisionsMissing if the query has decided before, and the folder of this batch is gone.
+        """
         outcomes: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
         held = {
             (batch.names[key.topic_id], key.partition): (key, acquired_offsets(runs))
             for key, runs in batch.acquired.items()
         }
-        for path in self._files(batch):
+        for path, decided in self._files(batch):
             is_about_batch = False
-            for place, kinds in _read(path).items():
+            for place, kinds in decided.items():
                 if place not in held:
                     continue
                 key, batch_offsets = held[place]
@@ -126,29 +153,73 @@ class DecisionFiles:
                 # Before the acknowledgement: a record that it releases may be in the next batch,
                 # which must not find this file (the module's text).
                 _mark(path, batch)
+        # Last, because the folder may disappear while its files are read.
+        self._check_presence(batch)
+        if batch.load == self._load and not self._has_removed_earlier:
+            self._remove_earlier(batch.query)
+            self._has_removed_earlier = True
         return {key: _without_doubles(kinds) for key, kinds in outcomes.items()}
 
-    def remove_old(self) -> None:
-        """Remove the files of queries that have not run for `KEPT_SECONDS`."""
-        group = _inside(self._location, _group_folder(self._location, self._group))
-        limit = time.time() - KEPT_SECONDS
-        for folder in group.iterdir() if group.is_dir() else ():
-            # A folder's time changes with each file that is written, marked or removed in it.
-            if folder.stat().st_mtime < limit:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _files(self, batch: StreamOffset) -> Iterator[Path]:
+    def _files(self, batch: StreamOffset) -> Iterator[tuple[Path, Decided]]:
         """Iterate over the files that may be about the batch; remove those of earlier batches."""
         # A batch that runs again after a restart is decided under the new `load`, and may have
         # been decided under its old one before the crash.
         for load in dict.fromkeys((batch.load, self._load)):
             folder = Path(folder_of(self._location, self._group, load))
-            for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+            for path in (folder / name for name in _names(folder) if name.endswith(".json")):
                 query, seq = _marked(path)
-                if seq is None or (query, seq) == (batch.query, batch.seq):
-                    yield path
+                if (query, seq) == (batch.query, batch.seq):
+                    yield path, _read(path)
+                elif seq is None:
+                    try:
+                        decided = _read(path)
+                    except FileNotFoundError:
+                        continue  # Another query of the same `load()` has marked it as its own.
+                    yield path, decided
                 elif query == batch.query and seq < batch.seq:
                     path.unlink(missing_ok=True)
+
+    def _announcement(self, load: str, query: str) -> Path:
+        return Path(folder_of(self._location, self._group, load)) / f"{query}.reader"
+
+    def _check_presence(self, batch: StreamOffset) -> None:
+        if not batch.decides or (path := self._announcement(batch.load, batch.query)).exists():
+            return
+        text = (
+            f"the decisions about batch {batch.seq} of query {batch.query} of share group "
+            f"{self._group!r} are missing: expected the file {path}, which does not exist"
+        )
+        if self._fail_on_missing:
+            raise DecisionsMissing(
+                f"{text}; bring the directory back, or set the option outcomesLocation to its new "
+                "place. To accept all records of the batch, also those that the query has released "
+                "or rejected, set the option failOnDataLoss=false"
+            )
+        log.warning("event=decisions.missing action='the records are accepted' text=%r", text)
+
+    def _remove_earlier(self, query: str) -> None:
+        """Remove the files of this query from the folders of its earlier `load()` calls.
+
+        Its checkpoint names the present one, and their files are not about later batches.
+        """
+        group = _inside(self._location, _group_folder(self._location, self._group))
+        present = _component(self._load)
+        for folder in (group / name for name in _names(group) if name != present):
+            own = [name for name in _names(folder) if name.startswith(f"{query}.")]
+            for name in own:
+                (folder / name).unlink(missing_ok=True)
+            if own:
+                # It fails if another query has files there, or has just removed the folder.
+                with suppress(OSError):
+                    folder.rmdir()
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names in a folder; none if there is no folder."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _group_folder(location: str, group: str) -> Path:

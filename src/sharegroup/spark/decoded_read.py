@@ -44,8 +44,9 @@ def decoded_records(
     if not isinstance(partition, RunsPartition):
         return  # For a batch read without partitions Spark passes an empty one of its own.
     process = this_process()
-    records = _records(process.cluster(options), partition.parts, choice_of(options))
-    yield from from_async(process.thread, records)
+    with process.cluster(options) as cluster:
+        records = _records(cluster, partition.parts, choice_of(options))
+        yield from from_async(process.thread, records)
 
 
 async def _records(

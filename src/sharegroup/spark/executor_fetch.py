@@ -16,6 +16,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from sharegroup import freed_memory
 from sharegroup.client.fetch.range_fetch import (
@@ -37,6 +39,20 @@ from sharegroup.spark.partition import PartitionRuns
 
 log = logging.getLogger(__name__)
 
+CLUSTERS_MAX = 8
+"""Number of clusters, or of clients of one cluster with other options, whose connections are kept.
+
+More are open only while tasks use them.
+"""
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A client's cluster, and the number of tasks that use it at the moment."""
+
+    cluster: Cluster
+    uses: int = 0
+
 
 class _Process:
     """The resources that all tasks of one process share."""
@@ -47,22 +63,39 @@ class _Process:
         self.thread = LoopThread("kafka-share-read")
         self.thread.enter()
         self.record_sizes: RecordSizes = {}
-        self._clusters: dict[str, Cluster] = {}
+        self._clusters: dict[str, _Shared] = {}
+        """By the client's options; the most recently used one is the last."""
 
-    def cluster(self, options: ReadOptions) -> Cluster:
-        """Return the cluster for these options, created on first use."""
+    @contextmanager
+    def cluster(self, options: ReadOptions) -> Iterator[Cluster]:
+        """Return the cluster for these options, created on first use and open in the block."""
         key = repr(sorted(options.client.items()))
-        if key not in self._clusters:
-            self._clusters[key] = Cluster(config_from(ReadingConfig, options.client))
-        return self._clusters[key]
+        shared = self._clusters.pop(key, None)
+        if shared is None:
+            shared = _Shared(Cluster(config_from(ReadingConfig, options.client)))
+        self._clusters[key] = shared
+        shared.uses += 1
+        try:
+            self._close_surplus(CLUSTERS_MAX)
+            yield shared.cluster
+        finally:
+            shared.uses -= 1
 
     def close(self) -> None:
-        self.thread.run(self._close_clusters())
+        for shared in self._clusters.values():
+            shared.uses = 0
+        self._close_surplus(0)
         self.thread.leave()
 
-    async def _close_clusters(self) -> None:
-        for cluster in self._clusters.values():
-            cluster.close()
+    def _close_surplus(self, clusters_max: int) -> None:
+        """Close the clusters above the maximum that are not used, the oldest ones first."""
+        unused = [key for key, shared in self._clusters.items() if not shared.uses]
+        for key in unused[: max(0, len(self._clusters) - clusters_max)]:
+            self.thread.run(_close(self._clusters.pop(key).cluster))
+
+
+async def _close(cluster: Cluster) -> None:
+    cluster.close()
 
 
 _process: _Process | None = None
@@ -95,9 +128,9 @@ class TaskFetch:
         process = this_process()
         self._submit = process.thread.submit
         self._numbers = {_partition_of(part): number for number, part in enumerate(parts)}
-        self._fetch = range_fetch(
-            process.cluster(options), parts, options, record_sizes=process.record_sizes
-        )
+        self._use = ExitStack()
+        cluster = self._use.enter_context(process.cluster(options))
+        self._fetch = range_fetch(cluster, parts, options, record_sizes=process.record_sizes)
         self._coming = self._submit(self._fetch.next_round())
 
     def batches(self) -> Iterator[tuple[int, FetchedBatches]]:
@@ -108,8 +141,9 @@ class TaskFetch:
                 yield self._numbers[batches.wanted[:2]], batches
 
     def cancel(self) -> None:
-        """End the pending round, because Spark needs no more rows."""
+        """End the pending round, if any, because Spark needs no more rows."""
         self._coming.cancel()
+        self._use.close()
 
 
 def range_fetch(

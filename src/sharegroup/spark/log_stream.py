@@ -4,7 +4,9 @@ The offset that Spark logs is the end of each partition, with the id of its topi
 
     {"v": 1, "topics": {"orders.dead": {"id": "6uO1jO3BTk2YwDkLwxhW8w", "ends": {"0": 12, "1": 7}}}}
 
-A partition that a topic gets later is read from its first record.  If a topic was deleted and
+A partition that has no end yet, because the topic got it later or ``assign`` did not name it, is
+read from its first record, as Spark's Kafka source does.  A partition that is not read any more
+keeps its end, so it goes on there when ``assign`` names it again.  If a topic was deleted and
 created again, or records were deleted before they were read, the option ``failOnDataLoss`` applies.
 """
 
@@ -159,8 +161,23 @@ async def _latest(cluster: Cluster, options: BatchOptions, start: Json) -> Json:
     # In this order: asked for later, the end of the log cannot be below its beginning.
     earliest = await offsets_of(cluster, partitions, EARLIEST)
     latest = await offsets_of(cluster, partitions, LATEST)
-    ids = {topic.name: topic.topic_id for topic in topics}
-    for (name, topic_id, partition), read_to in parsed_ends(start).items():
+    ids = {str(topic.name): topic.topic_id for topic in topics}
+    return _offsets(topics, next_ends(options, parsed_ends(start), ids, earliest, latest))
+
+
+def next_ends(
+    options: BatchOptions,
+    begins: Mapping[tuple[str, TopicId, int], int],
+    ids: Mapping[str, TopicId | None],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return the ends of the next batch, which begins at ``begins``.
+
+    OffsetOutOfRange if records in between are lost and the options say that this is an error.
+    """
+    ends = dict(latest)
+    for (name, topic_id, partition), read_to in begins.items():
         where = TopicPartition(name, partition)
         problem = None
         if name not in ids:
@@ -168,11 +185,13 @@ async def _latest(cluster: Cluster, options: BatchOptions, start: Json) -> Json:
                 f"the checkpoint was written with topic {name!r}, which is not among the topics "
                 f"now: {', '.join(options.topics)}; use a new checkpointLocation"
             )
-        if ids[TopicName(name)] != topic_id:
+        if ids[name] != topic_id:
             problem = "the topic was deleted and created again"
-        elif where in earliest and earliest[where] > read_to:
+        elif where not in latest:
+            ends[where] = read_to
+        elif earliest[where] > read_to:
             problem = f"offsets {read_to} to {earliest[where]} were deleted before they were read"
-        elif where in latest and latest[where] < read_to:
+        elif latest[where] < read_to:
             problem = f"the log ends at {latest[where]}, but was read up to {read_to}"
         if problem is not None:
             text = f"topic {name!r} partition {partition}: {problem}"
@@ -182,7 +201,7 @@ async def _latest(cluster: Cluster, options: BatchOptions, start: Json) -> Json:
                     "failOnDataLoss=false"
                 )
             log.warning("event=stream.data_loss %s", text)
-    return _offsets(topics, latest)
+    return ends
 
 
 def _offsets(topics: Sequence[Topic], ends: Mapping[TopicPartition, int]) -> Json:

@@ -6,7 +6,7 @@ a batch that is replayed reads the same records again.  The text must stay small
 logged, occurs three times in each progress report, and is compared as text:
 
     {"v": 1, "seq": 7, "group": "billing", "subscribe": ["orders"],
-     "query": "8b1e...", "load": "5f0c...",
+     "query": "8b1e...", "load": "5f0c...", "decides": true,
      "acquired": {"6uO1jO3BTk2YwDkLwxhW8w": {"topic": "orders",
                                              "runs": {"0": [100, 50, 7, 3]},
                                              "counts": {"0": [1, 1, 2, 1]}}},
@@ -16,7 +16,8 @@ Runs are flat pairs of gap and length, so [100, 50, 7, 3] is [100, 150) and [157
 pairs of delivery count and number of runs, omitted if every count is 1.  Topics are identified by
 their id, because a topic that is deleted and recreated has another one; the name is for people and
 for the rows.  ``seq`` numbers the batches with records.  ``query`` is the query's name and member
-id while its checkpoint exists.  ``load`` identifies the `load()` of the batch (`decision_files`).
+id while its checkpoint exists.  ``load`` identifies the `load()` of the batch, and ``decides`` is
+there if an earlier batch had decisions (`decision_files`).
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class StreamOffset:
     carry: Carry = field(default_factory=Carry)
     names: Mapping[TopicId, TopicName] = field(default_factory=dict)
     """Names of all topics in the offset, by id."""
+    decides: bool = False
+    """Whether an earlier batch had decisions, so the folder of this batch's decisions exists."""
 
     def to_json(self) -> Json:
         """Return the JSON that Spark logs; equal offsets give equal texts."""
@@ -80,6 +83,8 @@ class StreamOffset:
         }
         if self.seq:
             content |= {"query": self.query, "load": self.load}
+        if self.decides:
+            content["decides"] = True
         if self.acquired:
             content["acquired"] = self._by_topic(self.acquired)
         carry = {"accept": self.carry.accept, "reject": self.carry.reject}
@@ -147,6 +152,7 @@ def _parsed(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
         acquired,
         Carry(accept, reject),
         names,
+        _flag("decides", said.get("decides", False)),
     )
 
 
@@ -194,6 +200,12 @@ def _number(name: str, found: Any, lowest: int = 0, highest: int = NUMBER_MAX) -
 def _name(name: str, found: Any) -> str:
     if not isinstance(found, str) or _NAME.fullmatch(found) is None:
         raise ValueError(f"{name}: expected up to 64 letters, digits, _ and -, found {found!r:.80}")
+    return found
+
+
+def _flag(name: str, found: Any) -> bool:
+    if not isinstance(found, bool):
+        raise TypeError(f"{name}: expected true or false, found {found!r:.80}")
     return found
 
 

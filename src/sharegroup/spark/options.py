@@ -259,7 +259,8 @@ _READ = (
     ),
     Option(
         *("failOnDataLoss", "fail_on_data_loss", _boolean, "`true`"),
-        "whether the query ends if a record is deleted before it is read",
+        "whether the query ends if a record is deleted before it is read, and a stream of a share "
+        "group if files of `outcomesLocation` are missing",
     ),
     Option(
         *("failOnUnreadable", "fail_on_unreadable", _boolean, "`true`"),

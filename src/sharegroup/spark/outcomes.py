@@ -111,20 +111,23 @@ def dead_letter(
     """
     origin = origin_of(rows if source is None else source)
     # Evaluated once: the rows that are copied must be the rows that are rejected.
-    persisted = rows.persist()
+    level = rows.storageLevel
+    # What the caller has persisted is the caller's to unpersist.
+    is_ours = not (level.useMemory or level.useDisk)
+    if is_ours:
+        rows.persist()
     try:
-        write = (
-            _letters(persisted, origin.group, message).write.format("kafka-share").mode("append")
-        )
+        write = _letters(rows, origin.group, message).write.format("kafka-share").mode("append")
         (
             write.option("kafka.bootstrap.servers", origin.bootstrap_servers)
             .options(**(options or {}))
             .option("topic", topic)
             .save()
         )
-        return reject(persisted, source=rows if source is None else source)
+        return reject(rows, source=source)
     finally:
-        persisted.unpersist()
+        if is_ours:
+            rows.unpersist()
 
 
 def origin_of(rows: DataFrame) -> Origin:

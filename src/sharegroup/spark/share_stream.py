@@ -96,6 +96,7 @@ class Decisions(Protocol):
     """The part of `DecisionFiles` that `ShareStream` uses."""
 
     def outcomes(self, batch: StreamOffset) -> DecidedOffsets: ...
+    def announce(self, query: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -132,6 +133,8 @@ class ShareStream:
         self._query = query
         self._load = load
         self._settled: int | None = None
+        self._decides = False
+        """Whether a batch of the query had decisions, in this run or before."""
         self._carry = Carry()
         self._positions: Mapping[TopicIdPartition, SharePartitionOffset] = {}
         self._asked_at = float("-inf")
@@ -165,14 +168,19 @@ class ShareStream:
         names = dict(start.names)
         for key in fresh:
             names[key.topic_id] = self._name(key)
+        query = start.query or self._query
+        if self._decides:
+            # Before Spark logs the offset, which says so.
+            self._decisions.announce(query)
         return StreamOffset(
             start.subscription,
             start.seq + 1,
-            start.query or self._query,
+            query,
             self._load,
             fresh,
             self._carry,
             names,
+            self._decides,
         )
 
     async def acquire_ahead(self, end: StreamOffset, records_max: int) -> None:
@@ -229,6 +237,7 @@ class ShareStream:
         if self._settled is None:
             self._carry = start.carry
         decided = self._decisions.outcomes(start)
+        self._decides |= start.decides or bool(decided)
         outcomes = {
             key: _with_default(acquired_offsets(runs), decided.get(key, {}))
             for key, runs in start.acquired.items()

@@ -35,8 +35,12 @@ class StreamMember:
         self._thread.enter()
         self.keeper = Keeper(options.kept_bytes_max)
         self._ranges = self._thread.run(_make_ranges(options, query, self.keeper))
-        files = DecisionFiles(options.outcomes_location or default_location(), options.group, load)
-        files.remove_old()
+        files = DecisionFiles(
+            options.outcomes_location or default_location(),
+            options.group,
+            load,
+            fail_on_missing=options.fail_on_data_loss,
+        )
         self.stream = ShareStream(self._ranges, files, query=query, load=load)
         self._thread.submit(exit_as_orphan(self._ranges.close))
 

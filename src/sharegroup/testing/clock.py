@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 
-from sharegroup.faults.running_clock import ClockTimer
+from sharegroup.faults.running_clock import ClockTimer, advance_ms
 
 
 class ManualClock:
@@ -42,11 +42,12 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Advance the clock and fire the due timers.
 
-        Call it on the thread of the broker's event loop.
+        Call it on the thread of the broker's event loop.  ValueError if it is negative.
         """
-        until_ms = self._now_ms + round(seconds * 1000)
+        until_ms = self._now_ms + advance_ms(seconds)
         while self._due and self._due[0][0] <= until_ms:
             due_ms, _, timer = heapq.heappop(self._due)
             self._now_ms = max(self._now_ms, due_ms)
             timer.fire()
-        self._now_ms = until_ms
+        # A timer may have advanced the clock further.
+        self._now_ms = max(self._now_ms, until_ms)

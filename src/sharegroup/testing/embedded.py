@@ -512,6 +512,7 @@ def run_broker(
     started: list[TestBroker] = []
     failed: list[BaseException] = []
     ready = threading.Event()
+    process_id = os.getpid()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
@@ -530,7 +531,6 @@ def run_broker(
         except BaseException as error:  # noqa: BLE001  Raised again in the caller's thread.
             failed.append(error)
         finally:
-            loop.close()
             # After a failed start, too: the caller must not wait for the whole limit.
             ready.set()
 
@@ -543,11 +543,13 @@ def run_broker(
             raise failed[0]
         yield started[0]
     finally:
-        if thread.is_alive():
-            # An `asyncio.Event` may only be set on the thread of its loop.
+        if os.getpid() == process_id:  # A fork has the loop's descriptors, but not its thread.
+            # An `asyncio.Event` may only be set on the thread of its loop. The loop is closed when
+            # the thread has ended: it may end at any time, with an error that must not be hidden.
             loop.call_soon_threadsafe(stop.set)
-        thread.join(STOP_SECONDS_MAX)
-        assert not thread.is_alive(), f"the broker did not stop within {STOP_SECONDS_MAX} s"
+            thread.join(STOP_SECONDS_MAX)
+            assert not thread.is_alive(), f"the broker did not stop within {STOP_SECONDS_MAX} s"
+            loop.close()
         # An error of the start was raised before the body.
         if failed and started:
             raise failed[0]

@@ -46,6 +46,8 @@ class ServedBroker:
         self.loop = asyncio.get_running_loop()
         self.process_id = os.getpid()
         self._clients: BrokerClients | None = None
+        self._has_users = False
+        """Whether the users and ACLs of ``security`` are stored in the data directory."""
         self.cluster_id = ""
         self.bootstrap_servers = ""
         """The address after the first start; later starts keep it."""
@@ -66,11 +68,16 @@ class ServedBroker:
         running = await self.faulty.start(Config.parse(self.values))
         self.cluster_id = running.cluster_id
         self.bootstrap_servers = running.bootstrap_servers
-        is_first = self.values["listeners"] != running.listeners
         # With the ports that the system chose, so clients find the broker again after a restart.
         self.values["listeners"] = running.listeners
-        if is_first and self.security is not None:
-            await (await self.clients()).let_in(self.security)
+        if self.security is not None and not self._has_users:
+            try:
+                await (await self.clients()).let_in(self.security)
+            except BaseException:
+                # The caller cannot stop a broker whose start has failed.
+                await self.stop()
+                raise
+            self._has_users = True
 
     async def stop(self) -> None:
         """Stop the broker cleanly; does nothing if it is stopped."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, lit, when
 
@@ -104,6 +107,63 @@ def test_dead_letters_keep_key_value_and_headers(
         "__dlq.errors.delivery.count": "1",
         "__dlq.errors.message": "can't read bad",
     }
+
+
+def test_rows_that_the_caller_has_persisted_stay_so(
+    spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """The letters are rows of the batch itself, of a part that is persisted, and of one that is
+    not."""
+    dead = create_topic(bootstrap, partitions=1)
+    produce(bootstrap, topic, b"good", b"bad", b"worse")
+    kept: dict[str, bool] = {}
+
+    def work(batch: DataFrame, batch_id: int) -> None:
+        if batch_id or not batch.count():
+            return
+        parts = {
+            "batch": batch.persist(),
+            "part": batch.where("value = 'bad'").persist(StorageLevel.DISK_ONLY),
+            "other part": batch.where("value = 'worse'"),
+        }
+        for name, rows in parts.items():
+            dead_letter(rows, dead)
+            kept[name] = rows.storageLevel != StorageLevel.NONE
+        batch.unpersist()
+        parts["part"].unpersist()
+
+    run_available(
+        stream(spark, bootstrap, topic, group, outcomesLocation=str(tmp_path / "outcomes")),
+        tmp_path / "checkpoint",
+        work,
+    )
+    assert kept == {"batch": True, "part": True, "other part": False}
+
+
+def test_lost_outcomes_end_the_query_unless_they_may_be_lost(
+    spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """The driver's machine is replaced: the checkpoint is there, the outcomes are not."""
+    location = tmp_path / "outcomes"
+    seen: list[bytes] = []
+
+    def work(batch: DataFrame, batch_id: int) -> None:
+        seen.extend(bytes(row.value) for row in batch.select("value").collect())
+        reject(batch.where("value = 'bad'"))
+
+    def run(**options: str) -> None:
+        source = stream(spark, bootstrap, topic, group, outcomesLocation=str(location), **options)
+        run_available(source, tmp_path / "checkpoint", work)
+
+    for value in (b"bad", b"good"):
+        produce(bootstrap, topic, value)
+        run()
+    shutil.rmtree(location)
+    produce(bootstrap, topic, b"later")
+    with pytest.raises(PySparkException, match=r"the decisions about batch 2 of query .* missing"):
+        run()
+    run(failOnDataLoss="false")
+    assert seen == [b"bad", b"good", b"later"]
 
 
 def test_rows_of_nowhere_are_refused(spark: SparkSession) -> None:

@@ -452,6 +452,37 @@ def test_requests_that_a_web_page_or_a_smuggler_sends_are_refused(
     assert response.status == status, response.read()
 
 
+@pytest.mark.parametrize("schema_type", ["AVRO", "JSON", "PROTOBUF"])
+def test_text_that_is_no_unicode_is_refused(http_client: Http, schema_type: str) -> None:
+    body = b'{"schemaType": "%s", "schema": "\\ud800"}' % schema_type.encode()
+    assert http_client.refused("POST", "/subjects/a/versions", body) == (422, 422)
+
+
+@pytest.mark.parametrize("target", ["http://[", "http://[::1/subjects", "http://[::g]/subjects"])
+def test_target_that_is_no_url_is_refused(
+    sharegroup_schema_registry: SchemaRegistry, target: str
+) -> None:
+    url = urlsplit(sharegroup_schema_registry.url)
+    with socket.create_connection(
+        (str(url.hostname), int(url.port or 0)), timeout=HANGING_SECONDS
+    ) as peer:
+        peer.sendall(f"GET {target} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+        head, _, body = peer.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 404 ")
+    assert "is not a URL" in json.loads(body)["message"]
+
+
+@pytest.mark.parametrize(
+    "definition", [{"$ref": "#/x", "x": 5}, {"$schema": 5}, {"enum": {}}, {"properties": []}]
+)
+def test_json_schema_with_a_value_of_another_type_is_refused_as_invalid(
+    http_client: Http, definition: dict[str, Any]
+) -> None:
+    body = schema(json.dumps(definition), schemaType="JSON")
+    for _ in range(2):  # The second one would be compared with the first.
+        assert http_client.refused("POST", "/subjects/a/versions", body) == (422, 42201)
+
+
 def test_two_lengths_of_a_body_are_refused(http_client: Http) -> None:
     connection = http_client.connection
     connection.putrequest("PUT", "/config")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+
 import pytest
 from confluent_kafka.admin import AdminClient as ConfluentAdmin
 
 from sharegroup.client import AclBinding, AclOperation, AclResourceType
 from sharegroup.client.sync import AdminClient
-from sharegroup.errors import SaslAuthenticationFailed
-from sharegroup.testing import Security, TestBroker, run_broker
+from sharegroup.errors import KafkaError, SaslAuthenticationFailed
+from sharegroup.testing import Security, TestBroker, broker, run_broker
 from sharegroup.testing.security import MECHANISMS
+from tests.support.kafka_peer import free_ports
 from tests.support.limits import HANGING_SECONDS
 
 USERS = {"billing": 'its "secret"\\', "eve": "hers"}
@@ -37,6 +41,33 @@ def test_users_see_what_their_acls_allow(tls: bool) -> None:
         others = ConfluentAdmin(broker.librdkafka_config("billing"))
         assert list(others.list_topics(timeout=HANGING_SECONDS).topics) == ["orders"]
         assert [record.value for record in broker.records("orders")] == [b"one apple"]
+
+
+def test_users_exist_also_on_ports_that_the_test_has_chosen() -> None:
+    clients, tests = free_ports(2)
+    listeners = f"CLIENTS://127.0.0.1:{clients},TESTS://127.0.0.1:{tests}"
+    with run_broker({"listeners": listeners}, security=Security(users=USERS)) as broker:
+        broker.create_topic("orders")
+        assert [seen_by(broker, "eve", mechanism) for mechanism in MECHANISMS] == 3 * [["orders"]]
+        broker.stop()
+        broker.start()
+        assert seen_by(broker, "eve", "SCRAM-SHA-512") == ["orders"]
+
+
+def test_broker_whose_users_cannot_be_stored_does_not_stay() -> None:
+    """Neither its port nor its data directory may be in use afterwards."""
+    (port,) = free_ports(1)
+    nobody = AclBinding(AclResourceType.TOPIC, "orders", "nobody", AclOperation.READ)
+
+    async def start(data: str) -> None:
+        with pytest.raises(KafkaError, match="nobody"):
+            async with broker(port=port, data=data, security=Security(users=USERS, acls=[nobody])):
+                raise AssertionError("it has started")
+        async with broker(port=port, data=data, security=Security(users=USERS)) as b:
+            await b.create_topic("orders")
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(start(folder))
 
 
 def test_without_acls_users_may_do_everything() -> None:

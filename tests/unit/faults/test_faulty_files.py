@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,17 +43,27 @@ def test_full_disk_takes_what_fits_and_overwrites(files: FaultyFiles, fd: int) -
 
 
 def test_so_many_syncs_fail(files: FaultyFiles, fd: int, tmp_path: Path) -> None:
-    files.fail_next_sync(2)
-    for sync in (lambda: files.sync(fd), lambda: files.sync_tree(str(tmp_path))):
+    files.fail_next_sync(3)
+    for sync in syncs_of(files, fd, tmp_path):
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             sync()
     files.sync(fd)
 
 
-def test_slow_disk_takes_its_time(files: FaultyFiles, fd: int) -> None:
+def test_slow_disk_takes_its_time(files: FaultyFiles, fd: int, tmp_path: Path) -> None:
     files.slow_down(0.05)
-    began = time.monotonic()
-    files.sync(fd)
-    assert time.monotonic() - began >= 0.05
+    for sync in syncs_of(files, fd, tmp_path):
+        began = time.monotonic()
+        sync()
+        assert time.monotonic() - began >= 0.05
     files.slow_down(0)
     assert not files.has_sync_faults
+
+
+def syncs_of(files: FaultyFiles, fd: int, folder: Path) -> tuple[Callable[[], None], ...]:
+    """All that is a sync."""
+    return (
+        lambda: files.sync(fd),
+        lambda: files.sync_directory(str(folder)),
+        lambda: files.sync_tree(str(folder)),
+    )

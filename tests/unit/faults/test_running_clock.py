@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from sharegroup.faults.running_clock import RunningClock
+from sharegroup.testing import ManualClock
 from tests.support.limits import HANGING_SECONDS
 
 
@@ -72,9 +73,32 @@ def test_clock_runs_by_itself() -> None:
     run(scenario)
 
 
-def test_clock_does_not_go_back() -> None:
+IMPOSSIBLE = [-1, -0.001, float("-inf"), float("nan"), float("inf"), 1e12]
+
+
+@pytest.mark.parametrize("seconds", IMPOSSIBLE)
+def test_clock_does_not_go_back(seconds: float) -> None:
     async def scenario(clock: RunningClock) -> None:
         with pytest.raises(ValueError, match="cannot go back"):
-            clock.advance(-1)
+            clock.advance(seconds)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("seconds", IMPOSSIBLE)
+def test_manual_clock_does_not_go_back(seconds: float) -> None:
+    clock = ManualClock()
+    began = clock.now_ms()
+    fired: list[str] = []
+    clock.call_at_ms(began, lambda: fired.append("due"))
+    with pytest.raises(ValueError, match="cannot go back"):
+        clock.advance(seconds)
+    assert (clock.now_ms(), fired) == (began, [])
+
+
+def test_manual_clock_that_a_timer_advances_does_not_go_back_to_its_own_end() -> None:
+    clock = ManualClock()
+    began = clock.now_ms()
+    clock.call_at_ms(began + 10_000, lambda: clock.advance(50))
+    clock.advance(20)
+    assert clock.now_ms() == began + 60_000

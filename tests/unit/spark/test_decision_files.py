@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,9 +16,9 @@ from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import (
-    KEPT_SECONDS,
     Decided,
     DecisionFiles,
+    DecisionsMissing,
     folder_of,
     write_decisions,
 )
@@ -141,14 +143,116 @@ def test_another_query_of_the_same_load_keeps_its_files(tmp_path: Path) -> None:
     assert names(tmp_path) == ["one.1"]
 
 
-def test_files_of_abandoned_queries_are_removed(tmp_path: Path) -> None:
-    old = decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}}, load="old")
-    decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}}, load="new")
-    long_ago = old.stat().st_mtime - KEPT_SECONDS - 60
-    os.utime(old.parent, (long_ago, long_ago))
-    files(tmp_path).remove_old()
-    new = Path(folder_of(str(tmp_path), "g/1", "new"))
-    assert [path.parent for path in tmp_path.rglob("*.json")] == [new]
+def make_old(location: Path) -> None:
+    """Let all files and folders be of 1970."""
+    for path in location.rglob("*"):
+        os.utime(path, (0, 0))
+
+
+def deciding(seq: int, first: int, end: int, *, query: str = "q", load: str) -> StreamOffset:
+    return replace(batch(seq, first, end, query=query, load=load), decides=True)
+
+
+def test_decisions_of_a_query_that_stood_still_for_years_are_found(tmp_path: Path) -> None:
+    """Other queries of the group run meanwhile, and then the query starts again."""
+    decide(tmp_path, {ORDERS_0: {RELEASE: ranges((12, 13))}}, load="old")
+    files(tmp_path, load="old").announce("q")
+    make_old(tmp_path)
+    for seq in (1, 2):
+        files(tmp_path, load="other").announce("other")
+        files(tmp_path, load="other").outcomes(deciding(seq, 30, 40, query="other", load="other"))
+    resumed = files(tmp_path, load="new")
+    assert resumed.outcomes(deciding(7, 10, 20, load="old")) == {KEY: {RELEASE: ranges((12, 13))}}
+
+
+def test_query_removes_the_files_of_its_earlier_loads_when_its_checkpoint_names_the_present_one(
+    tmp_path: Path,
+) -> None:
+    for load in ("one", "two"):
+        decide(tmp_path, {ORDERS_0: {REJECT: ranges((12, 13))}}, load=load)
+        files(tmp_path, load=load).announce("q")
+    reader = files(tmp_path, load="two")
+    for _ in range(2):
+        assert reader.outcomes(deciding(1, 10, 20, load="one")) == {KEY: {REJECT: ranges((12, 13))}}
+        assert names(tmp_path) == ["", "", "q.1", "q.1"]
+    reader.outcomes(deciding(2, 20, 30, load="two"))
+    assert [path.parent for path in tmp_path.rglob("*.*")] == [
+        Path(folder_of(str(tmp_path), "g/1", "two"))
+    ]
+
+
+def test_folder_of_an_earlier_load_stays_while_another_query_has_files_there(
+    tmp_path: Path,
+) -> None:
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((12, 13))}}, load="one")
+    for query in ("q", "r"):
+        files(tmp_path, load="one").announce(query)
+    files(tmp_path, load="two").outcomes(batch(5, 40, 50, load="two"))
+    of_other = files(tmp_path, load="three")
+    assert of_other.outcomes(deciding(3, 10, 20, query="r", load="one")) == {
+        KEY: {REJECT: ranges((12, 13))}
+    }
+
+
+@pytest.mark.parametrize("lost", ["", "g", "g/load"])
+def test_lost_decisions_end_the_query_with_what_to_do(tmp_path: Path, lost: str) -> None:
+    """The location, the folder of the group or that of the `load()` is gone."""
+    location = tmp_path / "decisions"
+    files(location).announce("q")
+    assert files(location).outcomes(deciding(7, 10, 20, load="load")) == {}
+    folder = Path(folder_of(str(location), "g/1", "load"))
+    shutil.rmtree({"": location, "g": folder.parent, "g/load": folder}[lost])
+    with pytest.raises(
+        DecisionsMissing,
+        match=r"batch 7 of query q of share group 'g/1' are missing: expected the file .*"
+        r"outcomesLocation.*failOnDataLoss=false",
+    ):
+        files(location, load="next").outcomes(deciding(7, 10, 20, load="load"))
+
+
+def test_lost_decisions_are_accepted_if_the_user_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lenient = DecisionFiles(str(tmp_path), "g/1", "load", fail_on_missing=False)
+    assert lenient.outcomes(deciding(7, 10, 20, load="load")) == {}
+    assert "event=decisions.missing" in caplog.text
+
+
+def test_query_that_never_decided_needs_no_folder(tmp_path: Path) -> None:
+    assert files(tmp_path).outcomes(batch(7, 10, 20)) == {}
+    assert not list(tmp_path.iterdir())
+
+
+def test_file_that_another_query_marks_meanwhile_is_not_about_this_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = decide(tmp_path, {ORDERS_0: {RELEASE: ranges((30, 31))}})
+    decide(tmp_path, {ORDERS_0: {RELEASE: ranges((12, 13))}})
+    listed = os.listdir
+
+    def list_and_mark(folder: Path) -> list[str]:
+        found = listed(folder)
+        if path.exists():
+            path.rename(path.with_name(f"other.3.{path.name}"))
+        return found
+
+    monkeypatch.setattr(os, "listdir", list_and_mark)
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == {KEY: {RELEASE: ranges((12, 13))}}
+
+
+def test_folder_that_another_driver_removes_meanwhile_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = decide(tmp_path, {ORDERS_0: {REJECT: ranges((12, 13))}}, load="old").parent
+    listed = os.listdir
+
+    def list_and_remove(folder: Path) -> list[str]:
+        found = listed(folder)
+        shutil.rmtree(old, ignore_errors=True)
+        return found
+
+    monkeypatch.setattr(os, "listdir", list_and_remove)
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == {}
 
 
 def test_a_file_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
@@ -163,15 +267,14 @@ def test_any_group_and_load_stay_inside_the_location(tmp_path: Path, name: str) 
     location = tmp_path / "decisions"
     neighbour = tmp_path / "neighbour" / "old"
     neighbour.mkdir(parents=True)
-    os.utime(neighbour, (0, 0))
     for group, load in ((name, "load"), ("billing", name)):
         folder = folder_of(str(location), group, load)
         assert Path(folder).resolve().parent.parent == location
         path = write_decisions(folder, {ORDERS_0: {REJECT: ranges((12, 14))}})
         assert path.is_file()
         reader = DecisionFiles(str(location), group, load)
+        reader.announce("q")
         assert reader.outcomes(batch(1, 10, 20, load=load)) == {KEY: {REJECT: ranges((12, 14))}}
-        reader.remove_old()
     assert neighbour.is_dir()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["decisions", "neighbour"]
 
@@ -190,4 +293,4 @@ def test_symbolic_link_out_of_the_location_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is outside of"):
         folder_of(str(location), "billing", "load")
     with pytest.raises(ValueError, match="is outside of"):
-        DecisionFiles(str(location), "billing", "load").remove_old()
+        DecisionFiles(str(location), "billing", "load").announce("q")

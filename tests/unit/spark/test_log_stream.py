@@ -6,8 +6,10 @@ import uuid
 
 import pytest
 
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import OffsetOutOfRange
 from sharegroup.ids import TopicId, topic_id_text
-from sharegroup.spark.log_stream import LogStreamReader, parsed_ends
+from sharegroup.spark.log_stream import LogStreamReader, next_ends, parsed_ends
 from sharegroup.spark.offsets import CheckpointError
 from sharegroup.spark.options import LettersOptions
 
@@ -47,6 +49,48 @@ def test_batch_reads_from_the_last_ends_and_new_partitions_from_their_beginning(
 
 def test_topic_that_was_made_again_is_read_from_its_beginning():
     assert planned(offset(ID, p0=10), offset(OTHER_ID, p0=4)) == [(OTHER_ID, 0, 0, 4)]
+
+
+def ends_after(begins, *, earliest=0, latest, topic_id=ID, fail=True):
+    """Return the ends by partition; ``latest`` has the partitions that are read now."""
+    options = LettersOptions(topics=("orders.dead",), client={}, fail_on_data_loss=fail)
+    ends = next_ends(
+        options,
+        {("orders.dead", ID, partition): end for partition, end in begins.items()},
+        {"orders.dead": topic_id},
+        {TopicPartition("orders.dead", partition): earliest for partition in latest},
+        {TopicPartition("orders.dead", partition): end for partition, end in latest.items()},
+    )
+    return {where.partition: end for where, end in ends.items()}
+
+
+def test_partition_that_assign_leaves_out_for_a_while_goes_on_at_its_last_end():
+    without = ends_after({0: 10, 1: 7}, latest={0: 12})
+    assert without == {0: 12, 1: 7}
+    assert ends_after(without, latest={0: 12}) == without, "an equal offset starts no batch"
+    again = ends_after(without, latest={0: 14, 1: 9})
+    assert again == {0: 14, 1: 9}
+    assert planned(offset(ID, p0=12, p1=7), offset(ID, p0=14, p1=9)) == [
+        (ID, 0, 12, 14),
+        (ID, 1, 7, 9),
+    ]
+
+
+def test_partition_that_a_broker_does_not_know_yet_keeps_its_end():
+    """Metadata of a broker that lags behind may have fewer partitions for a moment."""
+    assert ends_after({0: 10, 1: 7, 2: 5}, latest={0: 10}) == {0: 10, 1: 7, 2: 5}
+
+
+def test_records_deleted_while_assign_left_their_partition_out_are_lost_data():
+    without = ends_after({0: 10, 1: 7}, latest={0: 12})
+    with pytest.raises(OffsetOutOfRange, match="partition 1: offsets 7 to 8 were deleted"):
+        ends_after(without, earliest=8, latest={0: 12, 1: 9})
+
+
+def test_ends_of_a_deleted_topic_are_not_those_of_the_new_one():
+    with pytest.raises(OffsetOutOfRange, match="deleted and created again"):
+        ends_after({0: 10, 1: 7}, latest={0: 2}, topic_id=OTHER_ID)
+    assert ends_after({0: 10, 1: 7}, latest={0: 2}, topic_id=OTHER_ID, fail=False) == {0: 2}
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_an_offset_is_flat_and_named() -> None:
         },
         Carry(accept={TopicIdPartition(ORDERS, 2): OffsetSet(((3, 5),))}),
         NAMES,
+        decides=True,
     )
     assert offset.to_json() == {
         "v": 1,
@@ -63,6 +64,7 @@ def test_an_offset_is_flat_and_named() -> None:
         "subscribe": ["orders"],
         "query": "8b1e",
         "load": "5f0c",
+        "decides": True,
         "acquired": {
             "6uO1je3BTk2YwDkLwxhW8w": {
                 "topic": "orders",
@@ -74,21 +76,25 @@ def test_an_offset_is_flat_and_named() -> None:
     }
 
 
-@given(acquired, sets, sets, st.integers(1, 2**62))
+@given(acquired, sets, sets, st.integers(1, 2**62), st.booleans())
 def test_offset_survives_a_round_trip(
     held: dict[TopicIdPartition, tuple[AcquiredRecords, ...]],
     accept: dict[TopicIdPartition, OffsetSet],
     reject: dict[TopicIdPartition, OffsetSet],
     seq: int,
+    decides: bool,
 ) -> None:
-    offset = StreamOffset(BILLING, seq, "query", "load", held, Carry(accept, reject), NAMES)
+    offset = StreamOffset(
+        BILLING, seq, "query", "load", held, Carry(accept, reject), NAMES, decides
+    )
     text = json.dumps(offset.to_json())
     read = parse(json.loads(text), BILLING)
-    assert (read.seq, read.load, read.acquired, read.carry) == (
+    assert (read.seq, read.load, read.acquired, read.carry, read.decides) == (
         seq,
         "load",
         held,
         Carry(accept, reject),
+        decides,
     )
     assert json.dumps(read.to_json()) == text
 
@@ -165,6 +171,8 @@ def test_the_sound_text_is_read() -> None:
         (("load",), ".."),
         (("load",), "a/b"),
         (("load",), None),
+        (("decides",), 1),
+        (("decides",), None),
         (("group",), None),
         (("subscribe",), None),
         (("acquired",), []),

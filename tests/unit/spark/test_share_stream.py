@@ -88,10 +88,14 @@ class Decided:
 
     def __init__(self, **decided: Mapping[AcknowledgeType, OffsetSet]) -> None:
         self.decided = {int(name.removeprefix("batch")): kinds for name, kinds in decided.items()}
+        self.announced: list[str] = []
 
     def outcomes(self, batch: StreamOffset) -> DecidedOffsets:
         kinds = self.decided.get(batch.seq)
         return {} if kinds is None else {KEY: kinds}
+
+    def announce(self, query: str) -> None:
+        self.announced.append(query)
 
 
 def stream_of(
@@ -152,6 +156,20 @@ def test_repeated_commit_acknowledges_a_batch_once() -> None:
     end = advance(stream, START)
     advance(stream, end, end, end)
     assert group.told == [(10, 20, ACCEPT)]
+
+
+def test_offsets_say_that_the_query_decides_from_its_first_decision_on() -> None:
+    """The files are announced before Spark logs an offset that says so, also after a restart."""
+    decided = Decided(batch1={RELEASE: ranges((12, 13))})
+    stream = stream_of(Group((10, 20, 1), (20, 30, 1), (30, 40, 1)), decided)
+    first = advance(stream, START)
+    assert (first.decides, decided.announced) == (False, [])
+    second = advance(stream, first)
+    assert (second.decides, decided.announced) == (True, ["query"])
+    assert advance(stream, second).decides
+    restarted = Decided()
+    assert advance(stream_of(Group((30, 40, 1)), restarted), second).decides
+    assert restarted.announced == ["query"]
 
 
 def test_decisions_are_sent_and_the_rest_is_accepted() -> None:

@@ -73,15 +73,34 @@ def test_frame_received_whole_is_a_read_only_view():
     assert frame.readonly
 
 
-def test_single_bytes_cost_a_few_bytes_each():
-    frames = Frames(LIMIT)
+@pytest.mark.parametrize(
+    "sizes",
+    [[1], [5], [100], [1] * 63 + [1024], [1, 1023], [1] * 200 + [65_536], [1000] + [1] * 62],
+    ids=lambda sizes: f"{len(sizes)}-of-{sizes[0]}-to-{sizes[-1]}",
+)
+def test_received_bytes_cost_at_most_half_as_much_again_however_they_are_cut(sizes):
+    frames = Frames(2**30)
     frames.feed((500_000).to_bytes(4, "big"))
+    chunks = [bytes(size) for size in sizes]
+    received = 0
     tracemalloc.start()
-    for index in range(50_000):
-        frames.feed(bytes([index % 251]))
+    while received < 200_000:
+        for chunk in chunks:
+            frames.feed(bytes(bytearray(chunk)))  # A copy, as a transport makes one.
+            received += len(chunk)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert held < 50_000 * 20  # 7 for each byte; an object for each would take 33 and more.
+    assert held < 1.5 * received
+    assert frames.buffered_bytes == received + 4
+
+
+def test_bytes_that_are_joined_are_copied_a_few_times_only():
+    """A megabyte in single bytes is a frame; were all joined again each time, it would hang."""
+    frames = Frames(2**30)
+    body = bytes(range(256)) * 4_096
+    for at in range(len(body)):
+        frames.feed(body[at : at + 1]) if at else frames.feed(len(body).to_bytes(4, "big") + b"\0")
+    assert take_all(frames) == [body]
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 7, LIMIT + 1, 2**31 - 1])

@@ -19,6 +19,7 @@ from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
 from sharegroup.wire.batches.record_walk import check_batch, finish
 from sharegroup.wire.batches.records import DecodedRecord, SimpleRecord, encode_batch
 from tests.attacks.batches import batch
+from tests.support.odd_batches import zigzag
 
 GZIP, ZSTD = CODECS["gzip"], CODECS["zstd"]
 COMPRESSED = [CODECS[name] for name in ("gzip", "snappy", "lz4", "zstd")]
@@ -123,6 +124,40 @@ def test_record_above_the_limit_is_unreadable_alone(codec: int) -> None:
     assert offsets_of(found) == [0, 2, 5]
     assert [part for part in found if isinstance(part, tuple)] == [(1, 2), (3, 4), (4, 5)]
     finish(check_batch(data, parse_header(data), bytes_max=2 * MIB))
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        (0, 1, 1, 3),  # The same offset as the large record before.
+        (0, 2, 1, 3),
+        (1, 1, 2, 3),  # The large record has the offset of the one before.
+        (0, -1, 2, 3),
+        (0, 4, 2, 3),  # Behind the end of the batch.
+        (0, 1, 2, 2),
+    ],
+)
+def test_offset_of_a_record_above_the_limit_has_to_ascend_like_others(
+    deltas: tuple[int, ...],
+) -> None:
+    """Two records of one offset could not be acknowledged apart."""
+    sound, odd = (
+        b"".join(
+            record_at(delta, 3 * MIB if number in (1, 3) else 10)
+            for number, delta in enumerate(chosen)
+        )
+        for chosen in ((0, 1, 2, 3), deltas)
+    )
+    data = batch(compress(ZSTD, sound), count=4, codec=ZSTD)
+    finish(check_batch(data, parse_header(data), bytes_max=2 * MIB))
+    data = batch(compress(ZSTD, odd), count=4, codec=ZSTD)
+    with pytest.raises(CorruptMessage, match="has offset delta"):
+        finish(check_batch(data, parse_header(data), bytes_max=2 * MIB))
+
+
+def record_at(delta: int, value_bytes: int) -> bytes:
+    fields = b"\0\0" + zigzag(delta, 32) + b"\1" + zigzag(value_bytes, 32)
+    return zigzag(len(fields) + value_bytes + 1, 32) + fields + bytes(value_bytes) + b"\0"
 
 
 def test_stream_that_breaks_is_unreadable_from_there() -> None:

@@ -9,6 +9,8 @@ practical answer, so this is a comparison of keywords:
   ``additionalProperties`` and ``patternProperties``.
 - A new required property with a default is compatible, as for Confluent's registry, although
   validators do not fill in defaults.
+- A keyword whose value has another type than it needs does not count.  The registry refuses such a
+  schema, unless its draft does not have the keyword; then validators ignore it, too.
 - Any other keyword must be the same in both schemas; otherwise the answer names it.
 
 So the answer "compatible" is right but for three simplifications: defaults, ``oneOf`` (compared
@@ -24,62 +26,26 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from sharegroup.testing.registry.json_keywords import (
+    ANNOTATIONS,
+    COUNTS,
+    LOWER_LIMITS,
+    SOUND,
+    TOGETHER,
+    TYPE_OF_KEYWORD,
+    TYPES,
+    UPPER_LIMITS,
+    is_schema,
+)
+
 COMPARISONS_MAX = 20_000
 """Maximum number of pairs of schemas that one comparison looks at."""
-
-ANNOTATIONS = frozenset(
-    {
-        "$anchor", "$comment", "$defs", "$id", "$schema", "$vocabulary", "contentEncoding",
-        "contentMediaType", "contentSchema", "default", "definitions", "deprecated", "description",
-        "examples", "format", "id", "readOnly", "title", "writeOnly",
-    }
-)  # fmt: skip
-"""Keywords that make no document invalid; validators check ``format`` only on request."""
-
-TYPES = frozenset({"array", "boolean", "null", "number", "object", "string"})
-
-UPPER_LIMITS = {
-    "maximum": "number",
-    "exclusiveMaximum": "number",
-    "maxLength": "string",
-    "maxItems": "array",
-    "maxProperties": "object",
-}
-"""Keywords that may only grow, and the type that they apply to."""
-LOWER_LIMITS = {
-    "minimum": "number",
-    "exclusiveMinimum": "number",
-    "minLength": "string",
-    "minItems": "array",
-    "minProperties": "object",
-}
-"""Keywords that may only shrink, and the type that they apply to."""
-COUNTS = frozenset({"minLength", "minItems", "minProperties"})
-"""Lower limits whose value 0 is the same as none."""
-
-OTHER_TYPED = {
-    "additionalItems": "array", "additionalProperties": "object", "contains": "array",
-    "dependencies": "object", "dependentRequired": "object", "dependentSchemas": "object",
-    "items": "array", "maxContains": "array", "minContains": "array", "multipleOf": "number",
-    "pattern": "string", "patternProperties": "object", "prefixItems": "array",
-    "properties": "object", "propertyNames": "object", "required": "object",
-    "unevaluatedItems": "array", "unevaluatedProperties": "object", "uniqueItems": "array",
-}  # fmt: skip
-"""Other keywords that only apply to documents of one type."""
-TYPE_OF_KEYWORD = {**UPPER_LIMITS, **LOWER_LIMITS, **OTHER_TYPED}
 
 OLD_DRAFTS = ("draft-03", "draft-04", "draft-05", "draft-06", "draft-07")
 """In these, keywords beside ``$ref`` are ignored."""
 
-TOGETHER = (
-    frozenset({"properties", "patternProperties", "additionalProperties"}),
-    frozenset({"items", "prefixItems", "additionalItems"}),
-    frozenset({"if", "then", "else"}),
-    frozenset({"contains", "minContains", "maxContains"}),
-    frozenset({"minimum", "exclusiveMinimum"}),
-    frozenset({"maximum", "exclusiveMaximum"}),
-)
-"""Keywords whose meaning depends on each other, in some draft."""
+_INDEX = re.compile("[0-9]{1,9}")
+"""An index of a JSON pointer; Python refuses to convert thousands of digits."""
 
 Schema = Mapping[str, Any]
 
@@ -90,6 +56,35 @@ class Documents:
 
     root: Any
     others: Mapping[str, Any] = field(default_factory=dict)
+
+    def target(self, reference: str) -> Any:
+        """Return what a reference points to; None if it is not known."""
+        name, _, pointer = reference.partition("#")
+        found = self.others.get(name) if name else self.root
+        for part in pointer.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and _INDEX.fullmatch(key) and int(key) < len(found):
+                found = found[int(key)]
+            elif isinstance(found, dict):
+                found = found.get(key)
+            else:
+                return None
+        return found
+
+    def targets(self) -> dict[str, Any]:
+        """Return what the references in the root point to, as far as that is known."""
+        found: dict[str, Any] = {}
+        to_search = [self.root]
+        while to_search:
+            value = to_search.pop()
+            if isinstance(value, list):
+                to_search += value
+            elif isinstance(value, dict):
+                to_search += value.values()
+                reference = value.get("$ref")
+                if isinstance(reference, str):
+                    found[f"$ref {reference}"] = self.target(reference)
+        return {reference: target for reference, target in found.items() if target is not None}
 
 
 def qualified(document: Any, name: str) -> Any:
@@ -110,6 +105,10 @@ class _TooComplicated(Exception):
     """The comparison would look at too many pairs of schemas."""
 
 
+class _UnknownPattern(Exception):
+    """A regular expression of JavaScript that Python does not have."""
+
+
 def narrowed(old: Documents, new: Documents) -> list[str]:
     """Return the places where the new schema refuses documents that the old one allows."""
     comparison = _Comparison(_References(old), _References(new))
@@ -117,6 +116,8 @@ def narrowed(old: Documents, new: Documents) -> list[str]:
         return list(dict.fromkeys(comparison.compare(old.root, new.root, "#")))
     except (_TooComplicated, RecursionError):
         return [f"the schemas are too complicated to compare: over {COMPARISONS_MAX} pairs"]
+    except _UnknownPattern as error:
+        return [str(error)]
 
 
 class _References:
@@ -139,8 +140,8 @@ class _References:
             target = keywords.pop("$ref", None)
             if target is None:
                 break
-            found = self._target(str(target))
-            if found is None:
+            found = self._documents.target(target) if isinstance(target, str) else None
+            if not is_schema(found):
                 keywords["$ref"] = target  # Compared as a text.
                 break
             siblings = {} if self._ignores_siblings else keywords
@@ -150,21 +151,11 @@ class _References:
                 found = {}
             # In `allOf`, because since draft 2019-09 both the target and its siblings apply.
             keywords = {**found, **({"allOf": [siblings]} if siblings else {})}
-        return {key: value for key, value in keywords.items() if key not in ANNOTATIONS}
-
-    def _target(self, reference: str) -> Any:
-        """Return the schema that a reference points to; None if it is not known."""
-        name, _, pointer = reference.partition("#")
-        schema = self._documents.others.get(name) if name else self._documents.root
-        for part in pointer.split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(schema, list) and key.isdigit() and int(key) < len(schema):
-                schema = schema[int(key)]
-            elif isinstance(schema, dict):
-                schema = schema.get(key)
-            else:
-                return None
-        return schema
+        return {
+            key: value
+            for key, value in keywords.items()
+            if key not in ANNOTATIONS and (key not in SOUND or SOUND[key](value))
+        }
 
 
 class _Comparison:
@@ -417,12 +408,9 @@ def _compare_unique(old: Schema, new: Schema, place: str) -> Iterator[str]:
 
 
 def _compare_required(old: Schema, new: Schema, place: str) -> Iterator[str]:
-    required = new["required"]
-    if not isinstance(required, list):  # Draft 3: a flag of a property.
-        return
     before = old.get("required", ())
     properties = _mapping(new, "properties")
-    for name in required:
+    for name in new["required"]:
         schema = properties.get(name)
         has_default = isinstance(schema, dict) and "default" in schema
         if name not in before and not has_default:
@@ -469,9 +457,18 @@ def _of_property(schema: Schema, name: str) -> list[Any]:
     found = [properties[name]] if name in properties else []
     found += [
         part for pattern, part in _mapping(schema, "patternProperties").items()
-        if re.search(pattern, name)
+        if _matches(pattern, name)
     ]  # fmt: skip
     return found or [schema.get("additionalProperties", True)]
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except (re.error, OverflowError) as error:  # The latter for a number of repetitions.
+        raise _UnknownPattern(
+            f"the pattern {pattern!r} cannot be compared by this registry: {error}"
+        ) from error
 
 
 def _items(schema: Schema) -> tuple[list[Any], Any]:

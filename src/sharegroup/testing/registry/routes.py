@@ -111,6 +111,10 @@ class Request:
             raise InvalidRequest(
                 f"schema: expected the text of a schema, found {json.dumps(text)[:80]}"
             )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"schema: expected Unicode: {error}") from error
         references = body.get("references") or ()
         if not isinstance(references, list | tuple):
             raise InvalidRequest(f"references: expected a list, found {references!r:.80}")

@@ -56,15 +56,23 @@ def parse_json_schema(text: str, references: Sequence[Resolved]) -> JsonSchema:
             raise InvalidSchema(
                 f"expected a JSON Schema, that is an object or a boolean; found {text[:80]!r}"
             )
+        documents = Documents(definition, _by_name(references))
         if isinstance(definition, dict):
-            validator_for(definition, default=Draft7Validator).check_schema(definition)
-    except (ValueError, RecursionError) as error:
+            if not isinstance(draft := definition.get("$schema", ""), str):
+                raise InvalidSchema(f"$schema: expected a URI, found {json.dumps(draft)[:80]}")
+            check = validator_for(definition, default=Draft7Validator).check_schema
+            check(definition)
+            # They may be where the draft has no schemas, so they were not checked. Named as
+            # properties, which every draft has, all of them take one check.
+            check({"properties": documents.targets()})
+    # OverflowError: a regular expression with a number of repetitions beyond Python's limit.
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InvalidSchema(f"expected a JSON Schema: {error}") from error
     except SchemaError as error:
         place = "/".join(str(part) for part in error.absolute_path) or "the top"
         raise InvalidSchema(f"expected a JSON Schema: at {place}: {error.message}") from error
     compact = json.dumps(definition, separators=(",", ":"))
-    return JsonSchema(compact, compact, Documents(definition, _by_name(references)))
+    return JsonSchema(compact, compact, documents)
 
 
 def _by_name(references: Sequence[Resolved]) -> dict[str, Any]:

@@ -22,12 +22,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from sharegroup.http_hosts import HttpHosts
 from sharegroup.testing.registry.errors import (
     ForeignRequest,
     InvalidRequest,
+    PathNotFound,
     RegistryError,
     RequestTooLarge,
 )
@@ -229,11 +230,11 @@ class _Connection(BaseHTTPRequestHandler):
             # Read before the route is known: what is left of a body would be taken for the next
             # request.
             body = self._body()
+            url = self._url()
         except RegistryError as error:
             self.close_connection = True  # The body was not read.
             self._send(refusal(error))
             return
-        url = urlsplit(self.path)
         path = [unquote(part) for part in url.path.split("/") if part]
         try:
             answer = self.server.routes.answer(self.command, path, dict(parse_qsl(url.query)), body)
@@ -260,6 +261,12 @@ class _Connection(BaseHTTPRequestHandler):
         )
         if reason is not None:
             raise ForeignRequest(reason)
+
+    def _url(self) -> SplitResult:
+        try:
+            return urlsplit(self.path)
+        except ValueError as error:
+            raise PathNotFound(f"the target {self.path[:80]!r} is not a URL: {error}") from error
 
     def _body(self) -> bytes:
         lengths = self.headers.get_all("Content-Length", ["0"])

@@ -256,6 +256,12 @@ def _check_stream(batch: memoryview, header: BatchHeader, record_bytes_max: int)
                 if isinstance(cut, WholeRecords):
                     part = header._replace(record_count=cut.record_count)
                     last_delta = yield from check_records(cut.body, part, after=last_delta)
+                    continue
+                # A record that is skipped has an offset, too, as in `check_records`.
+                delta = cut.first - header.base_offset
+                if not last_delta < delta <= header.last_offset_delta:
+                    raise CorruptMessage(f"a record has offset delta {delta} after {last_delta}")
+                last_delta = delta
             yield WalkStep.PAUSE
         total += len(piece)
         # What follows is accepted unchecked: this is the limit of one check (ADR 0033).

@@ -8,7 +8,8 @@ large as the largest frame.
 
 No memory is allocated for a length that a peer claims, only for received bytes. A length outside
 the limits raises before a byte of its frame is kept. A peer that sends single bytes must not cost
-an object for each of them, so runs of small chunks are joined on arrival.
+an object for each of them, so chunks are joined on arrival if they are small on average: the
+number of chunks is at most `SMALL_CHUNKS_MAX` and one for each `SMALL_CHUNK_BYTES` received.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ A response may be shorter, see ``Frames``.
 """
 
 SMALL_CHUNK_BYTES = 1024
+"""Average size of chunks below which they are joined; each costs 220 bytes beside its own."""
 SMALL_CHUNKS_MAX = 64
-"""Number of chunks in a row, each smaller than `SMALL_CHUNK_BYTES`, that are joined."""
+"""Number of chunks that may be of any size, and number of chunks that are joined at a time."""
 
 TLS_RECORDS = range(0x160300, 0x160304)
 """The first three bytes of a TLS handshake: its type and the version."""
@@ -48,7 +50,6 @@ class Frames:
         "_bytes_max",
         "_bytes_min",
         "_chunks",
-        "_small",
         "buffered_bytes",
         "frame_bytes",
     )
@@ -64,8 +65,6 @@ class Frames:
         """Number of bytes that were received and not taken yet."""
         self.frame_bytes = -1
         """Length of the frame that is being received; -1 until the length is known."""
-        self._small = 0
-        """Number of small chunks in a row since the last join."""
 
     def limit(self, frame_bytes_max: int, frame_bytes_min: int = FRAME_BYTES_MIN) -> None:
         """Change the limits for the frames whose length is not known yet."""
@@ -97,17 +96,18 @@ class Frames:
     def clear(self) -> None:
         """Free everything that was received; nothing may follow."""
         self._chunks.clear()
-        self._at = self.buffered_bytes = self._small = 0
+        self._at = self.buffered_bytes = 0
         self.frame_bytes = -1
 
     def feed(self, chunk: bytes) -> None:
         """Add a received chunk. It is kept, not copied, and must not change."""
         if chunk:
-            self._chunks.append(memoryview(chunk))
+            chunks = self._chunks
+            chunks.append(memoryview(chunk))
             self.buffered_bytes += len(chunk)
-            self._small = self._small + 1 if len(chunk) < SMALL_CHUNK_BYTES else 0
-            if self._small == SMALL_CHUNKS_MAX:
-                self._join_small()
+            surplus = len(chunks) - SMALL_CHUNKS_MAX
+            if surplus > 0 and surplus > self.buffered_bytes // SMALL_CHUNK_BYTES:
+                self._join_last()
 
     def next(self) -> memoryview | None:
         """Return the next whole frame without its length, or None while it is incomplete.
@@ -178,13 +178,14 @@ class Frames:
             self._drop_used()
         return memoryview(bytearray().join(parts))
 
-    def _join_small(self) -> None:
-        """Join the small chunks but the first, of which a part may have been taken."""
-        self._small = 0
-        count = min(SMALL_CHUNKS_MAX, len(self._chunks) - 1)
-        if count > 1:
-            parts = [self._chunks.pop() for _ in range(count)]
-            self._chunks.append(memoryview(b"".join(reversed(parts))))
+    def _join_last(self) -> None:
+        """Join the last chunks, but not the first chunk, of which a part may have been taken.
+
+        A joined chunk is joined again until it is larger than `SMALL_CHUNK_BYTES`, so a byte is
+        copied a few times and not once for each later byte.
+        """
+        parts = [self._chunks.pop() for _ in range(SMALL_CHUNKS_MAX)]
+        self._chunks.append(memoryview(b"".join(reversed(parts))))
 
     def _drop_used(self) -> None:
         if self._at == len(self._chunks[0]):

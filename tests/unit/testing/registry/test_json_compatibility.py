@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from sharegroup.testing.registry.json_compatibility import Documents, narrowed, qualified
+from sharegroup.testing.registry.errors import InvalidSchema
+from sharegroup.testing.registry.json_compatibility import (
+    UNCOMPARED,
+    Documents,
+    narrowed,
+    qualified,
+)
+from sharegroup.testing.registry.json_keywords import OTHER_TYPED, SOUND
+from sharegroup.testing.registry.schema_types import parse_json_schema
 
 CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
 OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -242,3 +251,110 @@ def test_document_of_the_old_schema_is_valid_for_a_compatible_one(
         return
     valid = [d for d in documents if Draft7Validator(old).is_valid(d)]
     assert [d for d in valid if not Draft7Validator(new).is_valid(d)] == []
+
+
+DRAFTS = [
+    "http://json-schema.org/draft-03/schema#",
+    "http://json-schema.org/draft-04/schema#",
+    "http://json-schema.org/draft-06/schema#",
+    "http://json-schema.org/draft-07/schema#",
+    "https://json-schema.org/draft/2019-09/schema",
+    "https://json-schema.org/draft/2020-12/schema",
+]
+KEYWORDS = sorted({*SOUND, *OTHER_TYPED, *UNCOMPARED, "$defs", "$schema", "const", "x"})
+PLACES = ["#", "#/x", "#/x/0", "#/$defs/a", "#/properties/a", "#/²"]
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2)
+    | st.floats()
+    | st.sampled_from(["a", "(", "string", "any", *PLACES, *DRAFTS]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "0", "(", *KEYWORDS]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+SCHEMAS = st.dictionaries(st.sampled_from(KEYWORDS), ANYTHING, max_size=5)
+
+
+def parsed(definition: Any) -> Any:
+    """The parsed schema; None if it is refused."""
+    try:
+        return parse_json_schema(json.dumps(definition), ())
+    except InvalidSchema:
+        return None
+
+
+@given(SCHEMAS, SCHEMAS, st.sampled_from([None, *DRAFTS]), st.sampled_from([None, *DRAFTS]))
+def test_keyword_of_any_type_is_refused_or_compared(
+    old: dict[str, Any], new: dict[str, Any], old_draft: str | None, new_draft: str | None
+) -> None:
+    for schema, draft in ((old, old_draft), (new, new_draft)):
+        if draft is not None:
+            schema["$schema"] = draft
+    written, read = parsed(old), parsed(new)
+    if written is not None and read is not None:
+        assert isinstance(read.unreadable(written), list)
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        ({"$ref": "#/x", "x": 5}, r"\$ref #/x: 5 is not"),
+        ({"$ref": "#/x", "x": [{}]}, r"\$ref #/x: "),
+        ({"items": {"$ref": "#/title"}, "title": "t"}, r"\$ref #/title: 't' is not"),
+        ({"$ref": "#/x", "x": {"properties": []}}, r"\$ref #/x/properties: \[\] is not"),
+        ({"$ref": "#/x", "x": {"required": 5}}, r"\$ref #/x/required: 5 is not"),
+        ({"$ref": "#/x", "x": {"enum": {}}}, r"\$ref #/x/enum: \{\} is not"),
+        ({"$ref": 5}, "at \\$ref: 5 is not"),
+        ({"properties": []}, "at properties: "),
+        ({"required": 5}, "at required: "),
+        ({"enum": {}}, "at enum: "),
+        ({"$schema": 5}, r"\$schema: expected a URI, found 5"),
+        ({"$schema": {}}, r"\$schema: expected a URI"),
+    ],
+    ids=str,
+)
+def test_schema_with_a_value_of_another_type_is_refused_with_its_place(
+    definition: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidSchema, match=message):
+        parse_json_schema(json.dumps(definition), ())
+
+
+UNKNOWN_TO_THEIR_DRAFT = {
+    "allOf in draft 3": (DRAFTS[0], {"allOf": 5}),
+    "schemas as types, draft 3": (DRAFTS[0], {"type": ["string", {"type": "object"}]}),
+    "any type, draft 3": (DRAFTS[0], {"type": "any"}),
+    "required flag, draft 3": (DRAFTS[0], {"required": True}),
+    "multipleOf in draft 3": (DRAFTS[0], {"multipleOf": "a"}),
+    "multipleOf 0 in draft 3": (DRAFTS[0], {"multipleOf": 0}),
+    "prefixItems in draft 7": (DRAFTS[3], {"prefixItems": 5}),
+    "dependentRequired in draft 7": (DRAFTS[3], {"dependentRequired": {"a": [{}]}}),
+    "additionalItems in 2020": (DRAFTS[5], {"additionalItems": 5}),
+    "infinite divisor": (DRAFTS[3], {"multipleOf": float("inf")}),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN_TO_THEIR_DRAFT)
+def test_keyword_that_the_draft_does_not_have_does_not_count(name: str) -> None:
+    draft, keywords = UNKNOWN_TO_THEIR_DRAFT[name]
+    odd = parsed({"$schema": draft, **keywords})
+    plain = parsed({"required": ["a"], "dependencies": {"a": ["b"]}, "multipleOf": 2})
+    assert plain.unreadable(odd)
+    assert odd.unreadable(plain) == []
+
+
+@pytest.mark.parametrize("pattern", ["(", "\\p{Lu}", "a{99999999999}"])
+def test_pattern_that_python_does_not_have_is_refused_or_named(pattern: str) -> None:
+    """The metaschema of draft 4 does not look at patterns."""
+    schema = {
+        "properties": {"a": {"type": "string"}},
+        "patternProperties": {pattern: {"type": "string"}},
+    }
+    assert parsed(schema) is None
+    with_pattern = parsed({"$schema": DRAFTS[1], **schema})
+    for other in (parsed({**schema, "patternProperties": {}}), with_pattern):
+        (reason,) = with_pattern.unreadable(other)
+        assert reason.startswith(f"the pattern {pattern!r} cannot be compared by this registry")

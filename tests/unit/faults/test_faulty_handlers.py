@@ -1,0 +1,77 @@
+"""Requests of a connection that wait behind each other in a broker under test."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sharegroup.broker.handler_contract import ApiHandler, Later
+from sharegroup.faults.faulty_handlers import FaultyHandlers
+from sharegroup.faults.script import FaultScript
+from sharegroup.testing import ManualClock
+from sharegroup.testing.virtual_time import run
+from sharegroup.wire.codec.apis import APIS
+
+METADATA = next(key for key, api in APIS.items() if api.name == "Metadata")
+
+
+class Connection:
+    """Sends requests to a handler that notes them."""
+
+    def __init__(self, script: FaultScript) -> None:
+        self.handled: list[str] = []
+        self.clock = ManualClock()
+        handlers = FaultyHandlers(script, lambda _: ApiHandler(handle=self._note))
+        self._handle = handlers(METADATA).handle
+
+    def _note(self, parts: Any, context: Any, request: str) -> str:
+        self.handled.append(request)
+        return request
+
+    def ask(self, request: str) -> asyncio.Future[str]:
+        """The answer to a request that has to wait."""
+        parts: Any = SimpleNamespace(clock=self.clock)
+        context: Any = SimpleNamespace(client_id="test", connection_id=7)
+        later = self._handle(parts, context, request)
+        assert isinstance(later, Later)
+        return asyncio.ensure_future(later.response)
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+@pytest.mark.parametrize("fault", ["freeze", "delay"])
+def test_cancelled_request_does_not_hold_up_those_behind_it(fault: str, is_begun: bool) -> None:
+    async def scenario() -> None:
+        script = FaultScript()
+        script.bind(asyncio.get_running_loop())
+        connection = Connection(script)
+        if fault == "freeze":
+            script.freeze()
+        else:
+            script.delay("Metadata", 30)
+        first, second = connection.ask("first"), connection.ask("second")
+        if is_begun:
+            await asyncio.sleep(0)
+        first.cancel()
+        if fault == "freeze":
+            script.thaw()
+        assert await second == "second"
+        assert connection.handled == ["second"]
+
+    run(scenario())
+
+
+def test_waiting_requests_are_handled_in_their_order() -> None:
+    async def scenario() -> None:
+        script = FaultScript()
+        script.bind(asyncio.get_running_loop())
+        connection = Connection(script)
+        script.freeze()
+        answers = [connection.ask(str(number)) for number in range(3)]
+        script.thaw()
+        assert await asyncio.gather(*answers) == ["0", "1", "2"]
+        assert connection.handled == ["0", "1", "2"]
+
+    run(scenario())
