@@ -281,17 +281,17 @@ def test_commit_that_the_listener_does_not_wait_for_is_made_before_the_member_le
     broker: RunningBroker, protocol: str, ends: str
 ) -> None:
     async def scenario(stage: Stage) -> None:
-        offsets = {stage.at(0): OffsetAndMetadata(5)}
-
         class Committing(RebalanceListener):
             async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-                await member.commit(offsets, wait=False)
+                # Each waits for the one before, so only the first is sent at once.
+                for offset in (3, 4, 5):
+                    await member.commit({stage.at(0): OffsetAndMetadata(offset)}, wait=False)
 
         async with stage.member(group_protocol=protocol, enable_auto_commit=False) as member:
             member.subscribe(stage.topic, listener=Committing())
             await poll_until(lambda: bool(member.assignment), member)
             await (member.close() if ends == "close" else member.unsubscribe())
-        assert await committed(stage) == offsets
+        assert await committed(stage) == {stage.at(0): OffsetAndMetadata(5)}
 
     play(broker, scenario, partitions=1)
 
