@@ -18,6 +18,7 @@ from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.net.connection import IN_FLIGHT_MAX, Connection, open_connection
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import NetworkException, NoAnswer, UnsupportedVersion
+from sharegroup.testing import virtual_time
 from sharegroup.wire.codec.apis import request_class, response_class
 from sharegroup.wire.codec.convert import downgrade
 from sharegroup.wire.codec.encoder import encode_response
@@ -277,6 +278,52 @@ def test_write_to_a_connection_that_is_just_closing_fails_as_a_network_error() -
     finished.connection_made(Closing())
     asyncio.run(finished.finish())
     assert not finished.is_open
+
+
+class Full(asyncio.Transport):
+    """A socket of a peer that reads nothing."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("callers", [1, 3])
+def test_a_peer_that_reads_nothing_is_not_waited_for_without_end(callers: int) -> None:
+    """Nobody waits for an answer with acks=0, so no timeout of a request closes the connection."""
+
+    async def run() -> None:
+        connection = Connection(("broker", 9092), CONFIG, METRICS)
+        connection.connection_made(Full())
+        connection.pause_writing()
+        waiting = [asyncio.create_task(connection.drained()) for _ in range(callers)]
+        await asyncio.wait(waiting)
+        assert asyncio.get_running_loop().time() == 5.0
+        assert isinstance(waiting[0].exception(), NoAnswer)
+        assert "broker:9092: it did not read the requests for 5000 ms" in str(
+            waiting[0].exception()
+        )
+        assert not connection.is_open
+        with pytest.raises(NetworkException, match="did not read the requests"):
+            connection.send_only(request())
+
+    virtual_time.run(run())
+
+
+def test_a_peer_that_reads_again_in_time_gets_the_next_request() -> None:
+    async def run() -> None:
+        connection = Connection(("broker", 9092), CONFIG, METRICS)
+        connection.connection_made(Full())
+        connection.pause_writing()
+        waiting = asyncio.create_task(connection.drained())
+        await asyncio.sleep(4.9)
+        connection.resume_writing()
+        await waiting
+        assert connection.is_open
+
+    virtual_time.run(run())
 
 
 def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:

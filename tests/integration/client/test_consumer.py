@@ -40,6 +40,8 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
 }
 PROTOCOLS = ["classic", "consumer"]
+SESSION_SECONDS = 45.0
+"""The session timeout of both protocols by default."""
 names = count()
 
 
@@ -235,6 +237,87 @@ def test_iteration_commits_what_was_yielded(broker: RunningBroker, protocol: str
             assert values(await member.poll(1)) == [b"6", b"7", b"8", b"9"]
 
     play(broker, scenario, partitions=1)
+
+
+def test_commit_without_waiting_needs_no_poll(broker: RunningBroker) -> None:
+    async def scenario(stage: Stage) -> None:
+        offsets = {stage.at(0): OffsetAndMetadata(5)}
+        options: dict[str, Any] = {
+            "bootstrap_servers": stage.bootstrap_servers, "group_id": stage.group,
+        }  # fmt: skip
+        consumer = Consumer(**options)
+        await consumer.commit(offsets, wait=False)
+        await consumer.close()
+        assert await committed(stage) == offsets
+
+    play(broker, scenario, partitions=1)
+
+
+def test_blocking_commit_without_waiting_needs_no_poll(broker: RunningBroker) -> None:
+    stage = Stage(broker.bootstrap_servers)
+    asyncio.run(stage.create(1))
+    offsets = {stage.at(0): OffsetAndMetadata(6)}
+    with sync.Consumer(bootstrap_servers=stage.bootstrap_servers, group_id=stage.group) as consumer:
+        consumer.commit(offsets, wait=False)
+    assert asyncio.run(committed(stage)) == offsets
+
+
+async def committed(stage: Stage) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    reader = Consumer(bootstrap_servers=stage.bootstrap_servers, group_id=stage.group)
+    try:
+        found = await reader.committed([stage.at(0)])
+    finally:
+        await reader.close()
+    # The coordinator adds the leader epoch, or does not.
+    return {
+        where: None if offset is None else OffsetAndMetadata(offset.offset)
+        for where, offset in found.items()
+    }
+
+
+@pytest.mark.parametrize("ends", ["close", "unsubscribe"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_commit_that_the_listener_does_not_wait_for_is_made_before_the_member_leaves(
+    broker: RunningBroker, protocol: str, ends: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        class Committing(RebalanceListener):
+            async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+                # Each waits for the one before, so only the first is sent at once.
+                for offset in (3, 4, 5):
+                    await member.commit({stage.at(0): OffsetAndMetadata(offset)}, wait=False)
+
+        async with stage.member(group_protocol=protocol, enable_auto_commit=False) as member:
+            member.subscribe(stage.topic, listener=Committing())
+            await poll_until(lambda: bool(member.assignment), member)
+            await (member.close() if ends == "close" else member.unsubscribe())
+        assert await committed(stage) == {stage.at(0): OffsetAndMetadata(5)}
+
+    play(broker, scenario, partitions=1)
+
+
+@pytest.mark.parametrize("ends", ["close", "unsubscribe"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_member_leaves_although_its_listener_fails(
+    broker: RunningBroker, protocol: str, ends: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        class Failing(RebalanceListener):
+            def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+                raise LookupError("the application's")
+
+        async with stage.member(group_protocol=protocol) as member:
+            member.subscribe(stage.topic, listener=Failing())
+            await poll_until(lambda: len(member.assignment) == 2, member)
+            with pytest.raises(LookupError, match="the application's"):
+                await (member.close() if ends == "close" else member.unsubscribe())
+            started_at = time.monotonic()
+            async with stage.member(stage.topic, group_protocol=protocol) as other:
+                await poll_until(lambda: len(other.assignment) == 2, other)
+            # Not the session timeout, after which it would get the partitions anyway.
+            assert time.monotonic() - started_at < SESSION_SECONDS
+
+    play(broker, scenario, partitions=2)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,9 +15,10 @@ from sharegroup.client import Producer, TopicPartition
 from sharegroup.client.fetch.offsets import list_offsets
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.connection import open_connection
+from sharegroup.client.net.sasl import OAuthBearer
 from sharegroup.client.produce.producer import ProducerConfig
 from sharegroup.client.settings.client_config import ClientConfig, config_from
-from sharegroup.errors import SaslAuthenticationFailed
+from sharegroup.errors import NetworkException, SaslAuthenticationFailed
 from tests.faults.lying_broker import (
     API_VERSIONS,
     LIST_OFFSETS,
@@ -119,5 +121,75 @@ def test_records_that_need_no_answer_wait_for_a_login_to_end() -> None:
                 assert broker.seen[PRODUCE] == before
                 assert broker.seen[LIST_OFFSETS] == 0
                 await producer.close(timeout=0)
+
+    asyncio.run(run())
+
+
+class Unprintable(str):
+    """A token of the application that fails when it is put into the message."""
+
+    def __format__(self, _: str) -> str:
+        raise LookupError("no such token")
+
+
+async def cancelled() -> str:
+    raise asyncio.CancelledError  # As when the provider awaits a future that was cancelled.
+
+
+async def odd() -> str:
+    return Unprintable("token")
+
+
+async def raising() -> str:
+    raise LookupError("no such token")
+
+
+@pytest.mark.parametrize("provide", [cancelled, odd, raising])
+def test_login_that_fails_in_any_way_holds_no_request_back(
+    provide: Callable[[], Awaitable[str]],
+) -> None:
+    """The next connection logs in with the next token, and the client works again."""
+
+    async def run() -> None:
+        calls = 0
+
+        async def tokens() -> str:
+            nonlocal calls
+            calls += 1
+            return await provide() if calls == 2 else "token"
+
+        async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
+            broker.lies[SASL_AUTHENTICATE] = lasts_20_ms
+            options: dict[str, Any] = {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_plain_username": None,
+                "sasl_plain_password": None,
+                "sasl_oauth_token_provider": tokens,
+                "request_timeout_ms": 600_000,
+                "default_api_timeout_ms": 600_000,
+            }
+            with closing(cluster_of(broker, ClientConfig, **options)) as cluster:
+                while calls < 3:
+                    with suppress(NetworkException):
+                        await list_offsets(cluster, {WHERE: 0})
+                assert (await list_offsets(cluster, {WHERE: 0}))[WHERE].offset == 12  # type: ignore[union-attr]
+
+    asyncio.run(run())
+
+
+def test_provider_that_is_cancelled_does_not_cancel_the_client() -> None:
+    async def run() -> None:
+        with pytest.raises(SaslAuthenticationFailed, match="token_provider was cancelled"):
+            await OAuthBearer(cancelled).first()
+
+        async def endless() -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        first = asyncio.create_task(OAuthBearer(endless).first())
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
 
     asyncio.run(run())

@@ -21,7 +21,7 @@ from kio.schema.metadata.v13.response import (
     MetadataResponseTopic,
 )
 
-from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
+from sharegroup.client.net.cluster import COORDINATORS_MAX, Cluster, ConnectionPurpose, Topic
 from sharegroup.client.net.dns import canonical_addresses
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
@@ -360,6 +360,24 @@ class Brokers:
         )
         values: dict[str, Any] = {"throttle_time": None, "coordinators": (coordinator,)}
         return FindCoordinatorResponse(**values)
+
+
+def test_only_the_newest_coordinators_are_remembered() -> None:
+    """An admin client may describe any number of groups."""
+
+    async def run() -> None:
+        brokers = Brokers()
+        cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:9092"), connect=brokers.open)
+        for number in range(COORDINATORS_MAX + 7):
+            await cluster.coordinator(f"g{number}")
+        assert cluster.known_coordinator("g6") is None
+        assert cluster.known_coordinator("g7") == 2
+        asked = len(brokers.asked)
+        await cluster.coordinator("g6")  # Found again when it is needed.
+        assert len(brokers.asked) == asked + 1
+        cluster.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("metadata_between", [False, True])

@@ -419,6 +419,45 @@ def test_stop_hands_out_each_record_fetched_ahead_whatever_is_around_it(
     assert acked.count(AcknowledgeType.ACCEPT) == len(behind)
 
 
+@pytest.mark.parametrize(
+    ("records", "kept"),
+    [
+        (batch(10, b"1", b"x", b"3"), [1, 3]),
+        (batch(10, b"x", b"y", b"3"), [3]),
+        (batch(10, b"1", b"2") + b"\xaa" * 100, [1, 2]),
+        (batch(10, b"x") + b"\xaa" * 100, []),
+    ],
+    ids=["a value", "two values", "a header", "a value and a header"],
+)
+def test_stop_loses_no_record_to_others_that_cannot_be_read(
+    records: bytes, kept: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records taken before the error are held; only the caller can settle them."""
+    held, behind = table(), table()
+    inbox = Inbox(decimal_values())
+    for held_by, parcel, acquired in (
+        (held, records, (10, 13)),
+        (behind, batch(20, b"20"), (20, 21)),
+    ):
+        made = locks(held_by, acquired)
+        for lock in made:
+            lock.deadline = math.inf
+        inbox.add([Parcel(held_by, parcel, made)])
+    member = SimpleNamespace(inbox=inbox)
+    control = FlowControl(cast("ShareConsumer", SimpleNamespace(_member=member)))
+    with caplog.at_level("INFO", logger="sharegroup.client"):
+        taken = control.take_waiting()
+    assert [record.value for record in taken] == [*kept, 20]
+    assert len(inbox) == 0
+    assert caplog.messages
+    assert all(text.startswith("event=take.unreadable error=") for text in caplog.messages)
+    for record in taken:
+        record.accept()
+    acked = [run.ack_type for run in (*settled(held), *settled(behind)) for _ in range(*run[:2])]
+    assert acked.count(AcknowledgeType.ACCEPT) == len(kept) + 1
+    assert acked.count(AcknowledgeType.RELEASE) == 3 - len(kept)
+
+
 def test_inbox_drops_the_records_of_a_lost_session() -> None:
     kept, lost = table(), table()
     inbox = filled(kept, batch(10, b"a"), (10, 11))

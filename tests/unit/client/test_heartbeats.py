@@ -38,6 +38,8 @@ class ScriptedCoordinator:
         self.answering = asyncio.Event()
         self.answering.set()
         self.metrics = Metrics("test")
+        self.member_epochs: list[int] = []
+        """The member epochs of the next answers without error; after them it is always 3."""
 
     async def coordinator(self, group_id: str) -> int:
         self.look_ups += not self.known
@@ -71,7 +73,7 @@ class ScriptedCoordinator:
             "throttle_time": timedelta(0),
             "error_code": answer,
             "error_message": "says the broker",
-            "member_epoch": 3,
+            "member_epoch": self.member_epochs.pop(0) if self.member_epochs else 3,
             "heartbeat_interval": timedelta(seconds=5),
         }
         return ShareGroupHeartbeatResponse(**values)
@@ -149,6 +151,29 @@ def test_a_fenced_member_joins_again_at_once() -> None:
         assert asyncio.get_running_loop().time() < 6
 
     play(0, 110, 0, then=scenario)
+
+
+@pytest.mark.parametrize("epoch", [-1, -2, -(2**31)])
+def test_a_negative_member_epoch_is_an_error_that_passes(epoch: int) -> None:
+    """The next heartbeat would leave the group with it."""
+
+    async def run() -> None:
+        coordinator = ScriptedCoordinator(0, 0, 0)
+        coordinator.member_epochs = [3, epoch]
+        membership = Membership(GroupId("g"), MemberId("m"), None)
+        membership.subscribe(("t",))
+        beats = Heartbeats(coordinator, membership, changed=lambda: None)  # type: ignore[arg-type]
+        running = asyncio.create_task(beats.run())
+        await asyncio.sleep(5.05)  # Of virtual time: before the third heartbeat.
+        assert f"found {epoch}" in str(beats.last_error)
+        await coordinator.played.wait()
+        assert coordinator.epochs == [0, 3, 3]
+        await asyncio.sleep(0)
+        assert (beats.failure, beats.last_error) == (None, None)
+        running.cancel()
+        await asyncio.wait([running])
+
+    virtual_time.run(run())
 
 
 def test_a_full_group_stops_the_member() -> None:

@@ -162,10 +162,22 @@ def test_leave_request_has_epoch_minus_one() -> None:
     assert membership.leave_request().member_epoch == -1
 
 
-def test_heartbeat_interval_of_the_broker_has_a_minimum() -> None:
+@pytest.mark.parametrize(
+    ("named_ms", "interval_ms"),
+    [
+        (1, 10),
+        (50, 50),
+        (60_001, 60_000),
+        (2**31 - 1, 60_000),
+        (0, 5_000),
+        (-1, 5_000),
+        (-(2**31), 5_000),
+    ],
+)
+def test_heartbeat_interval_of_the_broker_has_bounds(named_ms: int, interval_ms: int) -> None:
     membership = member()
     exchange(membership, answer())
     values = answer()
-    object.__setattr__(values, "heartbeat_interval", timedelta(0))
+    object.__setattr__(values, "heartbeat_interval", timedelta(milliseconds=named_ms))
     exchange(membership, values)
-    assert membership.interval_ms == 10
+    assert membership.interval_ms == interval_ms

@@ -8,7 +8,7 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.renewal import due_locks, say_let_go
-from sharegroup.client.share.session.renewal_schedule import look_seconds
+from sharegroup.client.share.session.renewal_schedule import interval_seconds, look_seconds
 from sharegroup.ids import TopicId, TopicIdPartition
 
 HELD = HeldRecords(TopicIdPartition(TopicId(UUID(int=1)), 0), TopicPartition("t", 0), explicit=True)
@@ -49,3 +49,12 @@ def test_locks_let_go_are_one_log_line_per_partition(caplog: pytest.LogCaptureFi
     assert line.startswith(
         "event=renewal.ended group=g topic=t partition=0 offsets=7-8,7-8 renew_age_max_ms=300000"
     )
+
+
+@pytest.mark.parametrize(
+    ("lock_ms", "seconds"), [(None, 1 / 3), (30_000, 10.0), (60, 0.02), (1, 0.02)]
+)
+def test_all_locks_are_renewed_in_each_third_but_never_all_the_time(
+    lock_ms: int | None, seconds: float
+) -> None:
+    assert interval_seconds(lock_ms) == pytest.approx(seconds)

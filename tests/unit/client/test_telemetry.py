@@ -28,10 +28,13 @@ from sharegroup.errors import (
     NetworkException,
     TelemetryTooLarge,
     ThrottlingQuotaExceeded,
+    UnknownServerError,
     UnknownSubscriptionId,
+    UnsupportedCompressionType,
     UnsupportedVersion,
 )
 from sharegroup.steps import run_to_end
+from sharegroup.testing import virtual_time
 from sharegroup.wire.batches.compression import decompress
 from sharegroup.wire.codec.apis import api_of
 from sharegroup.wire.otlp_metrics import OtlpMetrics, read_metrics
@@ -55,6 +58,8 @@ class ScriptedCluster:
         self.config = ClientConfig(**config)
         self.metrics = Metrics("test")
         self.errors = list(errors)
+        self.subscription: dict[str, Any] = {}
+        """Fields of the answers about the subscription that differ from the honest ones."""
         self.wanted = tuple(wanted)
         self.is_delta = is_delta
         self.bytes_max = bytes_max
@@ -75,16 +80,17 @@ class ScriptedCluster:
     async def request(self, message: Any) -> Any:
         if api_of(message.__api_key__).name == "GetTelemetrySubscriptions":
             self.asked.append(message.client_instance_id)
-            return SimpleNamespace(
-                error_code=0,
-                client_instance_id=INSTANCE,
-                subscription_id=5,
-                push_interval=timedelta(milliseconds=1),
-                requested_metrics=self.wanted,
-                accepted_compression_types=(9, ZSTD, 1),
-                telemetry_max_bytes=self.bytes_max,
-                delta_temporality=self.is_delta,
-            )
+            honest = {
+                "error_code": 0,
+                "client_instance_id": INSTANCE,
+                "subscription_id": 5,
+                "push_interval": timedelta(milliseconds=1),
+                "requested_metrics": self.wanted,
+                "accepted_compression_types": (9, ZSTD, 1),
+                "telemetry_max_bytes": self.bytes_max,
+                "delta_temporality": self.is_delta,
+            }
+            return SimpleNamespace(**honest | self.subscription)
         assert (message.client_instance_id, message.subscription_id) == (INSTANCE, 5)
         assert message.compression_type == ZSTD, "the first codec that both sides have"
         code = self.errors.pop(0) if self.errors else 0
@@ -238,6 +244,79 @@ def test_the_instance_id_is_asked_for_once() -> None:
 )
 def test_pauses_after_errors(error: type[KafkaError], pause_ms: int | None) -> None:
     assert interval_after(error("why"), 70) == pause_ms
+
+
+def broken() -> float:
+    raise LookupError("no carts today")
+
+
+UNREADABLE: dict[str, Any] = {
+    "raises": broken,
+    "has no number": lambda: "many",
+    "has nothing": lambda: None,
+    "is too large": lambda: 10**400,
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_metric_of_the_application_that_fails_is_left_out_and_logged_once(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ScriptedCluster()
+    cluster.metrics.gauge("shop", "carts", UNREADABLE[name])
+    cluster.metrics.gauge("shop", "orders", lambda: 3)
+    pushes = play(cluster, 2, stops=True).pushes
+    assert [[*values(push)] for push in pushes] == [["org.apache.kafka.shop.orders"]] * len(pushes)
+    assert cluster.terminated == 1
+    (line,) = caplog.messages
+    assert line.startswith("event=metric.failed name=carts error=")
+
+
+def test_a_metric_of_the_application_comes_back() -> None:
+    metrics, carts = Metrics("test"), {}
+    metrics.gauge("shop", "carts", lambda: carts["all"])
+    assert metrics.read() == {"shop": {}}
+    carts["all"] = 2
+    assert metrics.read() == {"shop": {"carts": 2}}
+
+
+@pytest.mark.parametrize(
+    "metric", [(7, "carts", int), ("shop", b"carts", int), ("shop", None, int), ("shop", "c", 4)]
+)
+def test_a_metric_without_a_name_or_a_function_is_refused(metric: Any) -> None:
+    with pytest.raises(TypeError, match="expected a metric's group and name as str"):
+        Metrics("test").gauge(*metric)
+
+
+@pytest.mark.parametrize(
+    ("named_ms", "interval_ms"),
+    [(0, 300_000), (-1, 300_000), (-(2**31), 300_000), (1, 100), (2**31 - 1, 3_600_000)],
+)
+def test_odd_push_intervals_neither_spin_nor_end_telemetry(named_ms: int, interval_ms: int) -> None:
+    cluster = ScriptedCluster()
+    cluster.subscription["push_interval"] = timedelta(milliseconds=named_ms)
+    assert asyncio.run(telemetry(cluster)._next()) == interval_ms // 2
+
+
+@pytest.mark.parametrize("code", [UnknownSubscriptionId.code, UnsupportedCompressionType.code])
+def test_a_cluster_that_refuses_to_name_a_subscription_is_asked_with_pauses(code: int) -> None:
+    cluster = ScriptedCluster()
+    cluster.subscription["error_code"] = code
+
+    async def run() -> None:
+        running = asyncio.create_task(telemetry(cluster).run())
+        await asyncio.sleep(3_600)  # Of virtual time.
+        running.cancel()
+
+    virtual_time.run(run())
+    assert len(cluster.asked) == 12  # One in each interval of 300 s.
+
+
+def test_a_subscription_without_an_instance_id_is_an_error() -> None:
+    cluster = ScriptedCluster()
+    cluster.subscription["client_instance_id"] = None
+    with pytest.raises(UnknownServerError, match="expected a client instance id"):
+        asyncio.run(telemetry(cluster).client_instance_id(None))
 
 
 def test_a_registered_metric_can_be_removed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -15,10 +15,11 @@ from sharegroup.client.admin.topics import ask_any, outcome
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import refused
-from sharegroup.errors import NONE, KafkaError, UnsupportedVersion
+from sharegroup.errors import NONE, KafkaError, UnknownServerError, UnsupportedVersion
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 
 Code = TypeVar("Code", bound=IntEnum)
+Item = TypeVar("Item")
 
 
 async def create_acls(
@@ -37,7 +38,7 @@ async def create_acls(
         binding: outcome(
             cluster, result.error_code, result.error_message, operation="ALTER", acl=str(binding)
         )
-        for binding, result in zip(wanted, answer.results, strict=True)
+        for binding, result in _paired(wanted, answer.results)
     }
 
 
@@ -72,7 +73,7 @@ async def delete_acls(
     )
     answer = await ask_any(cluster, request, subject="delete_acls")
     results: dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError] = {}
-    for filter_, result in zip(wanted, answer.filter_results, strict=True):
+    for filter_, result in _paired(wanted, answer.filter_results):
         failed = [result, *(acl for acl in result.matching_acls if acl.error_code != NONE)]
         errors = (
             outcome(
@@ -89,6 +90,16 @@ async def delete_acls(
             sorted(_binding(acl, acl) for acl in result.matching_acls)
         )
     return results
+
+
+def _paired(wanted: Sequence[Item], results: Sequence[Any]) -> Iterable[tuple[Item, Any]]:
+    """Pair the items with their results, which have the order of the request and no names."""
+    if len(results) != len(wanted):
+        raise UnknownServerError(
+            f"expected {len(wanted)} results of ACLs in the broker's response, found "
+            f"{len(results)}: any of them may be the missing one, so list the ACLs"
+        )
+    return zip(wanted, results, strict=True)
 
 
 def _creation(binding: AclBinding) -> AclCreation:

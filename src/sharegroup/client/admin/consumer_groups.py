@@ -151,23 +151,25 @@ async def list_consumer_group_offsets(
 
     async def offsets(group_id: str) -> dict[TopicPartition, CommittedOffset | KafkaError]:
         partitions = groups[group_id]
+        asked = None if partitions is None else tuple(partitions)
         request = OffsetFetchRequest(
             groups=(
                 OffsetFetchRequestGroup(
                     group_id=KioGroupId(group_id),
-                    topics=None if partitions is None else _asked(partitions),
+                    topics=None if asked is None else _asked(asked),
                 ),
             ),
             require_stable=False,
         )
         response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
-        return {
+        answered = {
             TopicPartition(topic.name, partition.partition_index): _committed(
                 cluster, topic.name, partition
             )
             for topic in response.groups[0].topics
             for partition in topic.partitions
         }
+        return answered if asked is None else by_item(asked, answered, "partition")
 
     return await by_group(groups, offsets)
 

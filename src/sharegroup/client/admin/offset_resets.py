@@ -20,10 +20,7 @@ from typing import NamedTuple, assert_never
 
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin import topics as admin_topics
-from sharegroup.client.admin.types import (
-    SharePartitionOffset,
-    TopicDescription,
-)
+from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
@@ -200,14 +197,18 @@ async def _refuse_unless_empty(cluster: Cluster, group_id: str) -> None:
         raise NonEmptyGroup(f"group {group_id!r} has members; stop them first: {names}")
 
 
-async def _current(cluster: Cluster, group_id: str) -> dict[TopicPartition, int | None]:
-    """Return the group's start offsets by partition; None where it has not started."""
+StartOffset = int | None | KafkaError
+"""None if the group has not started; an error if the coordinator could not tell."""
+
+
+async def _current(cluster: Cluster, group_id: str) -> dict[TopicPartition, StartOffset]:
+    """Return the group's start offsets by partition."""
     listed = await admin_groups.list_share_group_offsets(cluster, {group_id: None})
     offsets = listed[group_id]
     if isinstance(offsets, KafkaError):
         raise offsets
     return {
-        where: offset.start_offset if isinstance(offset, SharePartitionOffset) else None
+        where: offset if isinstance(offset, KafkaError) else offset.start_offset
         for where, offset in offsets.items()
     }
 
@@ -246,7 +247,7 @@ async def _partitions(
 async def _plan(
     cluster: Cluster,
     meant: Iterable[TopicPartition],
-    known: Mapping[TopicPartition, int | None],
+    known: Mapping[TopicPartition, StartOffset],
     to: Scenario,
 ) -> Plan:
     sorted_partitions = sorted(meant)
@@ -258,8 +259,10 @@ async def _plan(
     plan: Plan = {}
     for where in sorted_partitions:
         low, high, offset_at_time = first[where], end[where], at_time.get(where, -1)
+        old = known.get(where)
+        # Of the old offset, too: an error does not mean that the group has not started.
         error = next(
-            (offset for offset in (low, high, offset_at_time) if isinstance(offset, KafkaError)),
+            (found for found in (low, high, offset_at_time, old) if isinstance(found, KafkaError)),
             None,
         )
         if error is not None:
@@ -268,7 +271,7 @@ async def _plan(
         assert isinstance(low, int)
         assert isinstance(high, int)
         assert isinstance(offset_at_time, int)
-        old = known.get(where)
+        assert not isinstance(old, KafkaError)
         target = _target(to, where, low=low, high=high, found=offset_at_time, old=old)
         if isinstance(target, KafkaError):
             plan[where] = target

@@ -29,6 +29,7 @@ from sharegroup.errors import (
     GroupAuthorizationFailed,
     GroupIdNotFound,
     KafkaError,
+    UnknownTopicOrPartition,
 )
 from sharegroup.protocol_enums import ResourceType
 
@@ -90,7 +91,8 @@ def topics_without_offsets(
 ) -> list[str]:
     """Return those of the topics in which a group with these offsets has no start offset yet.
 
-    Raises the error if there is one in place of the offsets, unless the group does not exist.
+    Raises the error if there is one in place of the offsets, of all or of one of these topics,
+    unless the group or the topic does not exist.
     """
     if isinstance(offsets, GroupIdNotFound):
         return list(topics)
@@ -101,7 +103,16 @@ def topics_without_offsets(
         for where, offset in offsets.items()
         if isinstance(offset, SharePartitionOffset) and offset.start_offset is not None
     }
-    return [topic for topic in topics if topic not in begun]
+    unknown = {
+        where.topic: error
+        for where, error in offsets.items()
+        if isinstance(error, KafkaError) and not isinstance(error, UnknownTopicOrPartition)
+    }
+    new_topics = [topic for topic in topics if topic not in begun]
+    for topic in new_topics:
+        if topic in unknown:
+            raise unknown[topic]
+    return new_topics
 
 
 async def _setting(

@@ -38,7 +38,7 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.net.leader_requests import ask_leaders, by_topic
-from sharegroup.client.net.refusals import refused, topic_refusal
+from sharegroup.client.net.refusals import left_out, refused, topic_refusal
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
     NONE,
@@ -46,7 +46,6 @@ from sharegroup.errors import (
     LeaderNotAvailable,
     RequestTimedOut,
     ThrottlingQuotaExceeded,
-    UnknownServerError,
 )
 from sharegroup.protocol_enums import AclOperation
 
@@ -94,12 +93,7 @@ def by_item(
 
     If a broker leaves an item out, its result is an error; additional items are dropped.
     """
-    return {
-        item: answered[item]
-        if item in answered
-        else UnknownServerError(f"{kind} {item!r}: the broker's response does not contain it")
-        for item in asked
-    }
+    return {item: answered[item] if item in answered else left_out(kind, item) for item in asked}
 
 
 async def ask_any(

@@ -28,6 +28,7 @@ from kio.static.primitive import i32, i32Timedelta
 
 from sharegroup.client.consume.assignors import MemberSubscription, assign
 from sharegroup.client.consume.coordinator_requests import (
+    IN_VAIN_MAX,
     CoordinatorContact,
     ask_group_coordinator,
     raise_refusal,
@@ -52,6 +53,7 @@ from sharegroup.errors import (
     MemberIdRequired,
     RebalanceInProgress,
     UnknownMemberId,
+    UnknownServerError,
 )
 
 log = logging.getLogger(__name__)
@@ -104,6 +106,7 @@ class ClassicMember:
     async def run(self) -> None:
         """Join the group and stay a member until a fatal error; then return."""
         backoff = self._cluster.backoff()
+        in_vain = 0
         while self.failure is None:
             self._wake.clear()
             if not self._topics.is_listed:
@@ -115,16 +118,22 @@ class ClassicMember:
                 else:
                     await self._stay()
                 backoff.reset()
+                in_vain = 0
             except RebalanceInProgress:
                 self._must_join = True
+                in_vain += 1
             except (UnknownMemberId, IllegalGeneration) as error:
                 await self._lose(error)
+                in_vain += 1
             except KafkaError as error:
                 if not may_pass(error):
                     self.failure = error
                     self._changed()
                     return
                 self.contact.failed(error)
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            # An honest coordinator lets members wait in JoinGroup.
+            if in_vain > IN_VAIN_MAX:
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def leave(self) -> None:
@@ -220,8 +229,17 @@ class ClassicMember:
                 request, purpose=ConnectionPurpose.GROUP, timeout_ms=timeout_ms
             )
         # KIP-394: `_ask` has kept the new member id, with which the next attempt joins.
-        except MemberIdRequired:
+        except MemberIdRequired as error:
+            if request.member_id:
+                raise UnknownServerError(
+                    f"{error}: the request had {request.member_id!r}"
+                ) from error
             return None
+        if response.generation_id < 0:
+            raise UnknownServerError(
+                f"group {self._group_id!r} member {response.member_id!r}: expected a generation of "
+                f"0 or more in the coordinator's response, found {response.generation_id}"
+            )
         identity.member_id = response.member_id
         identity.epoch = int(response.generation_id)
         return response

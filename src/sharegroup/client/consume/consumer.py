@@ -31,7 +31,7 @@ from sharegroup.client.consume.partition_states import (
 )
 from sharegroup.client.consume.rebalance_listener import RebalanceListener, call_in_loop
 from sharegroup.client.consume.topic_watch import TopicSubscription
-from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
+from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, all_listed, list_offsets
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
     IllegalStateError,
@@ -207,9 +207,10 @@ class Consumer:
         self._wake.set()
         self._tasks.polled_at = None
         try:
-            if self._tasks.is_running:
-                async with asyncio.timeout(timeout):
-                    await self._commits.finish()
+            async with asyncio.timeout(timeout):
+                # Also without tasks: a commit needs no poll before it.
+                await self._commits.finish()
+                if self._tasks.is_running:
                     await self._leave(commits=commit)
                     await self._tasks.fetcher.end_sessions()
                     await self._tasks.telemetry.stop()
@@ -237,9 +238,18 @@ class Consumer:
             self._leaving = not commits
             try:
                 await self._apply(AssignmentChange(ChangeKind.REVOKED, owned))
+            except Exception:
+                # The listener's.  Without partitions this member would keep them from the others.
+                await self._end_membership()
+                raise
             finally:
                 self._leaving = False
-        await tasks.leave()
+        await self._end_membership()
+
+    async def _end_membership(self) -> None:
+        # The listener may have begun a commit, which the group accepts from a member only.
+        await self._commits.finish()
+        await self._tasks.leave()
 
     # Subscription and assignment.
 
@@ -290,10 +300,13 @@ class Consumer:
     async def unsubscribe(self) -> None:
         """End the subscription or assignment; the consumer stays usable."""
         self._check_open()
-        await self._leave(commits=True)
-        self._unyielded = []
-        self._tasks.subscribe(TopicSubscription())
-        self._is_assigned_by_hand = False
+        try:
+            await self._leave(commits=True)
+        finally:
+            # Also if the request failed that leaves: the next poll must not join again.
+            self._unyielded = []
+            self._tasks.subscribe(TopicSubscription())
+            self._is_assigned_by_hand = False
 
     # Records.
 
@@ -527,13 +540,8 @@ class Consumer:
     ) -> dict[TopicPartition, ListedOffset]:
         self._check_open()
         isolation = int(self._config.reads_committed)
-        found = await list_offsets(self._tasks.cluster, specs, isolation_level=isolation)
-        listed = {}
-        for where, result in found.items():
-            if isinstance(result, KafkaError):
-                raise result
-            listed[where] = result
-        return listed
+        cluster = self._tasks.cluster
+        return all_listed(await list_offsets(cluster, specs, isolation_level=isolation))
 
     # Inside a poll.
 

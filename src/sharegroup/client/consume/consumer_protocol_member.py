@@ -30,6 +30,7 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i32Timedelta
 
 from sharegroup.client.consume.coordinator_requests import (
+    IN_VAIN_MAX,
     CoordinatorContact,
     ask_group_coordinator,
     raise_refusal,
@@ -42,6 +43,11 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.client.share.member.membership import (
+    INTERVAL_MS_DEFAULT,
+    checked_epoch,
+    interval_ms_of,
+)
 from sharegroup.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -58,8 +64,6 @@ JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 """Leave for now: the partitions stay assigned to the static member until its session ends."""
-INTERVAL_MS_DEFAULT = 5_000
-INTERVAL_MS_MIN = 10
 
 
 class ConsumerProtocolMember:
@@ -111,6 +115,7 @@ class ConsumerProtocolMember:
     async def run(self) -> None:
         """Join the group and stay a member until a fatal error; then return."""
         backoff = self._cluster.backoff()
+        in_vain = 0
         try:
             while self.failure is None:
                 self._wake.clear()
@@ -121,6 +126,9 @@ class ConsumerProtocolMember:
                     await self._beat()
                 except (FencedMemberEpoch, UnknownMemberId) as error:
                     await self._lose(error)
+                    in_vain += 1
+                    if in_vain > IN_VAIN_MAX:
+                        await asyncio.sleep(backoff.next_ms() / 1000)
                 except KafkaError as error:
                     # The coordinator may not have processed the request, so the next one says all
                     # of it again.
@@ -135,6 +143,7 @@ class ConsumerProtocolMember:
                     await asyncio.sleep(backoff.next_ms() / 1000)
                 else:
                     backoff.reset()
+                    in_vain = 0
                     await self._pause()
         finally:
             await self._stop_reconciling()
@@ -172,10 +181,10 @@ class ConsumerProtocolMember:
         started_at = time.monotonic()
         response = await self._ask(request, sending=self._note_sent)
         self._metrics.heartbeat_ms.observe((time.monotonic() - started_at) * 1000)
-        self._identity.epoch = int(response.member_epoch)
-        self._interval_ms = max(
-            INTERVAL_MS_MIN, round(response.heartbeat_interval.total_seconds() * 1000)
+        self._identity.epoch = checked_epoch(
+            response.member_epoch, self._group_id, self._identity.member_id
         )
+        self._interval_ms = interval_ms_of(response.heartbeat_interval)
         # Only after the answer, and as they were sent: either may have changed during the request.
         self._told_subscription, self._told_made = subscription, made
         if response.assignment is not None:

@@ -143,9 +143,11 @@ class ConsumerTasks:
     async def stop(self) -> None:
         """End the background tasks and close the connections."""
         self._stop.set()
-        if self._runner is not None:
-            await self._runner
-        self.cluster.close()
+        try:
+            if self._runner is not None:
+                await self._runner
+        finally:
+            self.cluster.close()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -13,6 +13,8 @@ from sharegroup.errors import NONE, KafkaError, NoAnswer
 
 log = logging.getLogger(__name__)
 
+IN_VAIN_MAX = 3
+"""Number of times in a row that a member joins again at once; after that it pauses before."""
 SILENCE_SECONDS = 5.0
 """Time without an answer after which that is logged once; a restart or a move takes less."""
 

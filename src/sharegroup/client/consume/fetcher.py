@@ -44,6 +44,7 @@ from sharegroup.client.net.cluster import NO_LEADER, Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass, meaning, refused
 from sharegroup.client.records import LogTruncation, OffsetAndMetadata
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.client.together import together
 from sharegroup.errors import (
     NONE,
     CorruptMessage,
@@ -65,6 +66,8 @@ SESSION_ERRORS = (
 )
 CROWDED_PAUSE_SECONDS = 0.05
 """Pause after an empty answer if partitions of the broker were left out, because they are full."""
+IN_VAIN_MAX = 3
+"""Number of immediate empty answers in a row without a pause; usually a broker parks a fetch."""
 CLOSE_SECONDS = 1.0
 """Time for ending the fetch sessions when the consumer is closed."""
 
@@ -158,7 +161,7 @@ class Fetcher:
         ending = [node.end_session() for node in self._nodes.values()]
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await asyncio.gather(*ending)
+                await together(ending)
         except TimeoutError:
             log.debug("event=fetch.session_end_timeout client=%s", self.config.client_id)
 
@@ -179,22 +182,29 @@ class NodeFetches:
 
     async def run(self) -> None:
         """Fetch while there are partitions to fetch from this broker; otherwise wait."""
+        in_vain = 0
         while True:
             self._wake.clear()
             wanted, is_crowded = self._wanted()
             if not wanted:
                 await self._wake.wait()
                 continue
+            asked_at = time.monotonic()
             try:
                 brought = await self._fetch(wanted, waits=not is_crowded)
             except KafkaError as error:
                 self._failed(wanted, error)
                 await asyncio.sleep(self._backoff.next_ms() / 1000)
                 continue
+            waited_ms = (time.monotonic() - asked_at) * 1000
+            is_early = waited_ms < self._fetcher.config.fetch_max_wait_ms / 2
+            in_vain = in_vain + 1 if is_early and not brought else 0
             if brought is None:
                 await asyncio.sleep(self._backoff.next_ms() / 1000)
             elif is_crowded and not brought:
                 await self._pause(CROWDED_PAUSE_SECONDS)
+            elif in_vain > IN_VAIN_MAX:
+                await self._pause(self._backoff.next_ms() / 1000)
 
     async def end_session(self) -> None:
         """End the fetch session, if there is one."""

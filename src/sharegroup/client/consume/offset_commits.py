@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kio.schema.offset_commit.v9.request import (
     OffsetCommitRequest,
@@ -24,7 +25,7 @@ from sharegroup.client.consume.coordinator_requests import ask_group_coordinator
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic, commit_topics
-from sharegroup.client.net.refusals import refused
+from sharegroup.client.net.refusals import errors_of, refused
 from sharegroup.client.records import CommitFailedError, OffsetAndMetadata, TopicPartition
 from sharegroup.errors import (
     NONE,
@@ -127,12 +128,19 @@ class OffsetCommits:
         request = self._commit_request(offsets)
         started_at = time.monotonic()
         response = await ask_group_coordinator(self._cluster, self._group_id, request)
-        errors = [
-            self._refusal(partition.error_code, topic.name, partition.partition_index)
+        codes = {
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
             for partition in topic.partitions
-            if partition.error_code != NONE
-        ]
+        }
+        # A partition that the answer leaves out is not committed.
+        errors = errors_of(
+            codes,
+            offsets,
+            operation="READ",
+            principal=self._cluster.principal,
+            group=self._group_id,
+        )
         for error in errors:
             if isinstance(error, MOVED):
                 self._cluster.forget_coordinator(self._group_id)
@@ -200,21 +208,23 @@ class OffsetCommits:
         group = response.groups[0]
         if group.error_code != NONE:
             raise self._group_refusal(group.error_code)
-        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
-        for topic in group.topics:
-            for partition in topic.partitions:
-                if partition.error_code != NONE:
-                    raise self._refusal(partition.error_code, topic.name, partition.partition_index)
-                if partition.committed_offset >= 0:
-                    leader_epoch = int(partition.committed_leader_epoch)
-                    found[TopicPartition(topic.name, partition.partition_index)] = (
-                        OffsetAndMetadata(
-                            int(partition.committed_offset),
-                            partition.metadata or "",
-                            None if leader_epoch < 0 else leader_epoch,
-                        )
-                    )
-        return found
+        answers = {
+            TopicPartition(topic.name, partition.partition_index): partition
+            for topic in group.topics
+            for partition in topic.partitions
+        }
+        codes = {where: partition.error_code for where, partition in answers.items()}
+        # Also for a partition that the answer leaves out: without a committed offset the consumer
+        # would skip its records.
+        for error in errors_of(
+            codes,
+            partitions,
+            operation="READ",
+            principal=self._cluster.principal,
+            group=self._group_id,
+        ):
+            raise error
+        return {where: _committed(answers[where]) for where in partitions}
 
     def _group_refusal(self, code: int) -> KafkaError:
         error = refused(
@@ -231,13 +241,13 @@ class OffsetCommits:
             return CoordinatorLoadInProgress(str(error))
         return error
 
-    def _refusal(self, code: int, topic: str, partition: int) -> KafkaError:
-        return refused(
-            code,
-            None,
-            operation="READ",
-            principal=self._cluster.principal,
-            group=self._group_id,
-            topic=topic,
-            partition=partition,
-        )
+
+def _committed(answer: Any) -> OffsetAndMetadata | None:
+    if answer.committed_offset < 0:
+        return None
+    leader_epoch = int(answer.committed_leader_epoch)
+    return OffsetAndMetadata(
+        int(answer.committed_offset),
+        answer.metadata or "",
+        None if leader_epoch < 0 else leader_epoch,
+    )

@@ -43,6 +43,7 @@ from sharegroup.errors import (
     OffsetNotAvailable,
     ReplicaNotAvailable,
     RequestTimedOut,
+    UnknownServerError,
 )
 
 CONSUMER_REPLICA_ID = -1
@@ -89,7 +90,7 @@ async def list_offsets(
     RequestTimedOut if no leader can be reached.  With ``isolation_level`` 1 (read_committed) the
     end is the last stable offset.
     """
-    return await ask_leaders(
+    results = await ask_leaders(
         cluster,
         specs,
         partial(_request, cluster, isolation_level=isolation_level),
@@ -98,6 +99,7 @@ async def list_offsets(
         subject="list_offsets",
         retried=RETRIED,
     )
+    return {where: _checked(where, specs[where], result) for where, result in results.items()}
 
 
 async def offsets_of(
@@ -140,6 +142,15 @@ async def _listed_once(
     )
     if failure is not None:
         raise failure
+    return all_listed(
+        {where: _checked(where, specs[where], result) for where, result in results.items()}
+    )
+
+
+def all_listed(
+    results: Mapping[TopicPartition, ListedOffset | KafkaError],
+) -> dict[TopicPartition, ListedOffset]:
+    """Return the offsets of all partitions; raise the first error among them."""
     listed = {}
     for where, result in results.items():
         if isinstance(result, KafkaError):
@@ -175,6 +186,19 @@ def _request(
         ),
         timeout=i32Timedelta.parse(timedelta(milliseconds=cluster.config.request_timeout_ms)),
     )
+
+
+def _checked(
+    where: TopicPartition, spec: int, result: ListedOffset | KafkaError
+) -> ListedOffset | KafkaError:
+    """Return the result, or an error: every log has a first offset and an end."""
+    is_named = spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+    if is_named and isinstance(result, ListedOffset) and result.offset < 0:
+        return UnknownServerError(
+            f"topic {where.topic!r} partition {where.partition}: expected an offset of 0 or more "
+            f"for {OffsetSpec(spec).name}, found {result.offset} in the broker's response"
+        )
+    return result
 
 
 def _listed(partition: Any) -> ListedOffset:

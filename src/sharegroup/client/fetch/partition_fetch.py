@@ -14,7 +14,6 @@ positions differ in every request.  Records of open and aborted transactions are
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -27,6 +26,7 @@ from sharegroup.client.net.cluster import NO_LEADER, Cluster, ConnectionPurpose,
 from sharegroup.client.net.connection import Connection
 from sharegroup.client.net.refusals import meaning, refused
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.together import together
 from sharegroup.errors import (
     NONE,
     CorruptMessage,
@@ -104,8 +104,8 @@ async def fetch_positions(
             outcomes[position] = request
         else:
             requests[request.leader].append(request)
-    for answered in await asyncio.gather(
-        *(_ask(cluster, leader, group, bytes_max=bytes_max) for leader, group in requests.items())
+    for answered in await together(
+        _ask(cluster, leader, group, bytes_max=bytes_max) for leader, group in requests.items()
     ):
         outcomes |= answered
     for position, outcome in outcomes.items():

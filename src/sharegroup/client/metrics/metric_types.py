@@ -15,9 +15,12 @@ module does not depend on prometheus; `sharegroup.client.metrics.prometheus` exp
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
+
+log = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 30.0
 RATE_SECONDS_MIN = 1.0
@@ -146,16 +149,34 @@ class Moment:
 
 
 class Gauge:
-    """A value that a function returns when the metrics are read."""
+    """A value that a function returns when the metrics are read.
 
-    __slots__ = ("_look", "name")
+    If the function raises an error or returns no number, the value is left out.  It may be code of
+    the application, which must neither hide the other metrics nor end the client.
+    """
+
+    __slots__ = ("_is_told", "_look", "name")
 
     def __init__(self, name: str, look: Callable[[], float]) -> None:
         self.name = name
         self._look = look
+        self._is_told = False
 
     def read(self) -> Iterator[Reading]:
-        yield self.name, float(self._look())
+        try:
+            value = float(self._look())
+        except Exception as error:  # noqa: BLE001  The application's code may raise any.
+            # Once, because metrics may be read every second.
+            if not self._is_told:
+                self._is_told = True
+                log.warning(
+                    "event=metric.failed name=%s error=%r action='the metric is left out until its "
+                    "function returns a number'",
+                    self.name,
+                    error,
+                )
+            return
+        yield self.name, value
 
 
 class Metrics:
@@ -181,7 +202,16 @@ class Metrics:
         return self._added(group, Moment(name, self._clock))
 
     def gauge(self, group: str, name: str, look: Callable[[], float]) -> None:
-        """Add a gauge whose value is read by calling ``look``."""
+        """Add a gauge whose value is read by calling ``look``.
+
+        Raises TypeError for names that are no text, which no later reader could name.
+        """
+        names: tuple[object, object] = group, name
+        if not (all(isinstance(text, str) for text in names) and callable(look)):
+            raise TypeError(
+                f"expected a metric's group and name as str and a function, found {group!r}, "
+                f"{name!r} and {look!r}"
+            )
         self._added(group, Gauge(name, look))
 
     def remove_group(self, group: str) -> None:

@@ -46,6 +46,7 @@ from sharegroup.client.net.tls import tls_context
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig, addresses_of
 from sharegroup.client.settings.option_values import DnsLookup, MetadataRecovery
+from sharegroup.client.together import together
 from sharegroup.errors import (
     NONE,
     AdvertisedNote,
@@ -62,6 +63,8 @@ from sharegroup.errors import (
 from sharegroup.ids import TopicId, TopicName
 
 CONNECTION_ERRORS = (NetworkException, RequestTimedOut, TlsHandshakeFailed)
+COORDINATORS_MAX = 10_000
+"""Number of groups and transactional ids whose coordinators are remembered, the newest ones."""
 NO_LEADER = NO_EPOCH = -1
 FORMER_IDS_MAX = 1_000
 """Number of topic ids kept of topics that were deleted or have a new id, to find their names."""
@@ -385,7 +388,7 @@ class Cluster:
         No request may be sent any more.
         """
         open_ones = list(self._connections.values())
-        await asyncio.gather(*(connection.finish() for connection in open_ones))
+        await together(connection.finish() for connection in open_ones)
 
     def close(self) -> None:
         """Close every connection; pending requests fail with NetworkException."""
@@ -690,6 +693,8 @@ class Cluster:
             # There may be no metadata yet, or the coordinator is a node that joined after it.
             self._nodes[answer.node_id] = (answer.host, answer.port)
             self._coordinators[kind, key] = answer.node_id
+            if len(self._coordinators) > COORDINATORS_MAX:
+                del self._coordinators[next(iter(self._coordinators))]
             return int(answer.node_id)
         raise CoordinatorNotAvailable(
             f"{kind.resource} {key!r}: the FindCoordinator response is empty"

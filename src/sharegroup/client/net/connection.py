@@ -290,9 +290,22 @@ class Connection(asyncio.Protocol):
         return downgrade(message, request_class(message.__api_key__, version))
 
     async def drained(self) -> None:
-        """Wait while the buffer is full, a login is under way, or the broker throttles us."""
-        await self._throttle.over(self._config.request_timeout_ms / 1000)
-        await self._writable.wait()
+        """Wait while the buffer is full, a login is under way, or the broker throttles us.
+
+        Closes the connection and raises NoAnswer if that takes longer than a request may take: a
+        broker that reads nothing answers nothing, and nobody waits for answers with acks=0.
+        """
+        limit_ms = self._config.request_timeout_ms
+        await self._throttle.over(limit_ms / 1000)
+        if self._writable.is_set():
+            return
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self._writable.wait()
+        except TimeoutError:
+            error = NoAnswer(f"broker {self.peer}: it did not read the requests for {limit_ms} ms")
+            self.fail(error)
+            raise error from None
 
     def fail(self, error: Exception) -> None:
         """Close the connection; pending requests fail with the error that `_refusal` makes."""
@@ -435,14 +448,21 @@ class Connection(asyncio.Protocol):
             self._metrics.authentication_failed.add()
             self.fail(error)
             return
+        except BaseException as error:
+            # Otherwise the requests that are held back would wait for ever.
+            self.fail(NetworkException(f"to log in again failed: {error!r}"))
+            raise
         self._metrics.reauthentication.add()
         self._metrics.reauthentication_ms.observe((time.monotonic() - started_at) * 1000)
         # The order of calls is the order on the wire, so held requests go before any later one:
         # there is no await between here and the last write.
         held_requests, self._held = self._held, None
         if self._failure is None and self._transport is not None:
-            for chunks in held_requests or ():
-                self._transport.writelines(chunks)
+            try:
+                for chunks in held_requests or ():
+                    self._transport.writelines(chunks)
+            except RuntimeError as error:
+                self.fail(error)  # As in `_write`.
         # `pause_writing` may have come during the login; then `resume_writing` sets the event.
         if not self._paused:
             self._writable.set()

@@ -19,7 +19,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, Topic
-from sharegroup.client.net.refusals import refused
+from sharegroup.client.net.refusals import left_out, refused
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import (
     NONE,
@@ -29,7 +29,6 @@ from sharegroup.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
     UnknownLeaderEpoch,
-    UnknownServerError,
     UnknownTopicOrPartition,
 )
 
@@ -145,8 +144,7 @@ def _read_response(
 ) -> dict[TopicPartition, Result | KafkaError]:
     """Return a result for each requested partition; answers about other partitions are dropped."""
     results: dict[TopicPartition, Result | KafkaError] = {
-        where: UnknownServerError(f"partition {where!r}: the broker's response does not contain it")
-        for where in asked
+        where: left_out("partition", where) for where in asked
     }
     for topic in response.topics:
         for partition in topic.partitions:

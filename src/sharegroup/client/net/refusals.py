@@ -9,10 +9,14 @@ operation that the request needs, the resource, and the user if the client knows
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from kio.schema.metadata.v13.response import MetadataResponseTopic
 
+from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
     BY_CODE,
+    NONE,
     AuthorizationException,
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -75,6 +79,47 @@ def topic_refusal(
         return UnknownTopicOrPartition(f"topic {described.name!r} does not exist")
     name = str(described.name)
     return refused(described.error_code, None, operation=operation, principal=principal, topic=name)
+
+
+def errors_of(
+    codes: Mapping[TopicPartition, int],
+    asked: Iterable[TopicPartition],
+    *,
+    operation: str,
+    principal: str | None,
+    **about: str,
+) -> list[KafkaError]:
+    """Return the errors of the requested partitions; also for those that the answer leaves out.
+
+    ``codes`` has the error codes of the answer.
+    """
+    return [
+        left_out("partition", where, **about)
+        if code is None
+        else refused(
+            code,
+            None,
+            operation=operation,
+            principal=principal,
+            **about,
+            topic=where.topic,
+            partition=where.partition,
+        )
+        for where in asked
+        if (code := codes.get(where)) != NONE
+    ]
+
+
+def left_out(kind: str, item: object, **about: str) -> UnknownServerError:
+    """Return the error of a requested item that the broker's response does not contain.
+
+    It is neither a success nor the absence of a value: nothing is known about the item.
+    """
+    names = "".join(f"{kind_of_name} {name!r} " for kind_of_name, name in about.items())
+    return UnknownServerError(
+        f"{names}{kind} {item!r}: the broker's response does not contain it; see the log of the "
+        "broker"
+    )
 
 
 def missing_right(

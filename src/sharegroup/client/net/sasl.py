@@ -200,6 +200,14 @@ class OAuthBearer:
                 token = await asyncio.to_thread(self._provider)
                 if inspect.isawaitable(token):
                     token = await token
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The provider awaited something that was cancelled; this task goes on.
+            raise SaslAuthenticationFailed(
+                "OAUTHBEARER: sasl_oauth_token_provider was cancelled"
+            ) from error
         except Exception as error:  # The application's code may raise any exception.
             text = f"OAUTHBEARER: sasl_oauth_token_provider raised {type(error).__name__}"
             raise SaslAuthenticationFailed(text) from error

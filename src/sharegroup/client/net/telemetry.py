@@ -32,6 +32,7 @@ from sharegroup.errors import (
     KafkaError,
     TelemetryTooLarge,
     ThrottlingQuotaExceeded,
+    UnknownServerError,
     UnknownSubscriptionId,
     UnsupportedCompressionType,
     error_for,
@@ -47,6 +48,8 @@ FIRST_SECONDS = 1.0
 """Pause before the first request, so that short programs send none."""
 INTERVAL_MS = 300_000
 """The interval when the cluster has named none."""
+INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000
+"""The range of Kafka's setting ``interval.ms``; a broker that names another gets the nearest."""
 LAST_PUSH_SECONDS = 1.0
 """Maximum time for the last push when the client is closed."""
 JITTER = (0.5, 1.5)
@@ -150,11 +153,15 @@ class Telemetry:
         pause_ms: int | None = int(self._first_seconds * 1000)
         while pause_ms is not None:
             await asyncio.sleep(pause_ms / 1000)
+            had_subscription = self._subscription is not None
             try:
                 pause_ms = await self._next()
             except KafkaError as error:
                 self._subscription = None
                 pause_ms = interval_after(error, self._interval_ms)
+                if pause_ms == 0 and not had_subscription:
+                    # Asking again at once would go on for ever.
+                    pause_ms = self._interval_ms
                 log.debug("event=telemetry.failed pause_ms=%s error=%r", pause_ms, error)
 
     async def client_instance_id(self, timeout_seconds: float | None) -> UUID:
@@ -200,9 +207,15 @@ class Telemetry:
             )
         if answer.error_code != NONE:
             raise error_for(answer.error_code, "GetTelemetrySubscriptions was refused")
+        if answer.client_instance_id is None:
+            raise UnknownServerError(
+                "GetTelemetrySubscriptions: expected a client instance id in the broker's response"
+            )
         self._instance_id = answer.client_instance_id
         interval_ms = answer.push_interval // MILLISECOND
-        self._interval_ms = interval_ms if interval_ms > 0 else INTERVAL_MS
+        if interval_ms <= 0:
+            interval_ms = INTERVAL_MS
+        self._interval_ms = min(max(interval_ms, INTERVAL_MS_MIN), INTERVAL_MS_MAX)
         if not answer.requested_metrics:
             self._subscription = None
             return

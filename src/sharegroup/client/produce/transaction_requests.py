@@ -29,10 +29,10 @@ from kio.schema.types import TransactionalId as KioTransactionalId
 from kio.static.primitive import i16, i32, i32Timedelta
 
 from sharegroup.client.net.leader_requests import by_topic, commit_topics
-from sharegroup.client.net.refusals import refused
+from sharegroup.client.net.refusals import errors_of, refused
 from sharegroup.client.produce.partition_queue import ANONYMOUS, Identity
 from sharegroup.client.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sharegroup.errors import NONE, KafkaError, OperationNotAttempted, UnknownServerError
+from sharegroup.errors import NONE, KafkaError, OperationNotAttempted
 
 Read = Callable[[Any], list[KafkaError]]
 """Returns the errors in an answer."""
@@ -133,7 +133,7 @@ def read_added(principal: str | None, partitions: Iterable[TopicPartition]) -> R
             for topic in response.results_by_topic_v3_and_below
             for partition in topic.results_by_partition
         }
-        errors = _errors(codes, asked, principal, "WRITE")
+        errors = errors_of(codes, asked, operation="WRITE", principal=principal)
         return sorted(errors, key=lambda error: isinstance(error, OperationNotAttempted))
 
     return read
@@ -151,33 +151,6 @@ def read_committed(
             for topic in response.topics
             for partition in topic.partitions
         }
-        return _errors(codes, asked, principal, "READ", group=group_id)
+        return errors_of(codes, asked, operation="READ", principal=principal, group=group_id)
 
     return read
-
-
-def _errors(
-    codes: Mapping[TopicPartition, int],
-    asked: Iterable[TopicPartition],
-    principal: str | None,
-    operation: str,
-    **about: str,
-) -> list[KafkaError]:
-    errors: list[KafkaError] = []
-    for where in asked:
-        code = codes.get(where)
-        if code is None:
-            text = f"partition {where!r}: the broker's response does not contain it"
-            errors.append(UnknownServerError(text))
-        elif code != NONE:
-            error = refused(
-                code,
-                None,
-                operation=operation,
-                principal=principal,
-                topic=where.topic,
-                partition=where.partition,
-                **about,
-            )
-            errors.append(error)
-    return errors

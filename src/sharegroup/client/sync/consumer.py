@@ -89,8 +89,10 @@ class Consumer(BlockingClient[consumer.Consumer]):
         the last commit are read again, and the membership ends after its timeout.
         """
         if self._open:
-            self._run(self._client.close(timeout, commit=commit))
-            self._end(_nothing())
+            try:
+                self._run(self._client.close(timeout, commit=commit))
+            finally:  # Also after an error of the listener.
+                self._end(_nothing())
 
     def subscribe(
         self,

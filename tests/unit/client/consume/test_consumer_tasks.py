@@ -136,6 +136,22 @@ def test_broker_is_asked_to_create_topics_if_allowed(allowed: bool) -> None:
     run(brokers, scene, "earliest", allow_auto_create_topics=allowed)
 
 
+def test_broker_that_answers_empty_fetches_at_once_is_asked_with_pauses() -> None:
+    brokers = Brokers()
+    brokers.logs[0].add(0, b"a")
+
+    async def scene(reading: Reading) -> None:
+        assert await reading.read(1) == [b"a"]
+        before = len(brokers.asked("Fetch"))
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        assert len(brokers.asked("Fetch")) - before < TURNS // 20
+        brokers.logs[0].add(1, b"b")
+        assert await reading.read(1) == [b"b"]
+
+    run(brokers, scene, "earliest")
+
+
 def test_missing_right_is_the_applications_to_know() -> None:
     brokers = Brokers()
     brokers.refuse("Fetch", TopicAuthorizationFailed)

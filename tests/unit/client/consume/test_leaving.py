@@ -1,4 +1,7 @@
-"""A member of a consumer group leaves it also if the answer to its join was lost."""
+"""A member of a consumer group leaves it also if the answer to its join was lost.
+
+And it neither spins nor leaves because of what a coordinator answers.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,12 @@ from sharegroup.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
+    IllegalGeneration,
     KafkaError,
     MemberIdRequired,
     NetworkException,
     NoAnswer,
+    RebalanceInProgress,
     UnknownMemberId,
     UnsupportedVersion,
 )
@@ -49,6 +54,9 @@ class Coordinator:
         self.requests: list[Any] = []
         self.is_found = True
         self.look_ups = 0
+        self.member_epochs: list[int] = []
+        """The member epochs of the next heartbeats; after them it is always 3."""
+        self.interval_ms = 5_000
 
     async def coordinator(self, group_id: str) -> int:
         self.look_ups += 1
@@ -87,8 +95,9 @@ class Coordinator:
                 return LeaveGroupResponse(**values, members=())
             case _:
                 return ConsumerGroupHeartbeatResponse(
-                    **values, error_message=None, member_id="m", member_epoch=3,
-                    heartbeat_interval=timedelta(seconds=5), assignment=None,
+                    **values, error_message=None, member_id="m",
+                    member_epoch=self.member_epochs.pop(0) if self.member_epochs else 3,
+                    heartbeat_interval=timedelta(milliseconds=self.interval_ms), assignment=None,
                 )  # fmt: skip
 
 
@@ -98,7 +107,12 @@ class Topics:
 
 
 def live(
-    coordinator: Coordinator, protocol: str, leave_answer: Answer, instance_id: str | None = None
+    coordinator: Coordinator,
+    protocol: str,
+    leave_answer: Answer,
+    instance_id: str | None = None,
+    *,
+    owns: bool = True,
 ) -> list[Any]:
     """Run a member until it has nothing more to do, and return the requests of its leaving."""
     config = ConsumerConfig(group_id="g", group_protocol=protocol, group_instance_id=instance_id)
@@ -107,7 +121,9 @@ def live(
     handover = Handover(lambda: None)
     rest: dict[str, Any] = {
         # A consumer's fenced member waits for a poll that gives these up.
-        "owned": lambda: frozenset() if is_classic else frozenset({TopicPartition("orders", 0)}),
+        "owned": lambda: frozenset(
+            {TopicPartition("orders", 0)} if owns and not is_classic else ()
+        ),
         "changed": lambda: None,
         "metrics": ConsumerMetrics(Metrics("test"), partitions=lambda: 0, lag_max=lambda: 0),
     }
@@ -183,3 +199,47 @@ def test_a_classic_member_leaves_if_it_may_have_joined(lost: Answer) -> None:
 @pytest.mark.parametrize("lost", [NetworkException("cut"), None], ids=["cut", "cancelled"])
 def test_a_static_classic_member_never_leaves(lost: Answer) -> None:
     assert live(Coordinator(lost), "classic", 0, "i") == []
+
+
+def lived(coordinator: Coordinator, protocol: str) -> list[Any]:
+    """The requests of a member without partitions in ten seconds, without those of its leaving."""
+    leaves = live(coordinator, protocol, 0, owns=False)
+    return coordinator.requests[: len(coordinator.requests) - len(leaves)]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "refusal", "requests"),
+    [
+        ("consumer", UnknownMemberId, 4),
+        ("consumer", FencedMemberEpoch, 4),
+        ("classic", UnknownMemberId, 4),
+        ("classic", IllegalGeneration, 4),
+        ("classic", RebalanceInProgress, 4),
+        ("classic", MemberIdRequired, 2),  # The second request has the member id of the first.
+    ],
+)
+def test_a_member_that_is_refused_again_and_again_pauses(
+    protocol: str, refusal: type[KafkaError], requests: int
+) -> None:
+    coordinator = Coordinator(*[refusal.code] * 1_000)
+    assert len(lived(coordinator, protocol)) == requests
+
+
+@pytest.mark.parametrize("epoch", [-1, -2, -(2**31)])
+def test_a_negative_member_epoch_is_not_sent_back(epoch: int) -> None:
+    """With -1 the next heartbeat would leave the group, and with -2 the static member would."""
+    coordinator = Coordinator(*[0] * 10)
+    coordinator.interval_ms, coordinator.member_epochs = 1_000, [3, epoch]
+    assert [request.member_epoch for request in lived(coordinator, "consumer")] == [0, 3]
+
+
+@pytest.mark.parametrize("interval_ms", [0, -1, -(2**31)])
+def test_an_interval_that_is_none_is_the_default(interval_ms: int) -> None:
+    coordinator = Coordinator(*[0] * 100)
+    coordinator.interval_ms = interval_ms
+    assert len(lived(coordinator, "consumer")) in (2, 3)  # At 0 s, 5 s and perhaps 10 s.
+
+
+def test_a_negative_generation_is_not_used() -> None:
+    requests = lived(Coordinator(0), "classic")
+    assert [type(request).__name__ for request in requests] == ["JoinGroupRequest"]

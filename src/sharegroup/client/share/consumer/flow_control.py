@@ -11,14 +11,17 @@ A worker knows how many handlers are free and when it is about to stop; settings
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 
 from sharegroup.client.settings.consumer_config import AcquireModeName
-from sharegroup.client.share.consumer.record import Record, UnreadableDelivery
+from sharegroup.client.share.consumer.record import DeserializationError, Record, UnreadableDelivery
 from sharegroup.client.share.consumer.share_consumer import ShareConsumer
-from sharegroup.errors import KafkaError
+from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.protocol_enums import AcquireMode
+
+log = logging.getLogger(__name__)
 
 
 class FlowControl:
@@ -89,14 +92,20 @@ class FlowControl:
     def take_waiting(self) -> list[Record]:
         """Hand out the records that were fetched ahead.
 
-        Unreadable ranges among them are released by the next `poll` or by `close`.
+        What cannot be read among them is released, at the latest by the next `poll` or by `close`.
         """
         inbox = self._member.inbox
         taken: list[Record] = []
         while len(inbox):
-            with suppress(UnreadableDelivery):
+            try:
                 # At least 1, because a parcel of gaps alone has to go, too.
                 taken += inbox.take(inbox.waiting or 1, now=time.monotonic())
+            except (UnreadableDelivery, CorruptMessage, DeserializationError) as error:
+                # Not raised: the records taken before it would be lost to the caller.
+                log.info(
+                    "event=take.unreadable error=%s action='released, so it is delivered again'",
+                    error,
+                )
         return taken
 
     def resume(self) -> None:

@@ -211,20 +211,22 @@ class ShareConsumer:
         try:
             if self._member.is_running:
                 async with asyncio.timeout(timeout):
-                    await self._wait_left()
+                    failure = await self._left()
+                    # Also after a failure: the consumer may have subscribed and polled since then.
                     await self._member.leave()
                     await self._member.telemetry.stop()
         except (TimeoutError, KafkaError) as error:
             failure = error
+        finally:
+            await self._member.stop()
+        if failure is not None:
             log.warning(
                 "event=consumer.close_incomplete group=%s member=%s error=%r action='the locks "
                 "and the membership end after their timeouts'",
                 self.group_id,
                 self._member_id,
-                error,
+                failure,
             )
-        finally:
-            await self._member.stop()
         # After `stop`, which reports what was left without an answer.
         self._results.run_callback()
         self._results.close()
@@ -268,20 +270,33 @@ class ShareConsumer:
             )
 
     async def _leave(self) -> None:
-        await self._member.leave()
-        for table in self._member.tables():
-            # The sessions have ended, so the broker has released what was open.
-            table.forget_open()
-        if self._member.group.membership.subscription:
-            # The application has subscribed again; `leave` stopped the heartbeats after that.
-            self._member.group.heartbeats.wake()
+        try:
+            await self._member.leave()
+        finally:
+            # Also if the request failed that leaves the group: it comes after all of this.
+            for table in self._member.tables():
+                # The sessions have ended, so the broker has released what was open.
+                table.forget_open()
+            if self._member.group.membership.subscription:
+                # The application has subscribed again; `leave` stopped the heartbeats after that.
+                self._member.group.heartbeats.wake()
+
+    async def _left(self) -> KafkaError | None:
+        """Wait until the member has left after `unsubscribe`; return why that failed, or None."""
+        leaving = self._leaving
+        if leaving is None:
+            return None
+        await asyncio.wait([leaving])  # Unlike await, this does not pass on a cancellation.
+        self._leaving = None
+        try:
+            leaving.result()
+        except KafkaError as error:
+            return error
+        return None
 
     async def _wait_left(self) -> None:
-        leaving = self._leaving
-        if leaving is not None:
-            await asyncio.wait([leaving])  # Unlike await, this does not pass on a cancellation.
-            self._leaving = None
-            leaving.result()
+        if (error := await self._left()) is not None:
+            raise error
 
     # Records.
 

@@ -20,6 +20,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from enum import Enum, auto
 from uuid import uuid4
 
@@ -52,8 +53,11 @@ LEAVE_EPOCH = -1
 INTERVAL_MS_DEFAULT = 5_000
 SILENCE_SECONDS = 5.0
 """Time without an answer after which that is logged once; a restart or a move takes less."""
-INTERVAL_MS_MIN = 10
-"""Minimum time between heartbeats, even if a broker asks for a shorter interval."""
+INTERVAL_MS_MIN, INTERVAL_MS_MAX = 10, 60_000
+"""The time between heartbeats, even if a broker asks for a shorter or a longer interval.
+
+A heartbeat before its time does no harm, and shows within a minute that a membership has ended.
+"""
 
 
 class Reaction(Enum):
@@ -79,6 +83,27 @@ REACTIONS: dict[int, Reaction] = {
     TopicAuthorizationFailed.code: Reaction.REPORT,
 }
 """The reaction by error code; every code that is not listed is fatal."""
+
+
+def interval_ms_of(asked: timedelta) -> int:
+    """Return the time between heartbeats for the interval in a broker's answer."""
+    asked_ms = round(asked.total_seconds() * 1000)
+    if asked_ms <= 0:
+        return INTERVAL_MS_DEFAULT
+    return min(max(asked_ms, INTERVAL_MS_MIN), INTERVAL_MS_MAX)
+
+
+def checked_epoch(member_epoch: int, group_id: str, member_id: str) -> int:
+    """Return the member epoch of an answer without error; raise a retriable error if negative.
+
+    A heartbeat with a negative epoch would leave the group.
+    """
+    if member_epoch < JOIN_EPOCH:
+        raise CoordinatorNotAvailable(
+            f"group {group_id!r} member {member_id}: expected a member epoch of 0 or more in the "
+            f"coordinator's response, found {member_epoch}; the request is sent again"
+        )
+    return int(member_epoch)
 
 
 def new_member_id() -> MemberId:
@@ -164,9 +189,7 @@ class Membership:
             self.unanswered()
         else:
             self._epoch = int(response.member_epoch)
-            self.interval_ms = max(
-                INTERVAL_MS_MIN, round(response.heartbeat_interval.total_seconds() * 1000)
-            )
+            self.interval_ms = interval_ms_of(response.heartbeat_interval)
             if request.subscribed_topic_names is not None:
                 self._told = tuple(request.subscribed_topic_names)
             # KIP-932, ShareGroupHeartbeat: null means unchanged.
@@ -317,6 +340,8 @@ class Heartbeats:
             sent_at = time.monotonic()
             response: ShareGroupHeartbeatResponse = await connection.request(request)
             self._metrics.heartbeat_ms.observe((time.monotonic() - sent_at) * 1000)
+            if response.error_code == NONE:
+                checked_epoch(response.member_epoch, group_id, membership.member_id)
         except KafkaError as error:
             self.last_error = error
             membership.unanswered()

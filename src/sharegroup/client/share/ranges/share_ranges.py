@@ -27,10 +27,10 @@ from math import ceil
 
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin.types import SharePartitionOffset
-from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
+from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
 from sharegroup.client.idle_period import IdlePeriod
-from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
-from sharegroup.client.net.refusals import may_pass
+from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
+from sharegroup.client.net.refusals import left_out, may_pass
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.member.group_member import GroupMember
@@ -47,7 +47,8 @@ from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share.session.renewal_schedule import interval_seconds
 from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share.session.share_session import RunsByPartition, ShareSession
-from sharegroup.errors import KafkaError, NetworkException
+from sharegroup.client.together import together
+from sharegroup.errors import KafkaError, NetworkException, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
 log = logging.getLogger(__name__)
@@ -242,7 +243,7 @@ class ShareRanges:
                 for node_id, partitions in leaders.items()
             ]
             for fetched in (
-                node_fetch for fetches in await asyncio.gather(*fetching) for node_fetch in fetches
+                node_fetch for fetches in await together(fetching) for node_fetch in fetches
             ):
                 acquisition.failure = acquisition.failure or fetched.failure
                 for key, ranges in fetched.acquired.items():
@@ -318,9 +319,14 @@ class ShareRanges:
             self.member,
             failure,
         )
-        # `Heartbeats.run` ended with the failure, so it is started again.
         self._group.membership.reset()
-        self._tasks.create_task(self._group.heartbeats.run())
+        self._tasks.create_task(self._join_again())
+
+    async def _join_again(self) -> None:
+        """Send heartbeats again, because `Heartbeats.run` ended with a failure."""
+        # After a pause: the coordinator may refuse each of them at once.
+        await asyncio.sleep(self._cluster.config.retry_backoff_max_ms / 1000)
+        await self._group.heartbeats.run()
 
     async def _drain(
         self,
@@ -398,14 +404,14 @@ class ShareRanges:
         """
         unconfirmed = {key: OffsetSet.of((run.first, run.end) for run in runs[key]) for key in runs}
         nodes = [*self._nodes.values()]
-        for confirmed in await asyncio.gather(*(node.acknowledge(runs) for node in nodes)):
+        for confirmed in await together(node.acknowledge(runs) for node in nodes):
             for key, offsets in confirmed.items():
                 unconfirmed[key] -= offsets
         return {key: offsets for key, offsets in unconfirmed.items() if offsets}
 
     async def renew(self) -> None:
         """Renew the locks of all held records now; a background task does it periodically."""
-        await asyncio.gather(*(node.renew() for node in self._nodes.values() if node.held))
+        await together(node.renew() for node in [*self._nodes.values()] if node.held)
 
     async def _keep_renewing(self) -> None:
         while True:
@@ -429,7 +435,10 @@ class ShareRanges:
         }
 
     async def end_offsets(self) -> dict[TopicIdPartition, int]:
-        """Return the offset after the last record of every subscribed partition."""
+        """Return the offset after the last record of every subscribed partition.
+
+        Raises KafkaError if a leader does not tell it until ``default_api_timeout_ms``.
+        """
         topics = [
             await self._cluster.topic(name, timeout_ms=TOPIC_MS_MAX)
             for name in sorted(self._group.membership.subscription)
@@ -439,20 +448,26 @@ class ShareRanges:
             for topic in topics
             for index in range(len(topic.leaders))
         ]
-        listed = await list_offsets(self._cluster, dict.fromkeys(partitions, OffsetSpec.LATEST))
-        return {
-            key: offset.offset
-            for where, offset in listed.items()
-            if isinstance(offset, ListedOffset) and (key := self._key(where)) is not None
-        }
+        ends = await offsets_of(self._cluster, partitions, OffsetSpec.LATEST)
+        return {key: end for where, end in ends.items() if (key := self._key(where)) is not None}
 
     async def topic_ids(self) -> dict[TopicName, TopicId | None]:
-        """Return the id of every subscribed topic by name; None if the topic does not exist."""
-        topics = await self._cluster.refresh(self._group.membership.subscription)
-        return {
-            TopicName(name): None if isinstance(topic, KafkaError) else topic.topic_id
-            for name, topic in topics.items()
-        }
+        """Return the id of every subscribed topic by name; None if the topic does not exist.
+
+        Raises KafkaError if the broker does not tell that of each topic.
+        """
+        subscription = self._group.membership.subscription
+        topics = await self._cluster.refresh(subscription)
+        ids: dict[TopicName, TopicId | None] = {}
+        for name in subscription:
+            topic = topics.get(name) or left_out("topic", name)
+            if isinstance(topic, Topic):
+                ids[TopicName(name)] = topic.topic_id
+            elif isinstance(topic, UnknownTopicOrPartition):
+                ids[TopicName(name)] = None
+            else:
+                raise topic
+        return ids
 
     def _key(self, where: TopicPartition) -> TopicIdPartition | None:
         topic = self._cluster.last_known_topic(where.topic)

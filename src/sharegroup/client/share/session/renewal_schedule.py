@@ -24,7 +24,8 @@ LOOK_SECONDS_MAX = 1.0
 
 def interval_seconds(lock_ms: int | None) -> float:
     """Return the interval in which all locks are renewed together; None: not known yet."""
-    return (lock_ms or LOCK_MS_UNTIL_KNOWN) / RENEWALS_PER_LOCK / 1000
+    seconds = (lock_ms or LOCK_MS_UNTIL_KNOWN) / RENEWALS_PER_LOCK / 1000
+    return max(seconds, LOOK_SECONDS_MIN)
 
 
 def look_seconds(lock_ms: int) -> float:
