@@ -43,3 +43,31 @@ class Backoff:
     def reset(self) -> None:
         """Note a success, so that the next failure has the shortest delay again."""
         self._failures = 0
+
+
+class Pause:
+    """The pause before the next attempt, for example to connect to one address."""
+
+    __slots__ = ("_backoff", "_monotonic", "_until", "failures")
+
+    def __init__(self, backoff: Backoff, monotonic: Callable[[], float]) -> None:
+        self.failures = 0
+        """The number of failures in a row since the last success."""
+        self._backoff = backoff
+        self._monotonic = monotonic
+        self._until = 0.0
+
+    def remaining_seconds(self) -> float:
+        """Return the seconds until the next attempt; 0 if it may be made now."""
+        return max(0.0, self._until - self._monotonic())
+
+    def failed(self) -> None:
+        """Begin a pause, longer than the one before."""
+        self.failures += 1
+        self._until = self._monotonic() + self._backoff.next_ms() / 1000
+
+    def worked(self) -> None:
+        """End the pauses, so that the next one has the shortest time again."""
+        self.failures = 0
+        self._backoff.reset()
+        self._until = 0.0

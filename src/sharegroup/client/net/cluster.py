@@ -35,7 +35,7 @@ from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseT
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i8
 
-from sharegroup.backoff import Backoff
+from sharegroup.backoff import Backoff, Pause
 from sharegroup.client.metrics.client_metrics import ConnectionMetrics, RequestMetrics, node_group
 from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.net.connection import Connection, open_connection
@@ -165,11 +165,11 @@ class Cluster:
         self._nodes: dict[int, Address] = {}
         self._connections: dict[tuple[Address, ConnectionPurpose], Connection] = {}
         self._opening: dict[tuple[Address, ConnectionPurpose], asyncio.Lock] = {}
-        self._pauses: dict[Address, _Pause] = {}
+        self._pauses: dict[Address, Pause] = {}
         self._topics: dict[str, Topic] = {}
         self._names: dict[TopicId, TopicName] = {}
         self._asked_at: dict[str, float] = {}
-        self._leaderless: dict[str, _Pause] = {}
+        self._leaderless: dict[str, Pause] = {}
         """The pause before the next metadata request, by topic with leaderless partitions."""
         self._asks: dict[tuple[str, Address], int] = {}
         """When a broker was last asked a question that any broker can answer: its number in the
@@ -399,15 +399,15 @@ class Cluster:
 
     # Retries.
 
-    def _new_pause(self) -> _Pause:
-        return _Pause(self.backoff(), self._monotonic)
+    def _new_pause(self) -> Pause:
+        return Pause(self.backoff(), self._monotonic)
 
-    def _reconnect_pause(self) -> _Pause:
+    def _reconnect_pause(self) -> Pause:
         first_ms, longest_ms = (
             self.config.reconnect_backoff_ms,
             self.config.reconnect_backoff_max_ms,
         )
-        return _Pause(Backoff(first_ms, longest_ms, chance=random.random), self._monotonic)
+        return Pause(Backoff(first_ms, longest_ms, chance=random.random), self._monotonic)
 
     def backoff(self) -> Backoff:
         """Return a new Backoff with the client's settings."""
@@ -737,28 +737,3 @@ def _topic(described: MetadataResponseTopic, *, known: Topic | None = None) -> T
             leaders[index], epochs[index] = known.leaders[index], later[index]
     name = TopicName(str(described.name))
     return Topic(name, topic_id, tuple(leaders), described.is_internal, tuple(epochs))
-
-
-class _Pause:
-    """The pause before the next attempt, for example to connect to one address."""
-
-    __slots__ = ("_backoff", "_monotonic", "_until", "failures")
-
-    def __init__(self, backoff: Backoff, monotonic: Callable[[], float]) -> None:
-        self.failures = 0
-        """The number of failures in a row since the last success."""
-        self._backoff = backoff
-        self._monotonic = monotonic
-        self._until = 0.0
-
-    def remaining_seconds(self) -> float:
-        return max(0.0, self._until - self._monotonic())
-
-    def failed(self) -> None:
-        self.failures += 1
-        self._until = self._monotonic() + self._backoff.next_ms() / 1000
-
-    def worked(self) -> None:
-        self.failures = 0
-        self._backoff.reset()
-        self._until = 0.0
