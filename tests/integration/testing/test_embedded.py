@@ -75,8 +75,13 @@ def run_until_it_is_cancelled(loop: _SlowToEnd) -> None:
             if getattr(task.get_coro(), "__name__", "") == "serve":
                 task.cancel()
 
+    before = threading.enumerate()  # Fixtures of other tests have brokers of this name, too.
     with run_broker():
-        thread = next(t for t in threading.enumerate() if t.name == "sharegroup-broker")
+        (thread,) = (
+            new
+            for new in threading.enumerate()
+            if new.name == "sharegroup-broker" and new not in before
+        )
         loop.call_soon_threadsafe(cancel)
         until = time.monotonic() + HANGING_SECONDS
         while thread.is_alive() and not loop.is_closed() and time.monotonic() < until:
