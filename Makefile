@@ -20,7 +20,7 @@ COMPILED_ONCE = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/by
 FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
+.PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
 	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons dependency-range \
 	clean
 
@@ -46,8 +46,11 @@ unit: setup ## Run the pure tests: no broker, socket, process or waiting (2 minu
 fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (3 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in three processes; long tests run behind other targets (20 minutes).
-	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile --ignore=tests/test_tidy.py
+test: setup ## Run the test suite in three processes, without what takes long (15 minutes).
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile --ignore=tests/test_tidy.py -m "not slow"
+
+test-slow: setup ## Run the tests that `make test` leaves out because each takes long (15 minutes).
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile -m slow
 
 check: setup ## Lint, formatting, types, layers, tidiness.
 	@$(BIN)/ruff check .
@@ -129,7 +132,7 @@ chaos: setup ## Kill workers and their broker over 50,000 records, and account f
 	@$(BIN)/python -m tests.faults.worker_chaos
 	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py tests/integration/worker/test_poison_in_virtual_time.py
 
-attacks: setup ## Run every attack on a broker process; `make test` runs one of each kind (10 minutes).
+attacks: setup ## Run every attack on a broker process; `make test-slow` runs one of each kind (10 minutes).
 	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks
 
 fuzz: setup ## Fuzz the broker for SECONDS=600 from SEED; half of them through sockets to a broker process.

@@ -1,6 +1,6 @@
 """Each attack of the catalog holds: an honest client is answered, memory and restart are bounded.
 
-`make test` runs one of each kind; ``ATTACKS=all``, which is `make attacks`, runs them all.
+`make test-slow` runs one of each kind; ``ATTACKS=all``, which is `make attacks`, runs them all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ SAMPLE = {
 CHOSEN = [attack for attack in ATTACKS if RUNS_ALL or attack.name in SAMPLE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", CHOSEN, ids=lambda attack: attack.name)
 def test_attack_is_held(attack: Attack, tmp_path: Path) -> None:
     report = run(attack, tmp_path)

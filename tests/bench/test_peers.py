@@ -135,6 +135,7 @@ def results(workload: Any, folder: Path, pairs: int = 1) -> list[tuple[str, dict
         return list(run(peers, [workload], Scale.quick(), lambda _: pairs, ABOUT, warm=False))
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_slowed_down_shows_as_slower(tmp_path: Path) -> None:
     """Ten elevenths of its time are taken; on the busiest machine a tenth must be certain."""
     ((name, found),) = results(Consume(), tmp_path, pairs=3)
@@ -151,6 +152,7 @@ def test_a_broker_that_is_slowed_down_shows_as_slower(tmp_path: Path) -> None:
     assert cost[OS]["syncs"] >= 0
 
 
+@pytest.mark.slow
 def test_a_workload_that_loses_a_record_is_not_counted(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

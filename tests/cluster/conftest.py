@@ -1,6 +1,6 @@
 """One real cluster of three brokers for all tests of this folder; each leaves it whole.
 
-`make test` runs what is quick, where Java and Maven are; ``make interop-cluster`` runs
+`make test-slow` runs what is quick, where Java and Maven are; ``make interop-cluster`` runs
 everything, and sets ``CLUSTER=all`` for that (`all_of_it`).
 """
 

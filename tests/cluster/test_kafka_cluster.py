@@ -31,6 +31,7 @@ async def _listed(**options: Any) -> list[str]:
         return await admin.list_topics()
 
 
+@pytest.mark.slow
 def test_replicas_and_coordinators_are_on_the_brokers(cluster: KafkaCluster) -> None:
     asyncio.run(_create("spread", bootstrap_servers=cluster.bootstrap_servers))
     cluster.wait_until_whole()
@@ -42,6 +43,7 @@ def test_replicas_and_coordinators_are_on_the_brokers(cluster: KafkaCluster) -> 
     assert cluster.share_coordinator_of("a-group", view.topic_ids["spread"], 0) in cluster.nodes
 
 
+@pytest.mark.slow
 @all_of_it
 def test_killed_coordinator_is_followed_by_another_broker(cluster: KafkaCluster) -> None:
     killed = cluster.coordinator_of("some")
@@ -52,6 +54,7 @@ def test_killed_coordinator_is_followed_by_another_broker(cluster: KafkaCluster)
     )
 
 
+@pytest.mark.slow
 @all_of_it
 def test_isolated_broker_is_out_of_sync_and_serves_clients(cluster: KafkaCluster) -> None:
     """The others continue without it, and its own metadata still list the former cluster."""
@@ -67,6 +70,7 @@ def test_isolated_broker_is_out_of_sync_and_serves_clients(cluster: KafkaCluster
     cluster.wait_until_whole()
 
 
+@pytest.mark.slow
 @all_of_it
 def test_cluster_ends_with_its_process(tmp_path: Path) -> None:
     """kill -9 of the process that started it leaves no broker behind."""
@@ -99,6 +103,7 @@ def test_cluster_ends_with_its_process(tmp_path: Path) -> None:
         assert not alive
 
 
+@pytest.mark.slow
 @all_of_it
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_secure_cluster_with_separate_controllers(tmp_path: Path, mechanism: str) -> None:

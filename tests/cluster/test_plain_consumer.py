@@ -37,6 +37,7 @@ async def _read(consumer: Consumer, wanted: set[str]) -> None:
             missing -= {record.value.decode() for record in await consumer.poll(0.5)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "how"),
     [

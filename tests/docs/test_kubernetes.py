@@ -181,6 +181,7 @@ def test_dockerfile_copies_existing_files() -> None:
     assert (FOLDER / "orders.py").is_file()
 
 
+@pytest.mark.slow
 def test_commands_of_the_containers_run(tmp_path: Path) -> None:
     with run_broker() as broker:
         asyncio.run(make_orders(broker.bootstrap_servers))

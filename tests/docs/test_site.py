@@ -96,6 +96,7 @@ def test_reference_has_every_public_name(site: Path, package: str) -> None:
     assert defined - documented(site) == set()
 
 
+@pytest.mark.slow
 def test_reference_shows_methods_with_their_texts(site: Path) -> None:
     page = (site / "reference" / "client.html").read_text()
     assert "Queue one record, waiting for buffer space if necessary" in page

@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "testing"
 LINES_MAX = 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "passed"),
     [

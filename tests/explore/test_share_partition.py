@@ -125,6 +125,7 @@ def test_every_transition_without_a_dead_letter_queue(
     assert len(found.states) > states_min, "most states were not reached"
 
 
+@pytest.mark.slow
 def test_every_transition_with_a_dead_letter_queue_and_records_that_vanish() -> None:
     limits = SharePartitionLimits(
         lock_ms=2, delivery_count_max=2, in_flight_max=2, dead_letters=True

@@ -192,6 +192,7 @@ async def lived(seed: int, power_left: int | None, *, is_killed: bool = False) -
     return life, operations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_power_loss_does_not_damage_a_compacted_log(seed: int, is_killed: bool) -> None:
@@ -231,6 +232,7 @@ def test_power_loss_during_recovery_damages_nothing(seed: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_disk_failure_does_not_damage_a_log_that_is_compacted_again() -> None:
     """The disk fails at one operation and works again, and the same process continues."""
 

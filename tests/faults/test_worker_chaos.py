@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.faults.worker_chaos.trial import SHORT, run
 
 HALF_LATE_MS_MAX = 1_000
 """Usually 3: a retry that is not taken when it is due waits for the next of its tier, seconds."""
 
 
+@pytest.mark.slow
 def test_every_record_is_settled_while_processes_are_killed(tmp_path: Path) -> None:
     report = run(SHORT, 1, tmp_path)
     assert report.verdict.problems == []

@@ -181,6 +181,7 @@ def both_printed(cluster: Cluster, topic: str) -> tuple[list[Any], list[Any]]:
     return [{"key": entry["key"], "value": entry["value"]} for entry in ours], theirs
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("consumed")
 def test_logs_and_kafkas_dump_find_the_same_batches(cluster: Cluster) -> None:
     ours = logs(cluster, "--batches --topic cli.printed --json")

@@ -102,6 +102,7 @@ def test_static_member_rejoins_with_its_partitions_without_a_rebalance(
 
 
 # aiokafka leaves it to the garbage collector to close a connection that was refused.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_consumer_continues_at_its_commit_after_kill_9(tmp_path: Path, make: Make) -> None:
     """The broker is killed between a commit and the next read; the consumer just continues."""

@@ -128,6 +128,7 @@ def test_share_consumer_gets_every_record_as_columns(log: OddLog) -> None:
     assert first_difference(found, log.without("timestamp_type")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrow", [False, True])
 def test_consumer_gets_every_record_and_goes_on_behind_what_it_cannot_read(
     log: OddLog, arrow: bool
@@ -264,6 +265,7 @@ def test_handler_gets_every_record_and_a_letter_has_the_bytes_of_the_rest(log: O
     assert values == {batch.data[:921_600] for batch in log.batches if batch.fault is not None}
 
 
+@pytest.mark.slow
 def test_redrive_sends_back_every_record_that_a_worker_gave_up(log: OddLog) -> None:
     asyncio.run(_work(log, "redriven", rejects=True))
     asyncio.run(until_there(log.bootstrap, "redriven.dead", len(log.records)))

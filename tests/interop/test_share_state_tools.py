@@ -47,6 +47,7 @@ def pruning(tmp_path: Path) -> Iterator[ServeProcess]:
         confluent_calls.admin.cache_clear()
 
 
+@pytest.mark.slow
 def test_kafkas_tools_read_the_state_topic_after_a_prune(
     pruning: ServeProcess, topic: str, group: str, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def stable_offset(bootstrap: str, topic: str) -> int:
         consumer.close()
 
 
+@pytest.mark.slow
 @of_our_files
 def test_kafkas_formatter_and_our_logs_print_the_same_transactions(
     bootstrap: str, data_directory: Path, topic: str

@@ -110,6 +110,7 @@ def printed(program: str, *arguments: str) -> object:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours", sample(OURS))
 def test_every_submodule_imports_with_the_same_names_after_ours(ours: str) -> None:
     """The names are a submodule's own; a package has its imported submodules as names, too."""

@@ -40,6 +40,7 @@ for name in ("monotonic", "perf_counter", "process_time", "thread_time", "time")
 """The clocks of a machine that is so busy that each look at them takes 20 ms."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [ANY_SEED, SEED_WITH_CLIENTS_AND_PIPELINES])
 def test_a_seed_is_the_same_run_in_every_process(seed: int) -> None:
     """Other processes have other hashes of strings, other orders of sets, and other speeds."""

@@ -44,6 +44,7 @@ def run(
     return ended.returncode, ended.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["", "-n 2"])
 def test_a_test_that_passes_alone_is_printed_and_forgiven(tmp_path: Path, options: str):
     code, lines = run(tmp_path, FLAKY, options=options)
@@ -53,6 +54,7 @@ def test_a_test_that_passes_alone_is_printed_and_forgiven(tmp_path: Path, option
     assert lines[-1].startswith("2 passed, 1 rerun in ")
 
 
+@pytest.mark.slow
 def test_fixtures_that_fail_once_are_forgiven_too(tmp_path: Path):
     text = FLAKY.replace(
         "def test_flaky():", "import pytest\n@pytest.fixture\ndef ended():\n    yield"
@@ -71,6 +73,7 @@ def test_a_test_that_fails_twice_is_red_beside_a_flaky_one(tmp_path: Path):
     assert lines[-1].startswith("1 failed, 2 passed, 2 rerun in ")
 
 
+@pytest.mark.slow
 def test_a_test_that_is_skipped_the_second_time_is_red(tmp_path: Path):
     skips = "import pytest\n    if not first: pytest.skip()\n    assert not first"
     code, lines = run(tmp_path, FLAKY.replace("assert not first", skips))
@@ -78,6 +81,7 @@ def test_a_test_that_is_skipped_the_second_time_is_red(tmp_path: Path):
     assert lines[-1].startswith("1 failed, 1 passed, 1 rerun in ")
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_the_second_time_is_red(tmp_path: Path):
     dies = "import os\n    if not first: os._exit(0)\n    assert not first"
     code, lines = run(tmp_path, FLAKY.replace("assert not first", dies))

@@ -236,6 +236,7 @@ def test_heartbeats_that_change_nothing_write_nothing() -> None:
     run(scenario)
 
 
+@pytest.mark.slow
 def test_pattern_over_many_topics_is_matched_between_other_requests() -> None:
     """2,000 topics take several slices; topics that are created meanwhile are not missed."""
 

@@ -178,6 +178,7 @@ OLDER = (
 """API keys and versions that older clients send."""
 
 
+@pytest.mark.slow
 def test_the_first_request_of_a_process_imports_in_slices_only() -> None:
     """Each type of request is the first of a process that has just started, with no warm-up."""
     frames = {}

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from kio.schema.alter_share_group_offsets.v0 import request as alter_offsets
 from kio.schema.delete_records.v2 import request as delete_records
 from kio.schema.delete_share_group_offsets.v0 import request as delete_offsets
@@ -200,6 +201,7 @@ def _wide_fetch() -> Any:
     )
 
 
+@pytest.mark.slow
 def test_errors_of_many_elements_leave_no_cycles(tmp_path: Path) -> None:
     """Cycles stay in memory until the collector looks for them, and take its time."""
 

@@ -41,6 +41,7 @@ def test_command_config_provides_the_bootstrap_servers(
     assert printed.err == "Warning: --command-config: metrics.num.samples is ignored\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "code", "said"),
     [

@@ -25,6 +25,7 @@ async def handle(value: bytes) -> None: ...
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [

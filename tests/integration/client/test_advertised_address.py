@@ -48,6 +48,7 @@ def says_whence(error: object, *, address: str, bootstrap: str) -> bool:
     return re.search(expected, str(error)) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", [UNKNOWN_HOST, CLOSED_PORT])
 def test_every_client_says_that_the_broker_advertises_the_address(
     address: str, caplog: pytest.LogCaptureFixture

@@ -105,6 +105,7 @@ def assert_pipeline_adds_up(figures: dict[str, Any]) -> None:
     assert figures["recognised"] == figures["killed_with_records"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "exit_code"),
     sample([(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)]),
@@ -149,6 +150,7 @@ def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
         demo.kill()
 
 
+@pytest.mark.slow
 def test_first_half_runs_alone_without_spark(tmp_path: Path) -> None:
     demo = start(tmp_path, 1_000, "--no-spark")
     printed, _ = demo.communicate(timeout=HANGING_SECONDS)

@@ -15,6 +15,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 WAIT_SECONDS = 60.0
 
 
+@pytest.mark.slow
 def test_the_pipeline_of_the_page_runs(
     spark: SparkSession,
     bootstrap: str,

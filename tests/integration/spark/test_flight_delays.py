@@ -95,6 +95,7 @@ def test_a_group_that_is_not_the_same_is_counted(
 HOURS = [("EWR", "2013-01-01T10:00:00Z", True), ("JFK", "2013-01-01T10:00:00Z", False)]
 
 
+@pytest.mark.slow
 def test_weeks_of_batches_add_up_to_those_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """Of the second week the weather is not known; a window of seven days begins on a Thursday."""
     (tmp_path / "flights.csv").write_text(FLIGHTS)

@@ -57,6 +57,7 @@ def _bytes(content: bytearray | None) -> bytes | None:
     return None if content is None else bytes(content)
 
 
+@pytest.mark.slow
 def test_batch_has_every_record_or_names_the_first_range(spark: SparkSession, log: OddLog) -> None:
     read = (
         spark.read.format("kafka-share")
@@ -73,6 +74,7 @@ def test_batch_has_every_record_or_names_the_first_range(spark: SparkSession, lo
     assert first_difference(found, log.records) is None
 
 
+@pytest.mark.slow
 def test_stream_has_every_record_and_rejects_the_rest(
     spark: SparkSession, log: OddLog, tmp_path: Path
 ) -> None:

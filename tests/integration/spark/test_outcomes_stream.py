@@ -140,6 +140,7 @@ def test_rows_that_the_caller_has_persisted_stay_so(
     assert kept == {"batch": True, "part": True, "other part": False}
 
 
+@pytest.mark.slow
 def test_lost_outcomes_end_the_query_unless_they_may_be_lost(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_rows_of_nowhere_are_refused(spark: SparkSession) -> None:
         reject(rows)
 
 
+@pytest.mark.slow
 def test_rows_of_another_stream_in_a_union_are_refused(
     spark: SparkSession, bootstrap: str, group: str, tmp_path: Path
 ) -> None:

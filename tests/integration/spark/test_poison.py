@@ -42,6 +42,7 @@ def lag(bootstrap: str, group: str) -> dict[int, int | None]:
     return asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_rejected_poison_record_does_not_stop_the_query(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

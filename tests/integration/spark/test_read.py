@@ -108,6 +108,7 @@ def test_batch_can_be_inspected_before_it_is_read(spark, bootstrap, topic, group
     assert sum(found) == 2_000
 
 
+@pytest.mark.slow
 def test_source_can_be_registered_by_hand(spark, bootstrap, topic):
     class UnderAnotherName(KafkaShareDataSource):
         @classmethod

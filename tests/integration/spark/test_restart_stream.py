@@ -186,6 +186,7 @@ def test_trigger_once_is_refused_with_the_reason(
         query.awaitTermination(WAIT_SECONDS)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_group_is_refused(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -95,6 +96,7 @@ def test_two_queries_share_one_group(
     assert seen.all == expected
 
 
+@pytest.mark.slow
 def test_a_plain_consumer_shares_the_group_with_a_query(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

@@ -10,6 +10,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from sharegroup.client import AdminClient, Producer
 from sharegroup.client.admin.types import AlterConfig, ConfigResource
 from sharegroup.dead_letters.story_headers import story_of
@@ -137,6 +139,7 @@ def test_broker_that_starts_again_is_waited_for(tmp_path: Path) -> None:
         assert doubled(copies(broker.bootstrap_servers, "billing")) == []
 
 
+@pytest.mark.slow
 def test_redrive_ends_with_a_report_if_the_broker_does_not_return(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "data") as broker:
         dead = asyncio.run(set_up(broker.bootstrap_servers, "billing"))

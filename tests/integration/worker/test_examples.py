@@ -91,6 +91,7 @@ def send(broker: ServeProcess, topic: str, *payloads: dict[str, object]) -> None
     produce(broker.bootstrap_servers, topic, [json.dumps(payload).encode() for payload in payloads])
 
 
+@pytest.mark.slow
 def test_web_application_responds_before_the_mail_is_sent(
     broker: ServeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ class Geocoder(http.server.BaseHTTPRequestHandler):
         """Not here."""
 
 
+@pytest.mark.slow
 def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Geocoder) as api:
         thread = threading.Thread(target=api.serve_forever)
@@ -165,6 +167,7 @@ def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Pat
     assert max(Counter(int(at) for at in Geocoder.times).values()) <= 2 * 50
 
 
+@pytest.mark.slow
 def test_pictures_are_made_smaller_in_processes(broker: ServeProcess, tmp_path: Path) -> None:
     with worker("examples.thumbnails:app", broker, tmp_path):
         picture = tmp_path / "picture.pgm"
@@ -178,6 +181,7 @@ def test_pictures_are_made_smaller_in_processes(broker: ServeProcess, tmp_path: 
     assert small.read_bytes() == b"P5 2 1 255\n" + bytes([12, 200])
 
 
+@pytest.mark.slow
 def test_changes_of_a_customer_are_applied_in_their_order(
     broker: ServeProcess, tmp_path: Path
 ) -> None:
@@ -203,6 +207,7 @@ def test_changes_of_a_customer_are_applied_in_their_order(
         wait_until(lambda: balances() == dict.fromkeys(customers, (10, 55)), balances)
 
 
+@pytest.mark.slow
 def test_dead_letters_of_a_bug_are_redriven_after_the_fix(
     broker: ServeProcess, tmp_path: Path
 ) -> None:

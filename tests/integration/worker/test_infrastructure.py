@@ -269,6 +269,7 @@ def test_refused_setting_is_reported_and_does_not_stop_the_start(
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_the_verbs_of_the_command_line_and_their_exit_codes(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -293,6 +294,7 @@ def test_the_verbs_of_the_command_line_and_their_exit_codes(
     assert worker.run("check", app).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -162,6 +162,7 @@ def test_quiet_worker_finishes_its_records_and_takes_none_until_resumed(
         assert worker.wait() == 0
 
 
+@pytest.mark.slow
 def test_status_shows_every_process_of_an_application_and_no_stranger(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -268,6 +269,7 @@ def test_error_names_an_unknown_group_and_the_existing_ones(
         assert f"has no group nope; its groups are {group}" in worker.log.read_text()
 
 
+@pytest.mark.slow
 def test_the_commands_are_for_every_process_of_an_application(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -314,6 +316,7 @@ def test_handler_in_a_separate_process_uses_the_same_log_format(
         assert worker.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_log_lines_name_the_position_of_their_record(
     bootstrap: str, group: str, topic: str, tmp_path: Path, form: str

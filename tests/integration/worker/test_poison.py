@@ -153,6 +153,7 @@ def honest(values: list[bytes]) -> set[str]:
     return {value.decode() for value in values if not value.startswith(b"poison")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "options"),
     [
@@ -196,6 +197,7 @@ def test_several_such_records_become_the_only_letters(
     assert sum(noted[f"begin poison-{number}"] for number in poison) <= len(poison) * CRASHES
 
 
+@pytest.mark.slow
 def test_record_that_blocks_the_event_loop_beyond_its_lock_costs_only_itself(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -215,6 +217,7 @@ def test_record_that_blocks_the_event_loop_beyond_its_lock_costs_only_itself(
     assert lives.deaths == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 16])
 def test_rolling_restarts_under_load_lose_nothing_and_make_no_letter(
     bootstrap: str, group: str, topic: str, concurrency: int

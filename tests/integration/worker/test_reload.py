@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.integration.worker.processes import WorkerProcess
 from tests.integration.worker.test_life import send
 
@@ -17,6 +19,7 @@ async def work(text: str) -> None:
 """
 
 
+@pytest.mark.slow
 def test_a_change_restarts_the_worker_and_a_syntax_error_waits_for_the_next_one(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -44,6 +47,7 @@ def test_a_change_restarts_the_worker_and_a_syntax_error_waits_for_the_next_one(
         assert worker.printed().splitlines()[-1].startswith(f"stopped app={group} ")
 
 
+@pytest.mark.slow
 def test_worker_whose_watcher_was_killed_stops(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:

@@ -8,6 +8,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from sharegroup.client import AdminClient, Producer, TopicPartition
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.dead_letters.story_headers import story_of
@@ -157,6 +159,7 @@ async def bill(text: str, record: Record) -> None:
 """
 
 
+@pytest.mark.slow
 def test_waiting_retry_survives_the_end_of_its_worker(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:

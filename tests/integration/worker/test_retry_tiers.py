@@ -176,6 +176,7 @@ def test_records_of_a_killed_process_are_moved_within_the_session_timeout(
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group: str) -> None:
     broker = own_broker(tmp_path)
     delays_ms = [1_500, 3_000, 4_000]

@@ -94,6 +94,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[int, str]]:
     }
 
 
+@pytest.mark.slow
 def test_type_checker_finds_exactly_the_expected_errors(found: set[tuple[int, str]]) -> None:
     expected = {
         (number, rule)

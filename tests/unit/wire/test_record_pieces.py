@@ -181,6 +181,7 @@ def test_stream_with_another_number_of_records_ends_with_a_range(claim: int) -> 
     assert len(offsets_of(found)) <= claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 100])
 def test_bomb_takes_the_memory_of_a_piece(count: int) -> None:
     """A gigabyte of records in one record, or in many, behind a few kilobytes."""

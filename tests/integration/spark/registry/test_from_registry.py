@@ -217,6 +217,7 @@ def test_schemas_are_fetched_once_and_their_number_is_bounded(registry):
     assert schemas_of(registry.url, {}, None) is schemas
 
 
+@pytest.mark.slow
 def test_registry_that_does_not_answer_is_no_error_of_a_row():
     with run_schema_registry() as registry:
         (value,) = avro(registry, ROW)

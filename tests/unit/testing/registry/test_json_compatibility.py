@@ -236,6 +236,7 @@ def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 schemas = st.recursive(st.booleans() | st.just({}), combined, max_leaves=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(old=schemas, change=schemas, key=st.integers(0, 20), documents=st.lists(values, max_size=20))
 def test_document_of_the_old_schema_is_valid_for_a_compatible_one(
