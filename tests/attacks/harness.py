@@ -35,7 +35,7 @@ RESTART_SECONDS_MAX = 3.0
 START_SECONDS = 0.6
 """The first start of a broker on a quiet machine."""
 BESIDE_OTHERS = 3.0
-"""How much slower a broker may be at least, in `make test-slow`, where two other tests run beside."""
+"""How much slower a broker may be at least, in `make test-slow`, where two others run beside it."""
 GAVE_UP_SECONDS = 60.0
 SLACK_MIB = 100
 AFTERMATH_SECONDS = 0.5

@@ -55,6 +55,11 @@ Apache Kafka takes five seconds for the first assignment of a new group.
 """
 MISSING_SECONDS = 10.0
 """Time between two warnings that a subscribed topic does not exist."""
+DELETED_SECONDS = 60.0
+"""Time for which no broker knows a topic's id before the topic counts as deleted.
+
+A broker that has just started, or is behind the controller, does not know every topic.
+"""
 ASK_SECONDS_MAX = 2.0
 """Maximum duration of requests whose responses are useful but not required."""
 
@@ -67,6 +72,7 @@ class StreamTimes:
     positions_seconds: float = POSITIONS_SECONDS
     idle_seconds: float = IDLE_SECONDS
     join_seconds_max: float = JOIN_SECONDS_MAX
+    deleted_seconds: float = DELETED_SECONDS
 
 
 TIMES_DEFAULT = StreamTimes()
@@ -128,6 +134,8 @@ class ShareStream:
         times: StreamTimes = TIMES_DEFAULT,
     ) -> None:
         self._times = times
+        self._unknown_since: dict[TopicId, float] = {}
+        """When the brokers' answers began to lack the ids of topics with carried records."""
         self._ranges = ranges
         self._decisions = decisions
         self._query = query
@@ -288,9 +296,18 @@ class ShareStream:
 
     async def _drop_deleted(self, carried: set[TopicId]) -> None:
         topics = await self._topics()
-        deleted = carried - set(topics.values())
-        # No ids at all means that no broker has answered, not that all topics were deleted.
-        if topics and deleted:
+        if not topics:
+            return  # No broker has answered.
+        now, since = time.monotonic(), self._unknown_since
+        self._unknown_since = {
+            topic_id: since.get(topic_id, now) for topic_id in carried - set(topics.values())
+        }
+        deleted = {
+            topic_id
+            for topic_id, began in self._unknown_since.items()
+            if now - began >= self._times.deleted_seconds
+        }
+        if deleted:
             log.warning(
                 "event=topics.deleted ids=%s action='their records cannot be delivered again'",
                 deleted,

@@ -29,7 +29,7 @@ BILLING = Subscription("billing", ("orders",))
 START = StreamOffset(BILLING)
 
 
-NO_WAITING = StreamTimes(poll_ms=0, positions_seconds=0, idle_seconds=0)
+NO_WAITING = StreamTimes(poll_ms=0, positions_seconds=0, idle_seconds=0, deleted_seconds=0)
 
 
 class Group:
@@ -268,6 +268,19 @@ def test_carried_offsets_of_a_deleted_topic_are_dropped() -> None:
     stream = stream_of(group)
     advance(stream, end)
     assert stream.report()["carried"] == 0
+
+
+def test_carried_offsets_stay_while_a_broker_does_not_know_their_topic_yet() -> None:
+    """They are recognised when they are delivered again; otherwise a sink would get them twice."""
+    end = advance(stream_of(Group((10, 20, 1))), START)
+    group = Group()
+    group.refused = ranges((10, 20))
+    group.topic_id = None
+    stream = stream_of(group, times=replace(NO_WAITING, deleted_seconds=60.0))
+    for known in (None, TOPIC, None):
+        group.topic_id = known
+        advance(stream, end)
+        assert stream.report()["carried"] == 10
 
 
 def test_an_unreachable_broker_is_waited_for() -> None:
