@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sharegroup.client.fetch.offsets import ListedOffset, list_offsets, offsets_of
+from sharegroup.client.fetch.offsets import all_listed, list_offsets, offsets_of
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import InvalidConfig, OffsetOutOfRange
@@ -81,12 +81,8 @@ async def offsets_since(
     cluster: Cluster, times: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Look up the first record of each partition with its time or a later one, or NO_RECORD."""
-    offsets = {}
-    for where, listed in (await list_offsets(cluster, times)).items():
-        if not isinstance(listed, ListedOffset):
-            raise listed
-        offsets[where] = listed.offset
-    return offsets
+    listed = all_listed(await list_offsets(cluster, times))
+    return {where: found.offset for where, found in listed.items()}
 
 
 async def _by_time(
