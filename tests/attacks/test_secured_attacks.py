@@ -24,6 +24,7 @@ CHOSEN += [attack for attack in ATTACKS if RUNS_ALL or attack.name in SAMPLES]
 pytestmark = pytest.mark.skipif(why_no_certificates() is not None, reason="no openssl here")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", CHOSEN, ids=lambda attack: attack.name)
 def test_attack_is_held_on_a_secured_broker(attack: Attack, tmp_path: Path) -> None:
     report = run(attack, tmp_path, entrance=Entrance(tmp_path / "certificates"))

@@ -46,6 +46,7 @@ async def replicas(admin: AdminClient, *names: str) -> dict[str, tuple[int, str 
     return found
 
 
+@pytest.mark.slow
 @all_of_it
 def test_new_topics_have_three_replicas_also_while_a_broker_is_down(
     cluster: KafkaCluster,
@@ -82,6 +83,7 @@ def test_new_topics_have_three_replicas_also_while_a_broker_is_down(
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_topics_with_fewer_replicas_are_reported_and_not_changed(cluster: KafkaCluster) -> None:
     async def work() -> None:
         async with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
@@ -120,6 +122,7 @@ def test_topics_with_fewer_replicas_are_reported_and_not_changed(cluster: KafkaC
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_more_replicas_than_brokers_end_the_start_before_any_topic_is_made(
     cluster: KafkaCluster,
 ) -> None:
@@ -135,6 +138,7 @@ def test_more_replicas_than_brokers_end_the_start_before_any_topic_is_made(
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_the_ledger_of_a_redrive_has_as_many_replicas(cluster: KafkaCluster) -> None:
     async def work() -> None:
         async with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
@@ -150,6 +154,7 @@ def test_the_ledger_of_a_redrive_has_as_many_replicas(cluster: KafkaCluster) -> 
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_topics_of_a_worker_are_known_to_every_broker_when_it_starts(cluster: KafkaCluster) -> None:
     """The leader of a partition determines the start offset from the settings it knows."""
 

@@ -70,6 +70,7 @@ def loaded(site: Path) -> Iterator[str]:
         yield from re.findall(r"(?:url\(|@import )['\"]?([^'\")\s]+)", sheet.read_text())
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_another_host(site: Path) -> None:
     addresses = list(loaded(site))
     assert len(addresses) > 100
@@ -85,6 +86,7 @@ def documented(site: Path) -> set[str]:
     return {line.split(" ")[0].rpartition(".")[2] for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", IN_THE_REFERENCE)
 def test_reference_has_every_public_name(site: Path, package: str) -> None:
     module = import_module(f"sharegroup.{package}")
@@ -97,22 +99,26 @@ def test_reference_has_every_public_name(site: Path, package: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_reference_shows_methods_with_their_texts(site: Path) -> None:
     page = (site / "reference" / "client.html").read_text()
     assert "Queue one record, waiting for buffer space if necessary" in page
     assert "Example::" not in page
 
 
+@pytest.mark.slow
 def test_interactive_sessions_of_docstrings_are_blocks_of_code(site: Path) -> None:
     page = (site / "reference" / "testing.html").read_text()
     assert 'class="gp"' in page  # The prompt, as the highlighter marks it.
     assert "<blockquote>" not in page
 
 
+@pytest.mark.slow
 def test_comments_for_the_runner_of_examples_are_left_out(site: Path) -> None:
     assert not any("<!-- run" in page.read_text() for page in site.rglob("*.html"))
 
 
+@pytest.mark.slow
 def test_pages_of_the_root_are_part_of_the_site(site: Path) -> None:
     page = (site / "project" / "contributing.html").read_text()
     assert 'href="../glossary.html"' in page

@@ -11,6 +11,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from sharegroup.client import (
     AdminClient,
     AlterConfig,
@@ -84,6 +86,7 @@ async def lag(bootstrap: str) -> int | None:
         return found[WHERE].lag
 
 
+@pytest.mark.slow
 def test_repeated_kills_of_the_broker_lose_no_letter(tmp_path: Path) -> None:
     async def scenario(broker: ServeProcess) -> dict[int, bool]:
         async with asyncio.timeout(SECONDS_MAX):

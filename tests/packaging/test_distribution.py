@@ -162,6 +162,7 @@ def test_source_distribution_contains_docs_changelog_and_tests(built: Built) -> 
     assert folders.isdisjoint({".git", ".venv", "build", "dist"})
 
 
+@pytest.mark.slow
 def test_build_from_an_unpacked_source_distribution_is_identical(
     built: Built, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def plans() -> list[Plan]:
     return [plan_of(seed) for seed in range(400)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_a_broken_promise_is_found(mutant: Mutant) -> None:
     seeds = [plan.seed for plan in plans() if mutant.is_shown_by(plan)]
@@ -59,10 +60,12 @@ def test_a_broken_promise_is_found(mutant: Mutant) -> None:
     pytest.fail(f"{mutant} was not found in {RUNS_MAX} runs, only {sorted(found)}")
 
 
+@pytest.mark.slow
 def test_mutants_with_a_known_seed_exist() -> None:
     assert SHOWN_BY.keys() <= set(map(str, MUTANTS))
 
 
+@pytest.mark.slow
 def test_every_promise_has_a_mutant_that_breaks_it() -> None:
     """A violation of V3 is reported as S3. S12 has no checks because access control is missing."""
     promises = {f"L{n}" for n in range(1, 5)} | {f"S{n}" for n in range(1, 12)} | {"V1", "V2"}

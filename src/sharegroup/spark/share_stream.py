@@ -56,7 +56,7 @@ Apache Kafka takes five seconds for the first assignment of a new group.
 MISSING_SECONDS = 10.0
 """Time between two warnings that a subscribed topic does not exist."""
 DELETED_SECONDS = 60.0
-"""Time for which no broker knows a topic's id before the topic counts as deleted.
+"""Time for which no broker knows a topic before it counts as deleted.
 
 A broker that has just started, or is behind the controller, does not know every topic.
 """
@@ -302,10 +302,12 @@ class ShareStream:
         self._unknown_since = {
             topic_id: since.get(topic_id, now) for topic_id in carried - set(topics.values())
         }
+        # If the broker knows all names, one of them is that of a topic that was made anew.
+        wait_seconds = self._times.deleted_seconds if None in topics.values() else 0.0
         deleted = {
             topic_id
             for topic_id, began in self._unknown_since.items()
-            if now - began >= self._times.deleted_seconds
+            if now - began >= wait_seconds
         }
         if deleted:
             log.warning(

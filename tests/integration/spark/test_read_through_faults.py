@@ -56,6 +56,7 @@ def offsets_in(batches):
     ]
 
 
+@pytest.mark.slow
 def test_reading_continues_after_the_broker_restarts(broker):
     topic_id = filled(broker.bootstrap_servers, partitions=1)
     part = PartitionRuns("orders", topic_id, 0, (AcquiredRecords.of_range(0, RECORDS, 1),))
@@ -67,6 +68,7 @@ def test_reading_continues_after_the_broker_restarts(broker):
     assert found == [(0, offset) for offset in range(RECORDS)]
 
 
+@pytest.mark.slow
 def test_partitions_take_turns_when_an_answer_is_full(broker):
     topic_id = filled(broker.bootstrap_servers, partitions=24)
     parts = [
@@ -77,6 +79,7 @@ def test_partitions_take_turns_when_an_answer_is_full(broker):
     assert sorted(found) == [(number, offset) for number in range(24) for offset in range(10)]
 
 
+@pytest.mark.slow
 def test_error_of_an_unreachable_broker_names_partition_and_offset(broker):
     topic_id = filled(broker.bootstrap_servers, partitions=1)
     broker.kill9()
@@ -86,6 +89,7 @@ def test_error_of_an_unreachable_broker_names_partition_and_offset(broker):
         list(reading(broker.bootstrap_servers, [part], **limit))
 
 
+@pytest.mark.slow
 def test_batch_damaged_on_disk_is_left_out_with_a_log_line(broker, caplog):
     topic_id = filled(broker.bootstrap_servers, partitions=1)
     (log,) = (path for path in broker.data.rglob("0*.log") if path.stat().st_size > VALUE_BYTES)

@@ -107,6 +107,7 @@ def test_record_that_ends_its_process_is_the_only_dead_letter(
     asyncio.run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("poison", "records", "topics", "limit"),
     [
