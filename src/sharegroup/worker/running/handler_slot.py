@@ -161,25 +161,26 @@ class HandlerSlot:
         batch: list[TakenRecord],
         unreadable: Callable[[TakenRecord, BaseException], None],
     ) -> Ends:
-        handler = self._handler
+        returned = None
         try:
             payloads = await self._decoded(batch, unreadable)
-            if not payloads or self._batch is not batch:
-                return (None,) * len(batch)
-            records = [record.handler_record for record in batch]
-            CURRENT.set(records[0])
-            if handler.around is not None:
-                returned = await handler.around(Call(handler.route, payloads, tuple(records)))
-            elif handler.takes_record:
-                returned = await handler.call(payloads, records)
-            else:
-                returned = await handler.call(payloads)
+            if payloads and self._batch is batch:
+                returned = await self._call(payloads, [record.handler_record for record in batch])
         except BaseException as error:  # noqa: BLE001  A handler may raise anything.
             cause, count = self._outcome(error), len(batch)
             return (None,) * count if cause is None else ends_of_raised(cause, count)
         if self.verdict is not None:
             return (self._outcome(None),) * len(batch)
         return ends_of_returned(returned, len(batch))
+
+    async def _call(self, payloads: list[Any], records: list[Record]) -> Any:
+        handler = self._handler
+        CURRENT.set(records[0])
+        if handler.around is not None:
+            return await handler.around(Call(handler.route, payloads, tuple(records)))
+        if handler.takes_record:
+            return await handler.call(payloads, records)
+        return await handler.call(payloads)
 
     async def _decoded(
         self,

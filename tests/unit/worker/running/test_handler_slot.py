@@ -26,10 +26,15 @@ class SlowCodec:
     def __init__(self) -> None:
         self.route: Any = None
         self.goes_on = asyncio.Event()
+        self.ignores_cancellation = False
         self.called: list[list[bytes]] = []
 
     async def read(self, value: bytes | None) -> Any:
-        await self.goes_on.wait()
+        try:
+            await self.goes_on.wait()
+        except asyncio.CancelledError:
+            if not self.ignores_cancellation:
+                raise
         if value == b"?":
             raise ValueError(value)
         return value
@@ -94,5 +99,29 @@ def test_batch_given_up_while_it_is_decoded_is_settled_once_and_not_run() -> Non
         play.codec.goes_on.set()
         assert [type(end) for end in await play.ends()] == [GivenUp] * 3
         assert (play.unreadable, play.codec.called) == ([], [])
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_verdict_of_a_batch_that_ignored_it_is_not_that_of_the_next_one(count: int) -> None:
+    """Of one record, which cannot be decoded, or of two that are given up."""
+
+    async def test() -> None:
+        play = Play()
+        play.codec.ignores_cancellation = True
+        del play.batch[0 if count == 1 else 1]
+        del play.batch[count:]
+        await asyncio.sleep(0)
+        play.slot.interrupt(Stopped("stops"), 1.0)
+        if count == 2:
+            play.slot.drop()
+        await asyncio.sleep(0)
+        play.codec.goes_on.set()  # For the second one.
+        ends = await play.ends()
+        assert [type(end) for end in ends] == [GivenUp] * (2 if count == 2 else 0)
+        assert play.slot.verdict is None
+        assert play.slot.task is not None
+        assert play.slot.task.cancelling() == 0
 
     asyncio.run(test())
