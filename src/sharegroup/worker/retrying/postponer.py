@@ -9,7 +9,7 @@ from sharegroup.dead_letters.story import RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
-from sharegroup.worker.retrying.waiting import Moment, first_write
+from sharegroup.worker.retrying.waiting import Moment, first_topic, first_write
 
 
 class Postponer:
@@ -47,8 +47,9 @@ class Postponer:
         """Return the topic that `postpone` would write to now."""
         due_ms = self._due_by_the_clock_now(story, decided).due_ms
         assert due_ms is not None, "a postponed record has a due time"
-        delay_ms = max(due_ms - self._clock.wall_ms(), 0)
-        return self._tiers.next_topic(self._group, delay_ms, delay_ms)
+        return first_topic(
+            due_ms=due_ms, now_ms=self._clock.wall_ms(), group=self._group, tiers=self._tiers
+        )
 
     def send_later(
         self,

@@ -89,12 +89,18 @@ class TierWrite(NamedTuple):
     headers: tuple[Header, ...]
 
 
+def first_topic(*, due_ms: int, now_ms: int, group: str, tiers: Tiers) -> str:
+    """Return the topic of the first write of a record."""
+    delay_ms = max(due_ms - now_ms, 0)
+    return tiers.next_topic(group, delay_ms, delay_ms)
+
+
 def first_write(
     headers: Sequence[Header], *, due_ms: int, now_ms: int, group: str, tiers: Tiers
 ) -> TierWrite:
     """Return the first write of a record with these headers, which include its story."""
+    topic = first_topic(due_ms=due_ms, now_ms=now_ms, group=group, tiers=tiers)
     delay_ms = max(due_ms - now_ms, 0)
-    topic = tiers.next_topic(group, delay_ms, delay_ms)
     if delay_ms == 0:
         return TierWrite(topic, tuple(headers))
     return TierWrite(topic, (*headers, *_tiers_own(delay_ms, now_ms)))

@@ -143,7 +143,7 @@ class PendingWrite:
         shrunk = False
         try:
             while not record.is_done:
-                gate = self._at_gate()
+                gate = self.gate
                 if not gate.may_try(record):
                     await self._wait(gate.turn(record))
                     continue
@@ -163,17 +163,6 @@ class PendingWrite:
         finally:
             self.gate.left(record)
         return False
-
-    def _at_gate(self) -> TopicGate:
-        """Go to the gate of the topic that an attempt would write to now.
-
-        While a record waits, its due time comes nearer, and another retry topic is the next.
-        """
-        gate = self._gate_now()
-        if gate is not self.gate:
-            self.gate.left(self.record)
-            self.gate = gate
-        return gate
 
     async def _hold(self, error: Exception) -> None:
         """Pause after an error of this record alone, which only a change of settings may end."""
@@ -197,6 +186,11 @@ class PendingWrite:
             await event
         finally:
             self.is_waiting = False
+        # While a record waits, its due time comes nearer, and another retry topic is the next.
+        gate = self._gate_now()
+        if gate is not self.gate:
+            self.gate.left(self.record)
+            self.gate = gate
 
 
 class PendingWrites:
