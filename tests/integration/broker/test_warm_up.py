@@ -101,19 +101,29 @@ def test_modules_are_imported_one_by_one() -> None:
 
 
 WATCH = """
-import asyncio, json, os, shutil, sys, tempfile
+import asyncio, json, os, shutil, sys, tempfile, threading
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.load.slices import Slices
 
 at_once, run = [], asyncio.Handle._run
+imported = []
+
+class Imports:
+    # Notes what the event loop's thread imports; other threads import at any time.
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if threading.current_thread() is threading.main_thread():
+            imported.append(name)
+
+sys.meta_path.insert(0, Imports)
 
 def watched(handle):
     # Runs a callback of the event loop, and notes what it imports unless it is a slice.
-    known = set(sys.modules)
+    imported.clear()
     run(handle)
     if not isinstance(getattr(handle._callback, "__self__", None), Slices):
-        found = sorted(set(sys.modules) - known)
+        found = sorted(imported)
         found = [name for name in found if name.startswith(("sharegroup.", "kio.", "aiokafka"))]
         if found:
             at_once.append(found)

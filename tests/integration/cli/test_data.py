@@ -249,6 +249,32 @@ def test_damaged_records_are_reported_with_the_reaction_of_the_broker(tmp_path: 
     assert (printed.code, printed.out) == (0, b"No problems were found.\n")
 
 
+def test_a_damaged_segment_of_compaction_is_reported_with_the_reaction_of_the_broker(
+    tmp_path: Path,
+) -> None:
+    make(tmp_path, partitions=1)
+    [path] = [
+        path
+        for path in tmp_path.glob("*-0/*.log")
+        if "orders" in (path.parent / "partition.metadata").read_text()
+    ]
+    swap = path.with_name(path.name + ".swap")
+    swap.write_bytes(path.read_bytes())
+    assert check(tmp_path) == []  # The next start completes the swap.
+    swap.write_bytes(path.read_bytes()[:30])
+    [finding] = check(tmp_path)
+    assert finding["file"] == f"{swap.parent.name}/{swap.name}"
+    assert "does not begin with a record batch; it has 30 bytes" in finding["problem"]
+    assert finding["at_start"] == "sets it aside, in set-aside"
+    held = ends(tmp_path)
+    assert not swap.exists()
+    path.unlink()
+    swap.write_bytes(b"")
+    [finding] = check(tmp_path)
+    assert finding["at_start"] == "does not serve the partition"
+    assert held == {"orders": [RECORDS]}
+
+
 def test_repair_needs_exactly_one_of_dry_run_and_execute(tmp_path: Path) -> None:
     assert repair(tmp_path).code == 2
     assert repair(tmp_path, "--dry-run", "--execute").code == 2

@@ -9,13 +9,30 @@ import signal
 import pytest
 from click.exceptions import Exit
 
-from sharegroup.cli.common.running import SIGNALS, Stop, run
+from sharegroup.cli.common.running import Stop, run
+from sharegroup.stop_signals import STOP_SIGNALS
 
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 
 def test_all_signals_have_their_code() -> None:
-    assert [number for number, _ in CODES] == list(SIGNALS)
+    assert {number for number, _ in CODES} == set(STOP_SIGNALS)
+
+
+def test_nohup_outlives_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    async def work(stop: Stop) -> bool:
+        os.kill(os.getpid(), signal.SIGHUP)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 0.05)
+        return True
+
+    try:
+        assert run(work)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(("number", "code"), CODES)

@@ -21,6 +21,7 @@ from kio.schema.metadata.v13.response import (
     MetadataResponseTopic,
 )
 
+from sharegroup.client.net import cluster as cluster_module
 from sharegroup.client.net.cluster import COORDINATORS_MAX, Cluster, ConnectionPurpose, Topic
 from sharegroup.client.net.dns import canonical_addresses
 from sharegroup.client.records import TopicPartition
@@ -123,6 +124,34 @@ def test_topics_that_were_not_requested_are_not_kept(connection: Connection) -> 
         ]  # fmt: skip
         assert len(await cluster.refresh(None)) == 5
         assert cluster.last_known_topic("t1") is None
+
+    asyncio.run(run())
+
+
+def test_more_topics_than_can_be_remembered_lose_those_not_used_lately(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may write to a new topic for each request that it answers."""
+    monkeypatch.setattr(cluster_module, "TOPICS_MAX", 3)
+    now = 0.0
+
+    async def run() -> None:
+        nonlocal now
+        cluster = connection.cluster(monotonic=lambda: now)
+
+        async def use(name: str, number: int) -> None:
+            connection.topics = (described(name, number),)
+            await cluster.refresh([name])
+
+        for number in range(5):
+            await use(f"t{number}", number)
+        assert cluster.last_known_topic("t0") is not None  # All of them are in use.
+        now += 60
+        await use("t0", 0)
+        now += cluster.config.metadata_max_age_ms / 1000 - 30
+        await use("t9", 9)
+        kept = [name for name in "t0 t1 t2 t3 t4 t9".split() if cluster.last_known_topic(name)]
+        assert kept == ["t0", "t4", "t9"]
 
     asyncio.run(run())
 

@@ -1,13 +1,16 @@
 """What a refusal says: what it is about, once."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from sharegroup.client.net.refusals import refused
+from sharegroup.client.net.refusals import answer_about, refused
 from sharegroup.errors import (
     AuthorizationException,
     GroupIdNotFound,
     TopicAlreadyExists,
     UnknownErrorCode,
+    UnknownServerError,
 )
 
 
@@ -88,3 +91,11 @@ def test_missing_right_is_named_with_the_user(
 def test_unnamed_user_is_called_the_user() -> None:
     error = refused(29, "Topic authorization failed.", operation="READ", topic="a")
     assert str(error) == "Topic authorization failed. (the user needs READ on topic 'a')"
+
+
+def test_answer_about_another_group_is_none_about_this_one() -> None:
+    groups = [SimpleNamespace(group_id=name) for name in ("other", "g")]
+    assert answer_about("g", groups) is groups[1]
+    for wrong in ([], groups[:1]):
+        with pytest.raises(UnknownServerError, match="group 'g'"):
+            answer_about("g", wrong)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 import pytest
 
 from sharegroup.errors import KafkaStorageError
+from sharegroup.storage.directory import journal
+from sharegroup.storage.directory.journal import journal_content, salvaged_payloads
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.unit.storage.logs import ROOT, open_directory, run
 
@@ -80,6 +83,29 @@ def test_damage_before_the_last_payload_is_refused(byte: int) -> None:
     disk.flip_bit(PATH, 19 + byte)
     with pytest.raises(KafkaStorageError, match="catalog is damaged at byte 19"):
         payloads(disk)
+
+
+@pytest.mark.parametrize(
+    "tail", [struct.pack(">IIQ", 1 << 20, 0, 1 << 62), bytes(16), b"\0\1" * 8, b"orders\0\0"]
+)
+def test_long_damage_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, tail: bytes) -> None:
+    """A checksum from every byte on of a damaged file took hours."""
+    data = journal_content([b"one", b"two"]) + tail * ((2 << 20) // len(tail))
+    checked = 0
+
+    def counted(piece: memoryview) -> int:
+        nonlocal checked
+        checked += len(piece)
+        return checksum(piece)
+
+    checksum = journal.crc32c.crc32c
+    disk = PowerLossDisk(1)
+    disk.make_directory(ROOT)
+    disk.write(disk.open(PATH, create=True), data, 0)
+    monkeypatch.setattr(journal.crc32c, "crc32c", counted)
+    assert payloads(disk) == (b"one", b"two")
+    assert salvaged_payloads(data + journal_content([b"three"])) == [b"one", b"two", b"three"]
+    assert checked < 8 * len(data)
 
 
 @pytest.mark.parametrize("seed", range(8))

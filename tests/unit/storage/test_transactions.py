@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import struct
+from itertools import combinations
 
 import pytest
 
@@ -407,6 +409,47 @@ def test_recovered_transactions_of_closed_segments_are_written_to_the_index() ->
             directory, log = open_log(disk, segment_bytes=250)
             await directory.checkpoint()
             assert log.aborted_transactions(0, 12) == before
+
+    run(main())
+
+
+IMPOSSIBLE = {
+    "a stable offset behind the marker": (1, 4, 9),
+    "a stable offset that goes back": (2, 4, 2),
+    "a negative stable offset": (0, 4, -1),
+    "a negative first offset": (0, 2, -5),
+    "a first offset behind the marker": (1, 2, 6),
+    "a marker below the segment": (0, 3, -1),
+    "a marker that no index can name": (2, 3, 2**40),
+    "a marker before the one before": (1, 3, 1),
+    "another version": (0, 0, 1),
+}
+"""Number of the entry, field, value."""
+
+
+@pytest.mark.parametrize("why", IMPOSSIBLE)
+def test_impossible_entries_of_the_transaction_index_are_made_anew(why: str) -> None:
+    """A stable offset that is too high would give readers the records of aborted transactions."""
+    number, field, value = IMPOSSIBLE[why]
+    layout = struct.Struct(">hqqqq")
+    ranges = list(combinations(range(10), 2))
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        for count in range(3):
+            await append(log, transactional(2, producer=A, sequence=2 * count), abort(A))
+        log.roll()
+        await append(log, batch(1))
+        await directory.close()
+        before = [log.aborted_transactions(*offsets) for offsets in ranges]
+        fd = disk.open(TXN_INDEX)
+        assert disk.size(fd) == 3 * layout.size
+        entry = list(layout.unpack(disk.read(fd, layout.size, number * layout.size)))
+        entry[field] = value
+        disk.write(fd, layout.pack(*entry), number * layout.size)
+        _, log = open_log(disk)
+        assert [log.aborted_transactions(*offsets) for offsets in ranges] == before
 
     run(main())
 

@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import re
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sharegroup import freed_memory
+from sharegroup import freed_memory, stop_signals
 from sharegroup.cli.broker.kafka_environment import settings_from, variables_in
 from sharegroup.cli.broker.light_imports import import_lightly
 from sharegroup.cli.common.output import printable
@@ -103,7 +102,7 @@ def command(  # The options of one verb; click passes each as an argument.
     log_level: str,
     insecure: bool,
 ) -> None:
-    """Run a broker in the foreground; SIGTERM or Ctrl-C stops it cleanly.
+    """Run a broker in the foreground; SIGTERM, Ctrl-C or a closed terminal stops it cleanly.
 
     Prints one line when it accepts connections:
 
@@ -195,7 +194,7 @@ def _run(
     async def serve() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals.heeded():
             loop.add_signal_handler(number, stop.set)
         collecting = asyncio.create_task(garbage.run())
         try:

@@ -1,9 +1,10 @@
 """Runs long verbs: their event loop, and how signals stop them.
 
-The first SIGINT, SIGTERM or SIGHUP asks the verb to stop: it finishes and acknowledges the
-records in progress. After `FINISH_SECONDS` it gives up what is not finished and reports that. A
-verb that has not ended after `STOP_SECONDS_MAX`, or gets a second signal, is cancelled; its exit
-code is 128 and the number of the signal, as the shell reports for a program that a signal ends.
+The first SIGINT, SIGTERM or SIGHUP (not under ``nohup``) asks the verb to stop: it finishes and
+acknowledges the records in progress. After `FINISH_SECONDS` it gives up what is not finished and
+reports that. A verb that has not ended after `STOP_SECONDS_MAX`, or gets a second signal, is
+cancelled; its exit code is 128 and the number of the signal, as the shell reports for a program
+that a signal ends.
 
     signal ----- finish -----> give up, report -----> end, or cancelled
     0 s                        FINISH_SECONDS         STOP_SECONDS_MAX
@@ -18,10 +19,9 @@ from typing import Any, TypeVar
 
 from click.exceptions import Exit
 
+from sharegroup import stop_signals
+
 T = TypeVar("T")
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 FINISH_SECONDS = 0.5
 """Time after a signal to finish the records in progress; a broker that answers needs less."""
@@ -63,7 +63,8 @@ def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
             stop.code = 128 + number
             stop.set()
 
-        for number in SIGNALS:
+        numbers = stop_signals.heeded()
+        for number in numbers:
             loop.add_signal_handler(number, received, number)
         try:
             return await task
@@ -72,7 +73,7 @@ def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
                 raise
             raise Exit(stop.code) from None
         finally:
-            for number in SIGNALS:
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
     return uvloop.run(with_signals())

@@ -35,7 +35,12 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32
 
-from sharegroup.client.admin.groups import ask_coordinator, by_group
+from sharegroup.client.admin.groups import (
+    Answered,
+    ask_coordinator,
+    by_group,
+    offsets_by_group,
+)
 from sharegroup.client.admin.topics import by_item, known, operations_of, outcome
 from sharegroup.client.admin.types import (
     CommittedOffset,
@@ -45,6 +50,7 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic, commit_topics
+from sharegroup.client.net.refusals import answer_about
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import GroupType
@@ -84,7 +90,7 @@ async def describe_consumer_groups(
             return await _classic_group(
                 cluster, group_id, authorized_operations=authorized_operations
             )
-        group = response.groups[0]
+        group = answer_about(group_id, response.groups)
         return ConsumerGroupDescription(
             group.group_id,
             GroupType.CONSUMER,
@@ -123,7 +129,7 @@ async def _classic_group(
         groups=(KioGroupId(group_id),), include_authorized_operations=authorized_operations
     )
     response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
-    group = response.groups[0]
+    group = answer_about(group_id, response.groups)
     state = GroupState.of(group.group_state)
     if state is GroupState.DEAD:  # Before version 6 brokers return this for an unknown group.
         raise GroupIdNotFound(f"group {group_id!r} is not found")
@@ -149,29 +155,22 @@ async def list_consumer_group_offsets(
     None in place of partitions means all partitions that the group has offsets for.
     """
 
-    async def offsets(group_id: str) -> dict[TopicPartition, CommittedOffset | KafkaError]:
-        partitions = groups[group_id]
-        asked = None if partitions is None else tuple(partitions)
-        request = OffsetFetchRequest(
+    def request(group_id: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:
+        return OffsetFetchRequest(
             groups=(
                 OffsetFetchRequestGroup(
                     group_id=KioGroupId(group_id),
-                    topics=None if asked is None else _asked(asked),
+                    topics=None if partitions is None else _asked(partitions),
                 ),
             ),
             require_stable=False,
         )
-        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
-        answered = {
-            TopicPartition(topic.name, partition.partition_index): _committed(
-                cluster, topic.name, partition
-            )
-            for topic in response.groups[0].topics
-            for partition in topic.partitions
-        }
-        return answered if asked is None else by_item(asked, answered, "partition")
 
-    return await by_group(groups, offsets)
+    def offset(topic: Any, partition: Any) -> Answered[CommittedOffset]:
+        where = TopicPartition(topic.name, partition.partition_index)
+        return where, _committed(cluster, topic.name, partition)
+
+    return await offsets_by_group(cluster, groups, request, offset)
 
 
 async def alter_consumer_group_offsets(

@@ -7,7 +7,7 @@ Every other error is the result for that group.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kio.schema.alter_share_group_offsets.v0.request import (
     AlterShareGroupOffsetsRequest,
@@ -40,7 +40,7 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, CoordinatorType
 from sharegroup.client.net.leader_requests import by_topic
-from sharegroup.client.net.refusals import refused
+from sharegroup.client.net.refusals import answer_about, refused
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
     NONE,
@@ -54,6 +54,9 @@ from sharegroup.protocol_enums import GroupType
 from sharegroup.wire.messages.delete_groups_v3 import DeleteGroupsRequest
 
 Result = TypeVar("Result")
+
+Answered: TypeAlias = tuple[TopicPartition, Result | KafkaError]
+"""A partition of an answer, and its result or error."""
 
 LOOK_AGAIN = frozenset(
     error.code for error in (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress)
@@ -109,7 +112,8 @@ async def describe_share_groups(
             include_authorized_operations=authorized_operations,
         )
         response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
-        return _described(response.groups[0], await cluster.coordinator(group_id))
+        group = answer_about(group_id, response.groups)
+        return _described(group, await cluster.coordinator(group_id))
 
     return await by_group(group_ids, describe)
 
@@ -122,25 +126,47 @@ async def list_share_group_offsets(
     None in place of partitions means all partitions that the group has offsets for.
     """
 
-    async def offsets(group_id: str) -> dict[TopicPartition, SharePartitionOffset | KafkaError]:
-        partitions = groups[group_id]
-        asked = None if partitions is None else tuple(partitions)
-        request = DescribeShareGroupOffsetsRequest(
+    def request(
+        group_id: str, partitions: Iterable[TopicPartition] | None
+    ) -> DescribeShareGroupOffsetsRequest:
+        return DescribeShareGroupOffsetsRequest(
             groups=(
                 DescribeShareGroupOffsetsRequestGroup(
                     group_id=KioGroupId(group_id),
-                    topics=None if asked is None else _asked(asked),
+                    topics=None if partitions is None else _asked(partitions),
                 ),
             )
         )
-        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
-        answered = {
-            TopicPartition(topic.topic_name, partition.partition_index): _share_offset(
-                cluster, topic, partition
-            )
-            for topic in response.groups[0].topics
+
+    def offset(topic: Any, partition: Any) -> Answered[SharePartitionOffset]:
+        where = TopicPartition(topic.topic_name, partition.partition_index)
+        return where, _share_offset(cluster, topic, partition)
+
+    return await offsets_by_group(cluster, groups, request, offset)
+
+
+async def offsets_by_group(
+    cluster: Cluster,
+    groups: Mapping[str, Iterable[TopicPartition] | None],
+    request: Callable[[str, Sequence[TopicPartition] | None], Any],
+    offset: Callable[[Any, Any], Answered[Result]],
+) -> dict[str, dict[TopicPartition, Result | KafkaError] | KafkaError]:
+    """Ask for offsets of each group, of some partitions or of all; return them by partition.
+
+    ``request`` makes the request about a group, ``offset`` reads a topic's partition in the answer.
+    """
+
+    async def offsets(group_id: str) -> dict[TopicPartition, Result | KafkaError]:
+        partitions = groups[group_id]
+        asked = None if partitions is None else tuple(partitions)
+        response = await ask_coordinator(
+            cluster, group_id, request(group_id, asked), lambda answer: answer.groups
+        )
+        answered = dict(
+            offset(topic, partition)
+            for topic in answer_about(group_id, response.groups).topics
             for partition in topic.partitions
-        }
+        )
         return answered if asked is None else by_item(asked, answered, "partition")
 
     return await by_group(groups, offsets)

@@ -25,7 +25,7 @@ from sharegroup.client.consume.coordinator_requests import ask_group_coordinator
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic, commit_topics
-from sharegroup.client.net.refusals import errors_of, refused
+from sharegroup.client.net.refusals import answer_about, errors_of, refused
 from sharegroup.client.records import CommitFailedError, OffsetAndMetadata, TopicPartition
 from sharegroup.errors import (
     NONE,
@@ -39,7 +39,6 @@ from sharegroup.errors import (
     RebalanceInProgress,
     StaleMemberEpoch,
     UnknownMemberId,
-    UnknownServerError,
 )
 
 NO_GENERATION = -1
@@ -203,9 +202,7 @@ class OffsetCommits:
             require_stable=True,
         )
         response = await ask_group_coordinator(self._cluster, self._group_id, request)
-        if not response.groups:
-            raise UnknownServerError(f"group {self._group_id!r}: the broker's response is empty")
-        group = response.groups[0]
+        group = answer_about(self._group_id, response.groups)
         if group.error_code != NONE:
             raise self._group_refusal(group.error_code)
         answers = {

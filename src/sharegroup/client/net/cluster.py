@@ -66,6 +66,8 @@ CONNECTION_ERRORS = (NetworkException, RequestTimedOut, TlsHandshakeFailed)
 COORDINATORS_MAX = 10_000
 """Number of groups and transactional ids whose coordinators are remembered, the newest ones."""
 NO_LEADER = NO_EPOCH = -1
+TOPICS_MAX = 100_000
+"""Number of topics whose metadata is remembered; of more, outdated ones are forgotten."""
 FORMER_IDS_MAX = 1_000
 """Number of topic ids kept of topics that were deleted or have a new id, to find their names."""
 
@@ -625,9 +627,10 @@ class Cluster:
                 self._asked_at.pop(name, None)
                 self._leaderless.pop(name, None)
                 continue
-            topic = self._topics[name] = _topic(topic_metadata, known=self._topics.get(name))
+            # Moved to the end, as the id below: the topics in use are dropped last.
+            topic = _topic(topic_metadata, known=self._topics.pop(name, None))
+            self._topics[name] = topic
             if topic.topic_id is not None:
-                # Move the id to the end, so that the topics in use are dropped last.
                 self._names.pop(topic.topic_id, None)
                 self._names[topic.topic_id] = topic.name
             # A topic that is being created has no partitions yet, so its next use asks again.
@@ -640,6 +643,11 @@ class Cluster:
                 # waits.
                 pause = self._leaderless[name] = self._new_pause()
                 pause.failed()
+        while len(self._topics) > TOPICS_MAX:
+            if self.known_topic(oldest := next(iter(self._topics))) is not None:
+                break  # All of them were in use lately.
+            for of_topic in (self._topics, self._asked_at, self._leaderless):
+                of_topic.pop(oldest, None)
         while len(self._names) > len(self._topics) + FORMER_IDS_MAX:
             del self._names[next(iter(self._names))]
 

@@ -10,6 +10,7 @@ operation that the request needs, the resource, and the user if the client knows
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kio.schema.metadata.v13.response import MetadataResponseTopic
 
@@ -120,6 +121,14 @@ def left_out(kind: str, item: object, **about: str) -> UnknownServerError:
         f"{names}{kind} {item!r}: the broker's response does not contain it; see the log of the "
         "broker"
     )
+
+
+def answer_about(group_id: str, groups: Iterable[Any]) -> Any:
+    """Return the part of an answer that is about this group; UnknownServerError if it has none."""
+    for group in groups:
+        if group.group_id == group_id:
+            return group
+    raise left_out("group", group_id)
 
 
 def missing_right(

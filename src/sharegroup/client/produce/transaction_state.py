@@ -371,13 +371,13 @@ class TransactionState:
     def answered(self, identity: Identity | None, *, is_version_2: bool) -> None:
         """Note the answer to EndTxn: the next identity, or None if it stays as it is.
 
-        A cluster that has been upgraded to version 2 gets a new epoch first, so it cannot take a
-        late request of an older transaction for one of the next.
+        A cluster that has been upgraded to version 2, or has not said the next epoch, is asked for
+        one first, so it cannot take a late request of an older transaction for one of the next.
         """
         if identity is not None:
             self._identity = identity
             self._needs_epoch = False
-        elif is_version_2 and not self.is_version_2:
+        elif is_version_2:
             self._needs_epoch = True
         self.is_version_2 = is_version_2
 

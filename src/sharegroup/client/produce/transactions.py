@@ -242,7 +242,8 @@ class Transactions:
             )
             identity = Identity(int(response.producer_id), int(response.producer_epoch))
             self.state.answered(
-                identity if identity.producer_id >= 0 else None,
+                # Before version 5 the answer names no identity: both numbers are -1.
+                identity if min(identity) >= 0 else None,
                 is_version_2=_uses_version_2(connection),
             )
         if self.state.needs_epoch:

@@ -33,7 +33,8 @@ from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Buffer, Files
 from sharegroup.storage.parts import StorageParts
 from sharegroup.storage.segment.batch_scan import headers, is_whole_at, placed_in
-from sharegroup.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from sharegroup.storage.segment.index_file import RELATIVE_OFFSET_MAX
+from sharegroup.storage.segment.segment import Segment
 from sharegroup.storage.segment.swap import (
     CLEANED,
     SWAP,

@@ -44,10 +44,10 @@ from sharegroup.storage.segment.batch_scan import (
     placed_in,
 )
 from sharegroup.storage.segment.boundaries import load_window
+from sharegroup.storage.segment.index_file import RELATIVE_OFFSET_MAX
 from sharegroup.storage.segment.segment import (
     INDEX_INTERVAL_BYTES,
     NO_TIMESTAMP,
-    RELATIVE_OFFSET_MAX,
     Segment,
     offset_of,
 )
@@ -263,7 +263,9 @@ def _load_indexes(names: frozenset[str], segment: Segment) -> bool:
         _index_anew(segment)
     elif not _times_agree(segment):
         _times_anew(segment)
-    return segment.aborted.file.name not in names or segment.aborted.load()
+    return segment.aborted.file.name not in names or segment.aborted.load(
+        base_offset=segment.base_offset
+    )
 
 
 def _index_anew(segment: Segment) -> None:

@@ -19,6 +19,9 @@ from sharegroup.storage.disk.stored_file import StoredFile
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 
+# In Kafka's index files relative offsets have 32 bits, with a sign, as positions have.
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
 
 class IndexEntry(NamedTuple):
     """An entry of an index: ``key`` is an offset or timestamp, ``value`` a position or offset."""

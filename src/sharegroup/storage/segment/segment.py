@@ -15,14 +15,17 @@ from sharegroup.storage.disk.entry_file import EntryFile
 from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Buffer
 from sharegroup.storage.disk.stored_file import OpenFiles, StoredFile
 from sharegroup.storage.segment.batch_scan import PlacedBatch, header_at, headers
-from sharegroup.storage.segment.index_file import OFFSET_ENTRY, TIME_ENTRY, IndexFile
+from sharegroup.storage.segment.index_file import (
+    OFFSET_ENTRY,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY,
+    IndexFile,
+)
 from sharegroup.storage.segment.transaction_index import TransactionIndex
 
 INDEX_INTERVAL_BYTES = 4096
 """A batch gets index entries after this many bytes since the last entry (Kafka's default)."""
 
-# In Kafka's index files relative offsets have 32 bits, with a sign, as positions have.
-RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_TIMESTAMP = -1
 OFFSET_DIGITS = 20
 

@@ -25,7 +25,7 @@ A file named `COMPACTED` marks a log whose segments may have holes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sharegroup.errors import CorruptMessage
@@ -142,6 +142,28 @@ def finish_swaps(
     files.sync_directory(folder)
     log.info("event=compaction_finished folder=%s", folder.rpartition("/")[2])
     return files.names(folder)
+
+
+class DamagedSwap(NamedTuple):
+    """The new segment of an interrupted swap that a start does not use."""
+
+    file: str
+    reason: CorruptMessage
+    is_undone: bool
+    """Whether the start sets it aside; otherwise it does not open the log."""
+
+
+def damaged_swaps(files: Files, folder: str, *, recovery_point: int) -> Iterator[DamagedSwap]:
+    """Yield the new segments that `finish_swaps` would not use; nothing is changed."""
+    names = _segment_files(files.names(folder))
+    for name in names:
+        if name.kind + name.step != LOG + SWAP:
+            continue
+        try:
+            _checked_end(files, folder, names, name.base_offset, recovery_point)
+        except CorruptMessage as error:
+            end = _chain_end(files, folder, _bases(names), name.base_offset)
+            yield DamagedSwap(name.text, error, 0 < recovery_point <= end)
 
 
 def _finish(

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from sharegroup.storage.disk.entry_file import EntryFile, Fields
 from sharegroup.storage.disk.stored_file import StoredFile
+from sharegroup.storage.segment.index_file import RELATIVE_OFFSET_MAX
 
 _LAYOUT = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -61,9 +62,9 @@ class TransactionIndex:
             AbortedTransaction(_VERSION, producer_id, first_offset, last_offset, last_stable_offset)
         )
 
-    def load(self) -> bool:
-        """Read the valid entries of an existing file; return whether all of it is valid."""
-        return self.entries.load(sound_entries)
+    def load(self, *, base_offset: int) -> bool:
+        """Read the valid entries of a segment's file; return whether all of the file is valid."""
+        return self.entries.load(lambda data: sound_entries(data, base_offset=base_offset))
 
     def count_before(self, offset: int) -> int:
         """Return how many entries have their marker below ``offset``."""
@@ -97,16 +98,27 @@ def overlapping(
                 return
 
 
-def sound_entries(data: bytes) -> int:
-    """Return how many leading entries of the file are valid."""
-    marker_before = -1
+def sound_entries(data: bytes, *, base_offset: int) -> int:
+    """Return how many leading entries of the file of a segment are valid.
+
+    The file has no checksum, and a last stable offset that is too high would end a search too
+    early: readers would get records of aborted transactions.  So offsets must be possible ones.
+    """
+    marker_before, stable_before = base_offset - 1, 0
+    marker_max = base_offset + RELATIVE_OFFSET_MAX
     whole = len(data) - len(data) % _LAYOUT.size
     for count, fields in enumerate(_LAYOUT.iter_unpack(data[:whole])):
         entry = _made(fields)
-        in_order = marker_before < entry.last_offset and entry.first_offset < entry.last_offset
-        if entry.version != _VERSION or not in_order:
+        marker, stable = entry.last_offset, entry.last_stable_offset
+        is_possible = (
+            entry.version == _VERSION
+            and marker_before < marker <= marker_max
+            and 0 <= entry.first_offset < marker
+            and stable_before <= stable <= marker + 1
+        )
+        if not is_possible:
             return count
-        marker_before = entry.last_offset
+        marker_before, stable_before = marker, stable
     return whole // _LAYOUT.size
 
 

@@ -150,7 +150,10 @@ class _References:
                     return None
                 found = {}
             # In `allOf`, because since draft 2019-09 both the target and its siblings apply.
-            keywords = {**found, **({"allOf": [siblings]} if siblings else {})}
+            keywords = dict(found)
+            if siblings:
+                all_of = found.get("allOf")
+                keywords["allOf"] = [*(all_of if isinstance(all_of, list) else ()), siblings]
         return {
             key: value
             for key, value in keywords.items()

@@ -144,7 +144,8 @@ async def schema_registry(
     []
     """
     context = run_schema_registry(compatibility=compatibility, port=port, limits=limits)
-    registry = await asyncio.to_thread(context.__enter__)
+    # It only opens a socket.  In another thread it would go on if this task was cancelled here.
+    registry = context.__enter__()
     try:
         yield registry
     finally:

@@ -1,7 +1,7 @@
 """Signals of the worker process, handled on its event loop.
 
     SIGTERM, SIGINT, SIGHUP   stop: handlers get `grace` to finish, other records are released
-                              a second one ends the grace
+                              a second one ends the grace (SIGHUP not under ``nohup``)
     SIGUSR1                   quiet: take no more records, finish the records taken
     SIGUSR2                   take records again
 
@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 
-STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+from sharegroup import stop_signals
+
 QUIET = signal.SIGUSR1
 RESUME = signal.SIGUSR2
 
@@ -78,7 +79,7 @@ def listening(wishes: Wishes, *, to_interrupts: bool = True) -> Iterator[None]:
     """
     loop = asyncio.get_running_loop()
     handled = {QUIET: wishes.quiet, RESUME: wishes.resume}
-    handled |= dict.fromkeys(STOP, wishes.stop)
+    handled |= dict.fromkeys(stop_signals.heeded(), wishes.stop)
     if not to_interrupts:
         handled[signal.SIGINT] = lambda: None
     for number, call in handled.items():

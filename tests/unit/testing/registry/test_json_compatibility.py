@@ -254,6 +254,22 @@ def test_document_of_the_old_schema_is_valid_for_a_compatible_one(
     assert [d for d in valid if not Draft7Validator(new).is_valid(d)] == []
 
 
+@pytest.mark.parametrize("draft", ["2019-09", "2020-12"])
+@pytest.mark.parametrize("place", ["beside the reference", "in its target"])
+def test_all_of_beside_a_reference_and_in_its_target_is_compared(draft: str, place: str) -> None:
+    def schema(target: int, sibling: int) -> dict[str, Any]:
+        return {
+            "$schema": f"https://json-schema.org/draft/{draft}/schema",
+            "$ref": "#/$defs/a",
+            "allOf": [{"maxLength": sibling}],
+            "$defs": {"a": {"allOf": [{"maxLength": target}]}},
+        }
+
+    narrower = schema(5, 3) if place == "beside the reference" else schema(3, 5)
+    assert narrowed(Documents(schema(5, 5)), Documents(narrower))
+    assert not narrowed(Documents(narrower), Documents(schema(5, 5)))
+
+
 DRAFTS = [
     "http://json-schema.org/draft-03/schema#",
     "http://json-schema.org/draft-04/schema#",

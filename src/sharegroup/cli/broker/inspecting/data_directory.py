@@ -23,6 +23,7 @@ from sharegroup.storage.directory.journal import whole_payloads
 from sharegroup.storage.disk.folders import partition_of
 from sharegroup.storage.disk.metadata_files import PARTITION_METADATA_FILE
 from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE, START_OFFSETS_FILE
+from sharegroup.storage.segment.swap import SWAP
 
 LOG_SUFFIX = ".log"
 
@@ -118,7 +119,8 @@ def topic_names(directory: Path, *, warn: Callable[[str], None]) -> Mapping[str,
 
 
 def _is_log(folder: Path) -> bool:
-    return any(_SEGMENT.fullmatch(name) for name in os.listdir(folder))
+    # After a crash in compaction there may be only the new segment, under its temporary name.
+    return any(_SEGMENT.fullmatch(name.removesuffix(SWAP)) for name in os.listdir(folder))
 
 
 def _is_regular(path: Path) -> bool:

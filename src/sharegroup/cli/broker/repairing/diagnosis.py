@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sharegroup.broker.cluster.catalog import CATALOG_FILE
-from sharegroup.cli.broker.inspecting.data_directory import find_logs
+from sharegroup.cli.broker.inspecting.data_directory import FoundLog, find_logs
 from sharegroup.cli.broker.inspecting.segment_file import Damage
 from sharegroup.cli.broker.inspecting.survey import (
     LogSelection,
@@ -25,13 +25,16 @@ from sharegroup.cli.broker.repairing.state import (
     JournalState,
     Problem,
 )
+from sharegroup.storage.disk.files import RealFiles
 from sharegroup.storage.disk.metadata_files import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from sharegroup.storage.disk.set_aside import SET_ASIDE_FOLDER
+from sharegroup.storage.segment.swap import damaged_swaps
 
 REFUSES = "refuses to start"
 WRITES_AGAIN = "writes it again"
 NOTHING = "nothing"
 LEAVES = "leaves it"
+DOES_NOT_SERVE = "does not serve the partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ def segment_findings(state: DirectoryState) -> Iterator[Finding]:
     for log in find_logs(Path(state.root), warn=lambda _: None):
         for path in log.no_segments():
             name = f"{log.folder.name}/{path.name}"
-            yield Finding(name, "it is no regular file", "does not serve the partition", "")
+            yield Finding(name, "it is no regular file", DOES_NOT_SERVE, "")
+        yield from _of_swaps(log)
         for segment in segments(log, LogSelection()):
             with closing(open_segment(segment)) as file:
                 for piece in file.walk():
@@ -158,6 +162,14 @@ def _of_folder(state: DirectoryState, folder: FoundFolder) -> Iterator[Finding]:
 def _of_file(file: str, problem: Problem, if_damaged: str) -> Finding:
     """Return the finding of a file; the broker does not start with one that cannot be read."""
     return Finding(file, problem.text, REFUSES if problem.is_unreadable else if_damaged, "")
+
+
+def _of_swaps(log: FoundLog) -> Iterator[Finding]:
+    """Yield the damage in new segments of compaction that had not replaced the old ones yet."""
+    swaps = damaged_swaps(RealFiles(), str(log.folder), recovery_point=log.recovery_point)
+    for file, reason, is_undone in swaps:
+        at_start = f"sets it aside, in {SET_ASIDE_FOLDER}" if is_undone else DOES_NOT_SERVE
+        yield Finding(f"{log.folder.name}/{file}", str(reason), at_start, "")
 
 
 def _of_damage(segment: Segment, damage: Damage) -> Finding:
