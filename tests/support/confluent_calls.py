@@ -45,6 +45,10 @@ def create_topic(
         assert time.monotonic() < limit, f"topic {topic!r} is not listed"
 
 
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin(bootstrap).delete_topics([topic])[topic].result(WAIT_SECONDS_MAX)
+
+
 def set_config(bootstrap: str, kind: ResourceType, name: str, values: dict[str, str]) -> None:
     entries = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)

@@ -12,7 +12,7 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, Broker, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale, as_rate
 from tests.bench.peers.workloads import java_tools
-from tests.support.confluent_calls import create_topic, end_offset
+from tests.support.confluent_calls import create_topic, delete_topic, end_offset
 
 QUEUED_MAX = 200_000
 FLUSH_SECONDS_MAX = 180.0
@@ -75,7 +75,7 @@ def _confluent(peer: Peer, **arguments: Any) -> Measured:
             topic=topic,
             **arguments,
         )
-        check_end(broker.bootstrap_servers, topic, arguments["records"])
+        check_and_delete(broker.bootstrap_servers, topic, arguments["records"])
     return as_rate(result, peer)
 
 
@@ -83,7 +83,7 @@ def _java(peer: Peer, *, records: int, record_bytes: int) -> Measured:
     with peer.awake() as broker:
         topic = new_topic(broker)
         result = java_tools.produce(broker, topic, records, record_bytes)
-        check_end(broker.bootstrap_servers, topic, records)
+        check_and_delete(broker.bootstrap_servers, topic, records)
     return as_rate(result, peer)
 
 
@@ -131,8 +131,9 @@ def client(
     return {"counted": records, **span.end()}
 
 
-def check_end(bootstrap: str, topic: str, records: int) -> None:
-    """Every record is in the log, once."""
+def check_and_delete(bootstrap: str, topic: str, records: int) -> None:
+    """Every record is in the log, once; then the log goes: rounds of long logs fill a disk."""
     end = end_offset(bootstrap, topic)
     if end != records:
         raise BenchError(f"expected {records} records in {topic}, its end is {end}")
+    delete_topic(bootstrap, topic)

@@ -87,5 +87,5 @@ def _produce(peer: OursTls | ApacheKafkaTls, scale: Scale, security: dict[str, A
             record_bytes=scale.record_bytes,
             **security,
         )
-        produce.check_end(broker.bootstrap_servers, topic, scale.records)
+        produce.check_and_delete(broker.bootstrap_servers, topic, scale.records)
     return as_rate(result, peer)
