@@ -7,7 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sharegroup.broker.load.late_requests import Decoding, LateRequests, Reply
+from sharegroup.broker.load.late_requests import (
+    TURN_REQUESTS,
+    Decoding,
+    LateRequests,
+    Reply,
+)
 from sharegroup.testing.clock import ManualClock
 
 CONNECTION = 7
@@ -134,5 +139,58 @@ def test_dropped_requests_are_not_decided() -> None:
         assert (scene.taken, scene.is_decided) == ([], True)
         assert all(reply.cancelled() for reply in scene.replies)
         scene.late.drop(CONNECTION)  # Again: nothing is there.
+
+    run(scenario)
+
+
+def test_a_client_that_sends_ahead_does_not_stay_late() -> None:
+    """Its requests went the long way for as long as one came in each turn: half the throughput."""
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(10):
+            scene.arrives(f"{number}")
+        scene.decoded.set_result(None)
+        turns = 0
+        while CONNECTION in scene.late.waiting:
+            scene.arrives(f"later {turns}")
+            await asyncio.sleep(0)
+            turns += 1
+            assert turns < 5
+        assert len(scene.taken) == 11 + turns
+
+    run(scenario)
+
+
+def test_a_long_queue_leaves_the_loop_to_others() -> None:
+    async def scenario(scene: Scene) -> None:
+        for number in range(3 * TURN_REQUESTS):
+            scene.arrives(f"{number}")
+        scene.decoded.set_result(None)
+        most = before = 0
+        while len(scene.taken) < 3 * TURN_REQUESTS + 1:
+            await asyncio.sleep(0)
+            most, before = max(most, len(scene.taken) - before), len(scene.taken)
+        assert most == TURN_REQUESTS
+
+    run(scenario)
+
+
+def test_requests_that_take_long_are_decided_one_in_a_turn() -> None:
+    async def scenario(scene: Scene) -> None:
+        for number in range(5):
+            scene.arrives(f"{number}")
+        take = scene._take
+
+        def slow(name: str) -> Reply:
+            scene.clock.advance(0.01)
+            return take(name)
+
+        scene._take = slow  # type: ignore[method-assign]
+        scene.decoded.set_result(None)
+        before = 0
+        while len(scene.taken) < 6:
+            await asyncio.sleep(0)
+            assert len(scene.taken) - before <= 1
+            before = len(scene.taken)
 
     run(scenario)

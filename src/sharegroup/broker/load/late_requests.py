@@ -26,6 +26,13 @@ T = TypeVar("T")
 Reply = list[Chunk]
 
 
+TURN_REQUESTS = 32
+"""Number of requests of one connection that are decided in one turn of the event loop."""
+
+TURN_MS = 2
+"""Time after which the other requests wait for the next turn, because each may take long."""
+
+
 class Decoding(NamedTuple):
     """A request that is being prepared or decoded; ``start`` decides it and returns its reply."""
 
@@ -103,11 +110,18 @@ class LateRequests:
 
     async def _run(self, connection_id: int, queue: _Queue) -> None:
         try:
+            left, end_ms = TURN_REQUESTS, self._clock.now_ms() + TURN_MS
             while queue.requests:
+                # One request in each turn of the event loop would never reach the end: a client
+                # that sends ahead has sent the next one by then, and all its requests would go the
+                # long way through this queue for as long as it is busy.
+                if not left or self._clock.now_ms() >= end_ms:
+                    await asyncio.sleep(0)
+                    left, end_ms = TURN_REQUESTS, self._clock.now_ms() + TURN_MS
+                left -= 1
                 take, served_from, reply = queue.requests.popleft()
                 if not await self._is_decided(queue, take, served_from, reply):
                     break
-                await asyncio.sleep(0)  # The next request may take long, too.
         finally:
             for _, _, reply in queue.requests:
                 reply.cancel()

@@ -109,6 +109,7 @@ class Slices:
         "_paused",
         "_queued",
         "_rest_due",
+        "_rest_ms",
         "_resting",
         "_ticking",
         "_working",
@@ -123,6 +124,7 @@ class Slices:
         """The value of ``others`` at the end of the last slice."""
         self._rest_due = False
         """Whether there was a slice since the last rest."""
+        self._rest_ms = 0
         self._resting = False
         self._end_ms = 0
         """The time at which this turn's slice ends; only valid while `_ticking`."""
@@ -221,10 +223,13 @@ class Slices:
             self._rest()
             return
         loop = asyncio.get_running_loop()
-        self._end_ms = self._clock.now_ms() + SLICE_MS
+        began_ms = self._clock.now_ms()
+        self._end_ms = began_ms + SLICE_MS
         self.slice_count += 1
         loop.call_soon(self._attempt_new)
         self._work()
+        # One step may take longer than a slice: the import of a large module takes 20 ms.
+        self._rest_ms = RESTS * max(SLICE_MS, self._clock.now_ms() - began_ms)
         self._rest_due = True
         self._others_then = self._others()
 
@@ -235,7 +240,7 @@ class Slices:
         self._end_ms = self._clock.now_ms()
         # A timer of the loop, not of the broker's clock: a test may stop that clock, and the pause
         # must end nevertheless.
-        asyncio.get_running_loop().call_later(RESTS * SLICE_MS / 1000, self._go_on)
+        asyncio.get_running_loop().call_later(self._rest_ms / 1000, self._go_on)
 
     def _work(self) -> None:
         """Do one slice of large work, or let one paused task continue."""
