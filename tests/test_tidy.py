@@ -32,7 +32,7 @@ LONG_MODULES: dict[str, str] = {}
 
 CLOCK_READERS = {
     "broker/clock.py": "the broker's one clock",
-    "testing/clock.py": "a clock that tests move by hand",
+    "testing/virtual_time.py": "a clock that tests move by hand",
 }
 NAMED_TUPLE_METHODS = {"_asdict", "_fields", "_make", "_replace"}
 OTHER_NAMES = {"broker", "client", "spark", "worker"}

@@ -21,17 +21,17 @@ from sharegroup.broker.configuration.config import (
     GroupConfig,
     LogConfig,
     ModernGroupConfig,
-    QuotaConfig,
     SaslConfig,
     ServerConfig,
     ShareGroupConfig,
     TlsConfig,
     TopicConfig,
-    TransactionConfig,
 )
 from sharegroup.broker.configuration.config_values import entries, kind_of, value_text
 from sharegroup.broker.configuration.kafka_keys import kafka_keys
-from sharegroup.broker.metrics.client_families import ACCESS, LOGINS, QUOTAS, TRANSACTIONS
+from sharegroup.broker.configuration.quota_config import QuotaConfig
+from sharegroup.broker.configuration.transaction_config import TransactionConfig
+from sharegroup.broker.metrics.client_values import ACCESS, LOGINS, QUOTAS, TRANSACTIONS
 from sharegroup.broker.metrics.families import (
     CLIENTS,
     COORDINATORS,

@@ -36,7 +36,7 @@ from sharegroup.steps import run_to_end
 from sharegroup.storage.disk.files import Files
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.sync.syncer import Syncer
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from sharegroup.wire.batches.records import decode_records
 from sharegroup.wire.codec.apis import APIS, response_class, response_header_version
 from sharegroup.wire.codec.decoder import decode

@@ -26,7 +26,7 @@ from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.server import connection
 from sharegroup.broker.server.handler_table import handler_of
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from sharegroup.wire.codec.apis import DECLARED_HERE, response_class, response_header_version
 from sharegroup.wire.codec.decoder import decode
 from tests.faults.in_process import prepare_all

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sharegroup.core.security.acl_filters import AclFilter, find
-from sharegroup.core.security.acls import Acl, Acls
+from sharegroup.core.security.acls import Acl, AclFilter, Acls, find
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.steps import run_to_end

@@ -30,7 +30,7 @@ from sharegroup.spark.share_stream import ShareStream
 from sharegroup.storage.log.fence import Fence
 from sharegroup.storage.log.log_reader import LogReader
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.storage.recovery import directory_offsets
+from sharegroup.storage.recovery import checkpoint as directory_offsets
 from sharegroup.storage.sync.syncer import SyncWork
 from sharegroup.storage.sync.tickets import Ticket
 from tests.sim.swarm import Plan

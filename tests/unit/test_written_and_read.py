@@ -83,7 +83,7 @@ from sharegroup.wire.batches.records import decode_records
 from sharegroup.worker.dead_letters.burier import Buried, letter_headers
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.names import dead_topic
+from sharegroup.worker.declarations.checks import dead_topic
 from sharegroup.worker.durations import DELAY_DAYS_MAX, seconds
 from sharegroup.worker.lifecycle import pid_files
 from sharegroup.worker.lifecycle.pid_files import PidFile
@@ -125,7 +125,7 @@ PAIRS = (
     ),
     Pair(
         "offsets done out of order, in the scheduler's commits",
-        "worker.retrying.done_offsets:written", "worker.retrying.done_offsets:read",
+        "worker.retrying.shelf:written", "worker.retrying.shelf:read",
         "tests/unit/worker/retrying/test_done_offsets.py::test_done_offsets_survive_a_round_trip",
     ),
     Pair(

@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker.access.audit import AuditLog
-from sharegroup.broker.access.logins import Logins
-from sharegroup.broker.access.pending_logins import PendingLogins
+from sharegroup.broker.access.logins import Logins, PendingLogins
 from sharegroup.broker.access.quotas import Quotas
 from sharegroup.broker.client_telemetry import ClientTelemetry
 from sharegroup.broker.clock import Clock, ExpiryClock, SystemClock, sleep_ms
@@ -46,12 +45,11 @@ from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.load import jobs
 from sharegroup.broker.load.admission import Admission, parse_overrides
 from sharegroup.broker.load.descriptors import divide
+from sharegroup.broker.load.log_limit import UnservedFeatures
 from sharegroup.broker.load.request_counters import RequestCounters
-from sharegroup.broker.load.unserved import UnservedFeatures
 from sharegroup.broker.load.waiting import OfConnection, WaitingRoom
 from sharegroup.broker.parts import Node, Parts
-from sharegroup.broker.server.listening import bracketed, listen
-from sharegroup.broker.server.sockets import Server, budgets_of
+from sharegroup.broker.server.sockets import Server, bracketed, budgets_of, listen
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.broker.tls.listeners import TlsListeners

@@ -28,10 +28,10 @@ from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.on_demand import ModernGroups, OnDemand, register
 from sharegroup.broker.load.late_requests import LateRequests
+from sharegroup.broker.load.log_limit import UnservedFeatures
 from sharegroup.broker.load.record_jobs import RecordJobs
 from sharegroup.broker.load.request_counters import RequestCounters
 from sharegroup.broker.load.slices import Slices
-from sharegroup.broker.load.unserved import UnservedFeatures
 from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.core.shared_totals import SharedTotal

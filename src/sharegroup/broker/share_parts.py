@@ -23,8 +23,7 @@ from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.load.record_jobs import RecordJobs
 from sharegroup.broker.load.waiting import WaitingRoom
-from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthors
-from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
+from sharegroup.broker.share.dead_letter_topic import DeadLetterAuthors, DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.persister import NoPersister, Persister

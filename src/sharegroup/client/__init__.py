@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         ToOffset,
         new_offsets,
     )
-    from sharegroup.client.admin.quota_types import QuotaEntity, QuotaName
+    from sharegroup.client.admin.quotas import QuotaEntity, QuotaName
     from sharegroup.client.admin.types import (
         AclBinding,
         AclBindingFilter,
@@ -248,7 +248,7 @@ _NAMES = {
         "ToOffset",
         "new_offsets",
     ),
-    "sharegroup.client.admin.quota_types": (
+    "sharegroup.client.admin.quotas": (
         "QuotaEntity",
         "QuotaName",
     ),

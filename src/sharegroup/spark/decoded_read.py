@@ -15,7 +15,7 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
 from sharegroup.spark.executor_fetch import this_process
 from sharegroup.spark.options import ReadOptions
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
+from sharegroup.spark.plan import PartitionRuns, RunsPartition
 from sharegroup.wire.batches.records import DecodedRecord
 
 log = logging.getLogger(__name__)

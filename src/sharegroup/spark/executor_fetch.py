@@ -35,7 +35,7 @@ from sharegroup.client.share.session.acquired_records import acquired_offsets
 from sharegroup.errors import OffsetOutOfRange
 from sharegroup.ids import TopicId
 from sharegroup.spark.options import ReadOptions
-from sharegroup.spark.partition import PartitionRuns
+from sharegroup.spark.plan import PartitionRuns
 
 log = logging.getLogger(__name__)
 

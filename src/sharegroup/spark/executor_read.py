@@ -27,7 +27,7 @@ from sharegroup.errors import UnreadableBatch
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.spark.kept_records import Reader, opened
 from sharegroup.spark.options import ReadOptions
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
+from sharegroup.spark.plan import PartitionRuns, RunsPartition
 from sharegroup.spark.schema import arrow_batches
 from sharegroup.wire.batches.batches import Buffer
 from sharegroup.wire.batches.columns import OffsetRanges, record_columns

@@ -33,13 +33,11 @@ from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import InvalidConfig, KafkaError, OffsetOutOfRange
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
-from sharegroup.spark.batch_offsets import offset_bounds
-from sharegroup.spark.batch_read import Read, existing_topic, partitions_of
+from sharegroup.spark.batch_read import Read, existing_topic, offset_bounds, partitions_of
 from sharegroup.spark.lifecycle import exit_on_sigterm
 from sharegroup.spark.offsets import CheckpointError
 from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions
-from sharegroup.spark.partition import NOT_DELIVERED
-from sharegroup.spark.plan import plan
+from sharegroup.spark.plan import NOT_DELIVERED, plan
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from sharegroup.spark.options import ReadOptions
-from sharegroup.spark.partition import NOT_DELIVERED
+from sharegroup.spark.plan import NOT_DELIVERED
 from sharegroup.wire.batches.header_columns import HEADERS
 from sharegroup.wire.batches.number_arrays import number_array
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sharegroup.faults.faulty_files import FaultyFiles
     from sharegroup.faults.script import Fault
-    from sharegroup.testing.clock import ManualClock
     from sharegroup.testing.embedded import AsyncTestBroker, TestBroker, broker, run_broker
     from sharegroup.testing.power_loss import PowerLossDisk
     from sharegroup.testing.registry.server import (
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     )
     from sharegroup.testing.security import Security
     from sharegroup.testing.stored_record import StoredRecord
+    from sharegroup.testing.virtual_time import ManualClock
 
 __all__ = [
     "AsyncTestBroker",
@@ -46,7 +46,7 @@ _MODULES = {
     "AsyncTestBroker": "sharegroup.testing.embedded",
     "Fault": "sharegroup.faults.script",
     "FaultyFiles": "sharegroup.faults.faulty_files",
-    "ManualClock": "sharegroup.testing.clock",
+    "ManualClock": "sharegroup.testing.virtual_time",
     "PowerLossDisk": "sharegroup.testing.power_loss",
     "SchemaRegistry": "sharegroup.testing.registry.server",
     "Security": "sharegroup.testing.security",

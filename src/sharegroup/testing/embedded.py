@@ -20,7 +20,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from sharegroup.broker.app import Running
 from sharegroup.faults.faulty_broker import AdvancingClock
@@ -30,13 +30,32 @@ from sharegroup.storage.disk.files import Files
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.testing.security import MECHANISMS, Security
 from sharegroup.testing.served_broker import ServedBroker
-from sharegroup.testing.setting_values import SettingValue, texts_of
 
 if TYPE_CHECKING:
-    # Imported at first use, like all of the client (`ServedBroker.clients`).
     from sharegroup.client.records import RecordMetadata
     from sharegroup.testing.broker_clients import BrokerClients
     from sharegroup.testing.stored_record import StoredRecord
+
+
+# Values of Kafka's settings as texts, because tests write them as Python values, too.
+
+
+SettingValue: TypeAlias = str | int | float
+"""A setting's value: a text as Kafka has it, a number, or True or False."""
+
+
+def texts_of(settings: Mapping[str, SettingValue] | None) -> dict[str, str]:
+    """Return the settings with their values as texts; raise TypeError for other values."""
+    return {name: _text(name, value) for name, value in (settings or {}).items()}
+
+
+def _text(name: str, value: SettingValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"setting {name}={value!r}: expected a text, a number, True or False")
+    return str(value)
+
 
 T = TypeVar("T")
 

@@ -39,13 +39,14 @@ from typing import (
 from sharegroup.dead_letters.topics import MIN_INSYNC
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import (
+    PARTITIONS_MAX,
     check_callable,
     check_listener,
     check_redact,
+    checked_topic,
     is_whole,
 )
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
-from sharegroup.worker.declarations.names import PARTITIONS_MAX, checked_topic
 from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declarations.replication import Replication, TopicDeclaration
 from sharegroup.worker.declarations.route import Route

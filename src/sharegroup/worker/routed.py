@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from sharegroup.worker.declarations.checks import checked_group
 from sharegroup.worker.declarations.handler import shape_of
-from sharegroup.worker.declarations.names import checked_group
 from sharegroup.worker.declarations.options import RouteOptions, Topics, route_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.sender import Sender

@@ -130,7 +130,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         answer="ILLEGAL_SASL_STATE",
     ),
     Limit(
-        setting="broker.load.lines_by_address:LINES_MAX",
+        setting="broker.load.log_limit:LINES_MAX",
         unit="lines",
         bounds="log lines in a second about failed logins, about violations of the protocol, and "
         "about TLS handshakes that failed and connections that were closed: as many of each, at "

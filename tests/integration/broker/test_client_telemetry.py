@@ -18,8 +18,7 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 
 from sharegroup.broker.app import _connection_closed
-from sharegroup.broker.metrics.loop_lag import LoopLag
-from sharegroup.broker.metrics.values import Metrics
+from sharegroup.broker.metrics.values import LoopLag, Metrics
 from sharegroup.ids import uuid_text
 from sharegroup.wire.batches.compression import compress
 from sharegroup.wire.codec.apis import response_class, response_header_version

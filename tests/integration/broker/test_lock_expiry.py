@@ -23,7 +23,7 @@ from sharegroup.faults.running_clock import ClockTimer
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
 from sharegroup.protocol_enums import AcquireMode
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (

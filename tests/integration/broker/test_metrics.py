@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sharegroup.broker.load.distribution import Distribution
+from sharegroup.broker.load.request_counters import Distribution
 from sharegroup.broker.metrics import families as names
 from sharegroup.broker.metrics.families import FAMILIES, NOT_HERE, Family, MetricType
-from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.text import head, label_pairs, lines
-from sharegroup.broker.metrics.values import Metrics
+from sharegroup.broker.metrics.values import LoopLag, Metrics
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from tests.faults.in_process import Broker, ShareMember

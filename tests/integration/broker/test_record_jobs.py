@@ -29,7 +29,7 @@ from sharegroup.broker.load.produced_batches import WAITING_BYTES_MAX
 from sharegroup.broker.load.record_jobs import NICE, _in_thread
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import TopicName
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from sharegroup.wire.batches.compression import ZSTD, compress
 from sharegroup.wire.batches.record_walk import Walk, WalkStep
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch

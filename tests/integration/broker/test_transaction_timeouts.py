@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sharegroup.testing import TestBroker, run_broker
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from tests.support.limits import HANGING_SECONDS
 
 TIMEOUT_MS = 10_000

@@ -16,7 +16,7 @@ from sharegroup.errors import OffsetOutOfRange, UnreadableBatch
 from sharegroup.ids import TopicId
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
+from sharegroup.spark.plan import PartitionRuns, RunsPartition
 from sharegroup.testing import run_broker
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.support.unreadable import cut_off, produce_batches, untrue

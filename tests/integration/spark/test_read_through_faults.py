@@ -11,7 +11,7 @@ from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import RequestTimedOut
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
+from sharegroup.spark.plan import PartitionRuns, RunsPartition
 from sharegroup.wire.batches.batches import parse_header
 from tests.support.processes import ServeProcess
 

@@ -13,8 +13,7 @@ import pytest
 from sharegroup.http_endpoint import HttpEndpoint, HttpResponse
 from sharegroup.worker.lifecycle import health as module
 from sharegroup.worker.lifecycle.health import new_endpoint, pages
-from sharegroup.worker.telemetry.counts import HandlerCounts
-from sharegroup.worker.telemetry.state import Phase, WorkerGroupState, WorkerState
+from sharegroup.worker.telemetry.state import HandlerCounts, Phase, WorkerGroupState, WorkerState
 
 
 class Standing:

@@ -14,10 +14,7 @@ from sharegroup.broker.access.authorizer import DECISIONS_MAX, PRINCIPAL_DECISIO
 from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.configuration.authorizer_settings import AuthorizerSettings
-from sharegroup.broker.configuration.listeners import (
-    Listener,
-    warn_if_everyone_is_allowed,
-)
+from sharegroup.broker.configuration.listeners import Listener, warn_if_everyone_is_allowed
 from sharegroup.core.security.acls import Acl
 from sharegroup.core.security.principal import Principal, canonical_address
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType

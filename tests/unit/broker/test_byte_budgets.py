@@ -10,7 +10,7 @@ from sharegroup.broker.load.answer_budget import AnswerAccount, AnswerBudget
 from sharegroup.broker.load.byte_budgets import CHECK_MS
 from sharegroup.broker.load.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
 from sharegroup.core.security.principal import Principal
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 
 MIB = 1024 * 1024
 PROGRESS_MS = 30_000

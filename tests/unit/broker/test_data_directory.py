@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Event
+from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
+from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.producer_ids import BLOCK_IDS, ProducerIds
 from sharegroup.broker.cluster.topics import JOURNAL_EVENTS_SPARE, Topics
 from sharegroup.broker.configuration.config import Config

@@ -24,7 +24,7 @@ from sharegroup.broker.server.dispatch import (
     writable,
 )
 from sharegroup.broker.server.handler_table import handler_of
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from sharegroup.wire.codec.apis import request_class, response_class
 from sharegroup.wire.codec.decoder import decode
 from sharegroup.wire.codec.encoder import encode_request

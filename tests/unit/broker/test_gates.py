@@ -21,7 +21,7 @@ from sharegroup.core.security.principal import ANONYMOUS, Principal, parse_princ
 from sharegroup.errors import GroupAuthorizationFailed, InvalidRequest
 from sharegroup.protocol_enums import AclOperation, AclResourceType
 from sharegroup.steps import Steps, run_to_end
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from tests.unit.broker.test_dispatch import answered, frame, prepared
 
 DESCRIBE_CLUSTER = 60

@@ -13,7 +13,7 @@ from sharegroup.broker.load.late_requests import (
     LateRequests,
     Reply,
 )
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 
 CONNECTION = 7
 

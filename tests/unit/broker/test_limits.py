@@ -11,13 +11,13 @@ from sharegroup.broker.configuration.config import (
     CoordinatorConfig,
     LogConfig,
     ModernGroupConfig,
-    QuotaConfig,
     SaslConfig,
     ServerConfig,
     ShareGroupConfig,
-    TransactionConfig,
 )
 from sharegroup.broker.configuration.config_values import entries
+from sharegroup.broker.configuration.quota_config import QuotaConfig
+from sharegroup.broker.configuration.transaction_config import TransactionConfig
 from sharegroup.broker.metrics.families import FAMILIES
 from tests.docs.limits.limit import Limit
 from tests.docs.limits.table import LIMITS, MEMORY_BYTES_MAX, NO_LIMITS

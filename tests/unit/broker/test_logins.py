@@ -7,10 +7,9 @@ import logging
 import pytest
 
 from sharegroup.broker.access.jaas import PLAIN_MODULE, LoginModule, parse_jaas, plain_users
-from sharegroup.broker.access.logins import Logins
+from sharegroup.broker.access.logins import Logins, PendingLogins
 from sharegroup.broker.access.peer import Peer
-from sharegroup.broker.access.pending_logins import PendingLogins
-from sharegroup.broker.load.lines_by_address import ADDRESSES_MAX, LINES_MAX
+from sharegroup.broker.load.log_limit import ADDRESSES_MAX, LINES_MAX
 from sharegroup.errors import InvalidConfig
 
 KEY = "listener.name.external.plain.sasl.jaas.config"

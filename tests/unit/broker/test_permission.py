@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
 from sharegroup.broker.access.permission import (
     Permission,

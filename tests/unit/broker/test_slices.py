@@ -11,7 +11,7 @@ import pytest
 from sharegroup.broker.load.slices import RESTS, SLICE_MS, WORKING_MAX, Slices
 from sharegroup.steps import ATTEMPT_STEPS, Steps
 from sharegroup.testing import virtual_time
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 
 LARGE = 10 * ATTEMPT_STEPS
 TURNS_MAX = 10_000

@@ -25,7 +25,7 @@ from sharegroup.broker.access.token_keys import (
 from sharegroup.broker.access.tokens import TokenRules, TokenVerifier, VerifiedToken
 from sharegroup.core.security.login import LoginRefused, UnknownKey
 from sharegroup.errors import InvalidConfig
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 from tests.support.limits import HANGING_SECONDS
 from tests.support.token_issuer import (
     AUDIENCE,

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from sharegroup.broker.load.unserved import LINE_INTERVAL_MS, UnservedFeatures
+from sharegroup.broker.load.log_limit import LINE_INTERVAL_MS, UnservedFeatures
 from sharegroup.testing import ManualClock
 
 HOSTILE = "x\x1b]0;owned\x07\r\n\u202e"

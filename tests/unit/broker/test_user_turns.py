@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharegroup.broker.load.user_turns import UserTurns
+from sharegroup.broker.load.record_jobs import UserTurns
 from sharegroup.core.security.principal import USER, Principal
 from tests.support.limits import HANGING_SECONDS
 

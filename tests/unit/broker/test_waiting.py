@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from sharegroup.broker.load.waiting import WaitingRoom
-from sharegroup.testing.clock import ManualClock
+from sharegroup.testing.virtual_time import ManualClock
 
 
 async def turn() -> None:

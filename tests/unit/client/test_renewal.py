@@ -6,8 +6,7 @@ import pytest
 
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.consumer.held_records import HeldRecords
-from sharegroup.client.share.consumer.locks import AcquisitionLock
-from sharegroup.client.share.consumer.renewal import due_locks, say_let_go
+from sharegroup.client.share.consumer.locks import AcquisitionLock, due_locks, say_let_go
 from sharegroup.client.share.session.renewal_schedule import interval_seconds, look_seconds
 from sharegroup.ids import TopicId, TopicIdPartition
 

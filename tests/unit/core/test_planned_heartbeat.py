@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.groups.consumer.planned_heartbeat import HeartbeatPlan
+from sharegroup.core.groups.consumer.heartbeat import (
+    HeartbeatPlan,
+    HeartbeatReply,
+    HeartbeatRequest,
+)
 from sharegroup.core.groups.consumer.records import Records
 from sharegroup.steps import Steps, run_to_end
 from tests.unit.core.group_under_test import WALL_MS

@@ -18,8 +18,7 @@ from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.kept_records import UNREAD_BATCHES_MAX, Keeper, opened
 from sharegroup.spark.options import stream_options
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
-from sharegroup.spark.plan import plan
+from sharegroup.spark.plan import PartitionRuns, RunsPartition, plan
 from sharegroup.wire.batches.batches import stamp
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
-from sharegroup.spark.plan import plan
+from sharegroup.spark.plan import PartitionRuns, RunsPartition, plan
 
 ORDERS, REFUNDS = TopicId(UUID(int=2)), TopicId(UUID(int=1))
 NAMES = {ORDERS: TopicName("orders"), REFUNDS: TopicName("refunds")}

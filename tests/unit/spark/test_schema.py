@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sharegroup.spark.options import stream_options
-from sharegroup.spark.partition import NOT_DELIVERED
+from sharegroup.spark.plan import NOT_DELIVERED
 from sharegroup.spark.schema import MILLISECONDS_MAX, arrow_batches, spark_schema
 from sharegroup.wire.batches.columns import OffsetRanges, record_columns
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch

@@ -8,7 +8,7 @@ from sharegroup.errors import OffsetOutOfRange
 from sharegroup.ids import TopicIdPartition
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.log.retention import Retention
-from sharegroup.storage.recovery.directory_offsets import START_OFFSETS_FILE
+from sharegroup.storage.recovery.checkpoint import START_OFFSETS_FILE
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.unit.storage.logs import (
     FOLDER,

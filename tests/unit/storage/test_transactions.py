@@ -18,7 +18,7 @@ from sharegroup.errors import (
 from sharegroup.storage.log.compaction import CompactionLimits
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
-from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE
+from sharegroup.storage.recovery.checkpoint import RECOVERY_POINTS_FILE
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches.records import SimpleRecord, decode_records, encode_batch
 from tests.unit.storage.logs import (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import Check
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.access.rights import Rights

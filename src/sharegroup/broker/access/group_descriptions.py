@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from kio.static.primitive import i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission, operations_on_group
 from sharegroup.broker.access.rights import Rights
 from sharegroup.errors import KafkaError, TopicAuthorizationFailed

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.access.jaas import parse_jaas, plain_users
-from sharegroup.broker.access.logins import AcceptedLogins, Logins
+from sharegroup.broker.access.logins import AcceptedLogins, Logins, PendingLogins
 from sharegroup.broker.access.mechanisms import (
     MECHANISMS,
     OAUTHBEARER,
@@ -19,7 +19,6 @@ from sharegroup.broker.access.mechanisms import (
     PlainExchange,
     ScramExchange,
 )
-from sharegroup.broker.access.pending_logins import PendingLogins
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.scram_credentials import ScramCredentials
 from sharegroup.broker.configuration.config import Config

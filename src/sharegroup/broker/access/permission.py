@@ -7,8 +7,7 @@ from uuid import UUID
 
 from kio.static.primitive import i32
 
-from sharegroup.broker.access.checks import Check, denied
-from sharegroup.broker.access.requirements import DESCRIBE_CLUSTER
+from sharegroup.broker.access.checks import DESCRIBE_CLUSTER, Check, denied
 from sharegroup.broker.access.rights import NOT_ASKED, Rights
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.errors import AuthorizationException, TopicAuthorizationFailed

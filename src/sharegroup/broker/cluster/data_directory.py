@@ -33,7 +33,7 @@ from sharegroup.storage.disk.metadata_files import (
     read_meta_properties,
     write_meta_properties,
 )
-from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE
+from sharegroup.storage.recovery.checkpoint import RECOVERY_POINTS_FILE
 
 log = logging.getLogger(__name__)
 

@@ -30,10 +30,10 @@ from sharegroup.broker.configuration.group_config import (
 from sharegroup.broker.configuration.listener_settings import base_names, listener_of
 from sharegroup.broker.configuration.log_config import LogConfig
 from sharegroup.broker.configuration.modern_group_config import (
+    GroupConfig,
     ModernGroupConfig,
     check_modern_groups,
 )
-from sharegroup.broker.configuration.own_group_config import GroupConfig
 from sharegroup.broker.configuration.quota_config import QuotaConfig
 from sharegroup.broker.configuration.sasl_config import SaslConfig
 from sharegroup.broker.configuration.server_config import ServerConfig

@@ -23,7 +23,6 @@ from sharegroup.broker.configuration.config import (
     ServerConfig,
     ShareGroupConfig,
     TlsConfig,
-    TransactionConfig,
     check_unserved_keys,
     is_per_listener,
     listener_entry,
@@ -32,6 +31,7 @@ from sharegroup.broker.configuration.config_values import ConfigType, entries, k
 from sharegroup.broker.configuration.group_config import check_share_groups
 from sharegroup.broker.configuration.listener_settings import PREFIX, listener_of
 from sharegroup.broker.configuration.modern_group_config import check_modern_groups
+from sharegroup.broker.configuration.transaction_config import TransactionConfig
 from sharegroup.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -50,7 +50,11 @@ from sharegroup.core.groups.consumer.classic_members import (
     classic_member,
 )
 from sharegroup.core.groups.consumer.group import ModernGroup
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.consumer.heartbeat import (
+    HeartbeatPlan,
+    HeartbeatReply,
+    HeartbeatRequest,
+)
 from sharegroup.core.groups.consumer.member import (
     JOIN_EPOCH,
     DescribedModernGroup,
@@ -64,7 +68,6 @@ from sharegroup.core.groups.consumer.migration import (
     upgraded,
 )
 from sharegroup.core.groups.consumer.modern_groups import ModernGroups
-from sharegroup.core.groups.consumer.planned_heartbeat import HeartbeatPlan
 from sharegroup.core.groups.consumer.records import ClassicMember, ModernGroupMetadata, Records
 from sharegroup.core.groups.consumer.sizes import memory_of_groups
 from sharegroup.core.shared_totals import SharedTotal

@@ -18,12 +18,106 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sharegroup.broker.clock import Clock, sleep_ms
 
 log = logging.getLogger(__name__)
+
+
+# Limits log lines that strangers cause: one for an address and second, and some for all.
+
+
+ADDRESS_PAUSE_MS = 1_000
+"""Time after a line about an address in which no other line is about it."""
+
+ADDRESSES_MAX = 1_000
+"""Number of addresses whose last line is remembered."""
+
+LINES_MAX = 20
+"""Number of lines about all addresses in `ADDRESS_PAUSE_MS`."""
+
+
+class LinesByAddress:
+    """The times of the last log lines of one kind by address."""
+
+    __slots__ = ("_addresses", "_lines", "_lines_began_ms", "_unlogged")
+
+    def __init__(self) -> None:
+        self._addresses: OrderedDict[str, int] = OrderedDict()
+        self._lines = 0
+        self._lines_began_ms = 0
+        self._unlogged = 0
+
+    def unlogged(self, host: str, now_ms: int) -> int | None:
+        """Return how many lines were not logged since the last one, if one may be logged now.
+
+        None means that it may not; it is then counted as not logged.
+        """
+        if not self._may_log(host, now_ms):
+            self._unlogged += 1
+            return None
+        count, self._unlogged = self._unlogged, 0
+        return count
+
+    def _may_log(self, host: str, now_ms: int) -> bool:
+        """Return whether a line about this address may be logged now, and count it."""
+        last_ms = self._addresses.get(host)
+        if last_ms is not None and now_ms - last_ms < ADDRESS_PAUSE_MS:
+            return False
+        if now_ms - self._lines_began_ms >= ADDRESS_PAUSE_MS:
+            self._lines, self._lines_began_ms = 0, now_ms
+        if self._lines >= LINES_MAX:
+            return False
+        self._lines += 1
+        self._addresses[host] = now_ms
+        self._addresses.move_to_end(host)
+        if len(self._addresses) > ADDRESSES_MAX:
+            self._addresses.popitem(last=False)
+        return True
+
+
+# Log lines about requests for features that this broker does not serve.
+#
+# A client that needs such a feature may repeat its request for as long as it runs. So each feature
+# has one line at a time, with the number of requests since the line before.
+
+
+LINE_INTERVAL_MS = 60_000
+"""Milliseconds between two log lines about the same feature."""
+
+QUOTED_CHARACTERS_MAX = 128
+"""Characters of a client's or a resource's name in a log line."""
+
+
+class UnservedFeatures:
+    """Counts refused requests by feature, and logs the first one of each interval."""
+
+    __slots__ = ("_clock", "_quiet_until_ms", "_refused")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._quiet_until_ms: dict[str, int] = {}
+        self._refused: dict[str, int] = {}
+
+    def refused(self, feature: str, *, client_id: str, name: str) -> None:
+        """Count one request. ``feature`` is one of few constants; a client chose ``name``."""
+        count = self._refused[feature] = self._refused.get(feature, 0) + 1
+        now_ms = self._clock.now_ms()
+        if now_ms < self._quiet_until_ms.get(feature, now_ms):
+            return
+        self._quiet_until_ms[feature] = now_ms + LINE_INTERVAL_MS
+        self._refused[feature] = 0
+        log.warning(
+            "event=feature_not_served feature=%s client=%r name=%r requests=%d",
+            feature,
+            client_id[:QUOTED_CHARACTERS_MAX],
+            name[:QUOTED_CHARACTERS_MAX],
+            count,
+        )
+
 
 BURST_LINES = 1_000
 """Number of lines about one event that pass without a pause."""

@@ -14,10 +14,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
-from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.share_partition_page import PATH as SHARE_PARTITIONS_PATH
 from sharegroup.broker.metrics.share_partition_page import SharePartitionPage
-from sharegroup.broker.metrics.values import Metrics
+from sharegroup.broker.metrics.values import LoopLag, Metrics
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.server.sockets import Server
 from sharegroup.http_endpoint import PROMETHEUS_TEXT, HttpEndpoint, HttpLimits, HttpResponse

@@ -8,7 +8,7 @@ and percentages are ratios.  Metrics that begin with ``sharegroup_`` are ours.
 
 from __future__ import annotations
 
-from sharegroup.broker.metrics.client_families import ACCESS, CLIENTS, LOGINS, QUOTAS, TRANSACTIONS
+from sharegroup.broker.metrics.client_values import ACCESS, CLIENTS, LOGINS, QUOTAS, TRANSACTIONS
 from sharegroup.broker.metrics.text import Family, MetricType
 
 _TOPIC = ("topic",)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sharegroup.broker.load.distribution import Distribution
+from sharegroup.broker.load.request_counters import Distribution
 
 
 class MetricType(StrEnum):

@@ -25,10 +25,10 @@ from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.load.byte_budgets import ByteBudget
 from sharegroup.broker.load.descriptors import limit, open_count
 from sharegroup.broker.load.log_limit import LOG_LIMIT
-from sharegroup.broker.metrics import client_families as client_names
+from sharegroup.broker.load.request_counters import Distribution
+from sharegroup.broker.metrics import client_values as client_names
 from sharegroup.broker.metrics import families as names
 from sharegroup.broker.metrics.client_values import ClientValuesPage, info_labels
-from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.text import Family, Value, head, label_pairs, lines
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.server.sockets import Server
@@ -38,6 +38,41 @@ from sharegroup.errors import KafkaStorageError
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.wire.codec.apis import APIS
+
+# Measures the delay of the event loop, which adds to the latency of requests.
+#
+# A callback that is scheduled ten times a second records how late it runs. A delay is caused by a
+# long turn of the loop, by a sync in its thread, or by a lack of processor time for the process.
+
+
+INTERVAL_SECONDS = 0.1
+
+
+class LoopLag:
+    """Measures the lateness of the event loop, from `start` to `stop`."""
+
+    __slots__ = ("_due", "_timer", "lateness")
+
+    def __init__(self) -> None:
+        self.lateness = Distribution()
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure, on the running event loop."""
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + INTERVAL_SECONDS
+        self._timer = loop.call_at(self._due, self._look)
+
+    def stop(self) -> None:
+        """Stop measuring; it has no effect before `start`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self.lateness.observe(max(0.0, asyncio.get_running_loop().time() - self._due))
+        self.start()
+
 
 SHARE_PARTITIONS_MAX = 10_000
 GROUPS_MAX = 1_000

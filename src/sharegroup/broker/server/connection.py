@@ -23,7 +23,7 @@ from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
 from sharegroup.broker.load.answer_budget import LARGE_WRITE_BYTES, AnswerAccount, AnswerBudget
-from sharegroup.broker.load.lines_by_address import LinesByAddress
+from sharegroup.broker.load.log_limit import LinesByAddress
 from sharegroup.broker.load.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.server.dispatch import Reply, dispatch

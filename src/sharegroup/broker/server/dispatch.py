@@ -38,9 +38,14 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
 )
 from sharegroup.broker.load.answer_budget import UNLIMITED, AnswerRoom
-from sharegroup.broker.load.holds import CLIENT_ID_CHARACTERS_MAX, RequestOrigin, note_hold
 from sharegroup.broker.load.late_requests import Decoding, Take
-from sharegroup.broker.load.request_counters import HOLD_SECONDS, ApiCounters
+from sharegroup.broker.load.request_counters import (
+    CLIENT_ID_CHARACTERS_MAX,
+    HOLD_SECONDS,
+    ApiCounters,
+    RequestOrigin,
+    note_hold,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
     InvalidRequest,

@@ -7,30 +7,33 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.clock import Clock, TimerHandle
+from sharegroup.broker.configuration.listeners import Listener
+from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.load.admission import Admission
 from sharegroup.broker.load.answer_budget import AnswerBudget
-from sharegroup.broker.load.lines_by_address import LinesByAddress
+from sharegroup.broker.load.log_limit import LinesByAddress
 from sharegroup.broker.load.request_budget import RequestBudget
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.server.connection import Budgets, Connection
 from sharegroup.broker.server.turns import Turns
 from sharegroup.broker.tls.handshakes import Handshakes
+from sharegroup.broker.tls.listeners import TlsListeners
 from sharegroup.core.security.principal import Principal
 
 if TYPE_CHECKING:
-    # Only brokers with TLS import them.
     from sharegroup.broker.tls.listener import TlsListener
     from sharegroup.broker.tls.transport import Buffers
 
 log = logging.getLogger(__name__)
+
 
 PROGRESS_CHECK_MS = 1_000
 
@@ -242,3 +245,41 @@ async def _begin(listener: asyncio.Server) -> None:
                     f"{host}:{port} is in use by another process, or by sharegroup.metrics.port of "
                     "this broker",
                 )
+
+
+# Binds the ports of the listeners, and names the broker as the clients of each listener see it.
+
+
+async def listen(
+    server: Server,
+    listeners: Iterable[Listener],
+    tls: TlsListeners,
+    config: ServerConfig,
+) -> tuple[list[Node], str]:
+    """Bind the ports; return the node of each listener, and the bound addresses as a setting."""
+    nodes, bound = [], []
+    for listener in listeners:
+        port = await server.listen(listener.host, listener.port, tls.of(listener.name))
+        nodes.append(_node(config, listener, port))
+        bound.append(f"{listener.name}://{bracketed(listener.host)}:{port}")
+    return nodes, ",".join(bound)
+
+
+def _node(config: ServerConfig, listener: Listener, port: int) -> Node:
+    """Return this broker as the clients of a listener see it, which is bound to ``port``."""
+    if listener.is_narrowed:
+        log.warning(
+            "event=listener_narrowed listener=%s address=%s:%d advertised=%s reason=%r",
+            listener.name,
+            listener.host,
+            port,
+            listener.advertised_host,
+            "only this machine can use the advertised address; --insecure opens every address",
+        )
+    advertised_port = listener.advertised_port or port
+    return Node(config.node_id, listener.advertised_host, advertised_port, config.rack)
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in an address: an IPv6 address needs brackets."""
+    return f"[{host}]" if ":" in host else host

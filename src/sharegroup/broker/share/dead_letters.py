@@ -35,19 +35,22 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from sharegroup.backoff import Backoff, without_jitter
-from sharegroup.broker.access.requirements import READ_TOPICS
+from sharegroup.broker.access.checks import READ_TOPICS
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import LogSettings, Topics
 from sharegroup.broker.load.record_jobs import RecordJobs
-from sharegroup.broker.share.dead_letter_authors import DeadLetterAuthor, DeadLetterAuthors
 from sharegroup.broker.share.dead_letter_records import (
     LetterBatch,
     OriginalPartition,
     Originals,
     letter_batch,
 )
-from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
+from sharegroup.broker.share.dead_letter_topic import (
+    DeadLetterAuthor,
+    DeadLetterAuthors,
+    DeadLetterTopics,
+)
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.persister import Persister

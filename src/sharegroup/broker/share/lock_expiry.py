@@ -27,7 +27,7 @@ from itertools import count
 from weakref import ref
 
 from sharegroup.broker.clock import Alarm, Clock
-from sharegroup.broker.load.distribution import Distribution
+from sharegroup.broker.load.request_counters import Distribution
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 
 RUNS_AT_ONCE = 500

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
-from sharegroup.broker.load.distribution import RATIOS, Distribution
+from sharegroup.broker.load.request_counters import RATIOS, Distribution
 from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.ids import GroupId, TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType

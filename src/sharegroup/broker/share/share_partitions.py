@@ -21,7 +21,7 @@ from typing import Any
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.load.distribution import Distribution
+from sharegroup.broker.load.request_counters import Distribution
 from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
 from sharegroup.broker.share.group_settings import GroupSettings

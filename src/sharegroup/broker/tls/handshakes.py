@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from sharegroup.broker.clock import Clock, TimerHandle
 from sharegroup.broker.configuration.server_config import ServerConfig
 from sharegroup.broker.load.admission import Admission
-from sharegroup.broker.load.lines_by_address import LinesByAddress
+from sharegroup.broker.load.log_limit import LinesByAddress
 
 if TYPE_CHECKING:
     # Only brokers with TLS import it.

@@ -20,8 +20,7 @@ from sharegroup.cli.common.cluster_access import (
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.output import complain, printable, table
 from sharegroup.cli.common.progress import showing_progress
-from sharegroup.cli.common.running import Stop, run, until_stopped
-from sharegroup.cli.common.waiting import telling_waits
+from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped
 from sharegroup.cli.dead_letters.dlq_options import lacks_queue_broker, selection_options
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig

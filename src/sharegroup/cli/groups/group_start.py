@@ -15,7 +15,7 @@ import click
 
 from sharegroup.cli.common.cluster_access import Access
 from sharegroup.cli.common.output import complain
-from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.start_position import START_CONFIG, topics_without_offsets
 from sharegroup.client.admin.types import ConfigResource, TopicDescription

@@ -27,8 +27,14 @@ import click
 
 from sharegroup.cli.common.cluster_access import line_of
 from sharegroup.cli.common.progress import showing_progress
-from sharegroup.cli.common.running import CLOSE_SECONDS, Stop, run, until_stopped
-from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.common.running import (
+    CLOSE_SECONDS,
+    Stop,
+    lacks_broker,
+    run,
+    telling_waits,
+    until_stopped,
+)
 from sharegroup.cli.measuring.figures import Flow, consuming_line
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import Record, UnreadableDelivery

@@ -28,8 +28,7 @@ from sharegroup.cli.common.data_options import (
 )
 from sharegroup.cli.common.name_arguments import complete_topics
 from sharegroup.cli.common.progress import showing_progress
-from sharegroup.cli.common.running import Stop, run, until_stopped
-from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.groups.group_start import from_beginning_option, start_options, tell_start
 from sharegroup.cli.measuring.consuming import (
     Consumed,

@@ -16,8 +16,14 @@ from sharegroup.cli.common.data_options import (
 )
 from sharegroup.cli.common.name_arguments import naming_many
 from sharegroup.cli.common.output import complain
-from sharegroup.cli.common.running import CLOSE_SECONDS, Stop, run, until_stopped
-from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.common.running import (
+    CLOSE_SECONDS,
+    Stop,
+    lacks_broker,
+    run,
+    telling_waits,
+    until_stopped,
+)
 from sharegroup.cli.groups.group_start import from_beginning_option, start_options, tell_start
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import RowWriter

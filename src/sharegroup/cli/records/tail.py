@@ -16,8 +16,7 @@ from sharegroup.cli.common.cluster_access import (
     telling_errors,
 )
 from sharegroup.cli.common.name_arguments import naming_one
-from sharegroup.cli.common.running import Stop, run, until_stopped
-from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.records.coordinator_document import coordinator_document
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import Row, RowWriter, json_line

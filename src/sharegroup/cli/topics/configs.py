@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.access.quota_configs import ConfigVerbs, alter_quotas, describe_quotas
+from sharegroup.cli.access.quotas import ConfigVerbs, alter_quotas, describe_quotas
 from sharegroup.cli.common.cluster_access import (
     Access,
     Form,

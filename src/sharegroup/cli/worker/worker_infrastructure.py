@@ -10,13 +10,13 @@ import click
 
 from sharegroup.cli.common.cluster_access import json_option, line_of, telling_errors
 from sharegroup.cli.common.output import Listing, print_listing
-from sharegroup.cli.common.waiting import lacks_broker, telling_waits
+from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.worker.worker_app import access_of, app_options
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 from sharegroup.worker.app import App
 from sharegroup.worker.infrastructure import Applied, Change, ChangeKind, apply, plan
-from sharegroup.worker.infrastructure.acls import RequiredAcl, required_acls
+from sharegroup.worker.infrastructure.rights import RequiredAcl, required_acls
 from sharegroup.worker.transport.kafka import open_admin
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from sharegroup.client.admin import topics as admin_topics
 from sharegroup.client.admin import transactions as admin_transactions
 from sharegroup.client.admin import users as admin_users
 from sharegroup.client.admin.offset_resets import Plan, Scenario
-from sharegroup.client.admin.quota_types import Name, QuotaEntity
+from sharegroup.client.admin.quotas import Name, QuotaEntity
 from sharegroup.client.admin.types import (
     AclBinding,
     AclBindingFilter,

@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from uuid import UUID
 
-from sharegroup.client.consume.commit_order import CommitOrder
 from sharegroup.client.consume.consumer_record import ConsumerRecord
 from sharegroup.client.consume.consumer_tasks import ConsumerTasks
 from sharegroup.client.consume.handover import AssignmentChange, ChangeKind
+from sharegroup.client.consume.offset_commits import CommitOrder
 from sharegroup.client.consume.partition_states import (
     PartitionState,
     lag_of,

@@ -18,7 +18,7 @@ from sharegroup.spark.decoded_read import choice_of, from_async, ranges_of
 from sharegroup.spark.executor_fetch import this_process
 from sharegroup.spark.letters.rows import letter_rows
 from sharegroup.spark.options import LettersOptions
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
+from sharegroup.spark.plan import PartitionRuns, RunsPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from sharegroup.spark.batch_read import log_runs
 from sharegroup.spark.decoded_read import decoded_records
 from sharegroup.spark.executor_fetch import this_process
 from sharegroup.spark.options import StateOptions
-from sharegroup.spark.partition import PartitionRuns, RunsPartition
+from sharegroup.spark.plan import PartitionRuns, RunsPartition
 from sharegroup.spark.state.records import state_name
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from sharegroup.storage.parts import StorageParts
 from sharegroup.storage.recovery.checkpoint import (
     Checkpoint,
     CheckpointedLog,
+    DirectoryOffsets,
     write_recovery_points,
 )
-from sharegroup.storage.recovery.directory_offsets import DirectoryOffsets
 
 log = logging.getLogger(__name__)
 

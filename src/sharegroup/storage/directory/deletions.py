@@ -24,7 +24,7 @@ from sharegroup.steps import Steps
 from sharegroup.storage.disk.folders import check_removed, doom_folder, folders_of, remove_folder
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.parts import StorageParts
-from sharegroup.storage.recovery.directory_offsets import DirectoryOffsets
+from sharegroup.storage.recovery.checkpoint import DirectoryOffsets
 
 log = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ from sharegroup.storage.disk.set_aside import SET_ASIDE_BYTES_MAX, SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles
 from sharegroup.storage.log.partition_log import SEGMENT_LIMITS_DEFAULT, PartitionLog
 from sharegroup.storage.parts import Durability, StorageParts
-from sharegroup.storage.recovery.directory_offsets import (
+from sharegroup.storage.recovery.checkpoint import (
     CLEANED_FILE,
     RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,

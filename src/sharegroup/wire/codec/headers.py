@@ -12,8 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from sharegroup.wire.codec.apis import APIS, api_of
-from sharegroup.wire.codec.decoder import Buffer, DecodeError
-from sharegroup.wire.codec.decoder_source import Malformed, skip_tags
+from sharegroup.wire.codec.decoder import Buffer, DecodeError, Malformed, skip_tags
 
 _request_header = Struct(">hhih")
 

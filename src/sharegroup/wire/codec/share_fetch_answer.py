@@ -27,8 +27,7 @@ from typing import NamedTuple
 
 from sharegroup.ids import LEADER_EPOCH, TopicId
 from sharegroup.steps import STEP_ELEMENTS, Steps
-from sharegroup.wire.codec.encoder import Chunk
-from sharegroup.wire.codec.encoder_source import uvarint
+from sharegroup.wire.codec.encoder import Chunk, uvarint
 
 _size = Struct(">i").pack
 _head = Struct(">iBihBi").pack

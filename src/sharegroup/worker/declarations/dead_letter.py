@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declarations.checks import is_whole
-from sharegroup.worker.declarations.names import PARTITIONS_MAX, checked_topic, dead_topic
+from sharegroup.worker.declarations.checks import (
+    PARTITIONS_MAX,
+    checked_topic,
+    dead_topic,
+    is_whole,
+)
 from sharegroup.worker.declarations.replication import Replication
 from sharegroup.worker.durations import Duration, seconds
 

@@ -8,7 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declarations.checks import check_redact, is_whole
+from sharegroup.worker.declarations.checks import (
+    check_redact,
+    checked_group,
+    checked_topic,
+    is_whole,
+)
 from sharegroup.worker.declarations.dead_letter import (
     BrokerDeadLetter,
     DeadLetter,
@@ -17,7 +22,6 @@ from sharegroup.worker.declarations.dead_letter import (
 )
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.declarations.names import checked_group, checked_topic
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import (
     Batching,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
-from sharegroup.worker.declarations.names import due_topic
+from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.events import Events
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.retrying.shelf import Shelf

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sharegroup.dead_letters.topics import own_topic
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.names import due_topic
+from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.declarations.route import Route
 
 PARTITIONS = 2

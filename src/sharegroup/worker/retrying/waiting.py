@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from sharegroup.dead_letters.story_headers import DUE, PREFIX, MalformedStory, parsed_number
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.names import due_topic
+from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.durations import DELAY_DAYS_MAX
 from sharegroup.worker.ports import Header, WorkerClock
 from sharegroup.worker.retrying.tier_log import TierRecord

@@ -30,7 +30,7 @@ from sharegroup.worker.records.outcomes import (
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
-from sharegroup.worker.telemetry.counts import HandlerCounts
+from sharegroup.worker.telemetry.state import HandlerCounts
 
 NO_FAILURES = (Reject, Release, UnreadablePayload)
 

@@ -32,7 +32,7 @@ from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.pending_writes import PendingWrite, TopicGate
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.taken_record import TakenRecord
-from sharegroup.worker.telemetry.counts import HandlerCounts
+from sharegroup.worker.telemetry.state import HandlerCounts
 
 HELD_OF_LOCKS = 2
 """At most 1/HELD_OF_LOCKS of a partition's locks may be held; the rest serve new records."""

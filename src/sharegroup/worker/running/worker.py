@@ -27,8 +27,7 @@ from sharegroup.worker.parts import WorkerParts as WorkerParts
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_runner import GroupRunner
-from sharegroup.worker.telemetry.counts import HandlerCounts
-from sharegroup.worker.telemetry.state import Phase, WorkerState
+from sharegroup.worker.telemetry.state import HandlerCounts, Phase, WorkerState
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application

@@ -12,10 +12,15 @@ from itertools import accumulate
 
 from sharegroup.errors import MissingExtra
 from sharegroup.worker.telemetry import families
-from sharegroup.worker.telemetry.counts import SECONDS_BOUNDS, HandlerCounts, Histogram
 from sharegroup.worker.telemetry.families import FAMILIES, MetricFamily
 from sharegroup.worker.telemetry.lag import GroupBacklog
-from sharegroup.worker.telemetry.state import Observed, Phase
+from sharegroup.worker.telemetry.state import (
+    SECONDS_BOUNDS,
+    HandlerCounts,
+    Histogram,
+    Observed,
+    Phase,
+)
 
 try:
     from prometheus_client.core import (

@@ -22,8 +22,8 @@ from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.events import Event, Events, Listener
 from sharegroup.worker.ports import Header
 from sharegroup.worker.transport.memory_clock import START_SECONDS, START_WALL_MS
-from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
+from sharegroup.worker.transport.memory_source import MemoryGroup, Place, Standing
 
 
 class Outcome(StrEnum):

@@ -30,7 +30,7 @@ from sharegroup.client.settings.client_config import ClientConfig, config_from
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
-from sharegroup.worker.declarations.names import scheduler_group
+from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange

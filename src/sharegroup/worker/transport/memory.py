@@ -17,10 +17,8 @@ from sharegroup.errors import KafkaError
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.transport.memory_clock import MemoryClock
-from sharegroup.worker.transport.memory_group import MemoryGroup, Place
-from sharegroup.worker.transport.memory_log import MemoryLog
-from sharegroup.worker.transport.memory_source import MemorySource
-from sharegroup.worker.transport.memory_tier_log import MemoryTierLog
+from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog
+from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place
 
 
 class MemoryProcess:

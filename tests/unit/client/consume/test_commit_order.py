@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from sharegroup.client.consume.commit_order import CommitOrder, Positions
+from sharegroup.client.consume.offset_commits import CommitOrder, Positions
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.errors import NetworkException

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from sharegroup.core.security.acl_filters import AclFilter, find
-from sharegroup.core.security.acls import Acl, Acls, Granted, Pattern, PatternAcls
+from sharegroup.core.security.acls import Acl, AclFilter, Acls, Granted, Pattern, PatternAcls, find
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.steps import STEP_ELEMENTS, Steps

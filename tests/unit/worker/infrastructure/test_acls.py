@@ -13,7 +13,7 @@ from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.errors import ClusterAuthorizationFailed, SecurityDisabled
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.worker import App, BrokerDeadLetter
-from sharegroup.worker.infrastructure.acls import acl_changes, required_acls
+from sharegroup.worker.infrastructure.rights import acl_changes, required_acls
 
 
 def acls_of(**options: Any) -> list[tuple[str, str, str, str]]:

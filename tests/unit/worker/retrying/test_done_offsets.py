@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.worker.retrying import done_offsets
+from sharegroup.worker.retrying import shelf as done_offsets
 
 KAFKAS_LIMIT = 4_096
 """offset.metadata.max.bytes of a broker that nobody configured."""

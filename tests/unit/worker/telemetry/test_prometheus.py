@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sharegroup.worker.telemetry.counts import SECONDS_BOUNDS, HandlerCounts, Histogram
 from sharegroup.worker.telemetry.families import FAMILIES
 from sharegroup.worker.telemetry.lag import GroupBacklog
 from sharegroup.worker.telemetry.prometheus import WorkerCollector
-from sharegroup.worker.telemetry.state import Phase, WorkerGroupState, WorkerState
+from sharegroup.worker.telemetry.state import (
+    SECONDS_BOUNDS,
+    HandlerCounts,
+    Histogram,
+    Phase,
+    WorkerGroupState,
+    WorkerState,
+)
 from tests.support.scraping import Scrape
 
 

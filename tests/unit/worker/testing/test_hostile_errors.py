@@ -198,7 +198,7 @@ def test_batch_handler_that_returns_something_else_fails_as_a_whole(
 
 
 def test_classes_of_errors_beyond_the_limit_are_counted_together() -> None:
-    from sharegroup.worker.telemetry.counts import CLASSES_MAX, OTHER_CLASSES, HandlerCounts
+    from sharegroup.worker.telemetry.state import CLASSES_MAX, OTHER_CLASSES, HandlerCounts
 
     counts = HandlerCounts("billing", "handle")
     for number in range(CLASSES_MAX + 50):

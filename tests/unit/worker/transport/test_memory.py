@@ -12,9 +12,8 @@ from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import MessageTooLarge
 from sharegroup.worker.transport.memory import MemoryOutbox
 from sharegroup.worker.transport.memory_clock import START_WALL_MS, MemoryClock
-from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing
 from sharegroup.worker.transport.memory_log import MemoryLog
-from sharegroup.worker.transport.memory_source import MemorySource
+from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place, Standing
 
 FIRST = Place("orders", 0, 0)
 

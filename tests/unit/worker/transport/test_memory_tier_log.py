@@ -11,8 +11,7 @@ from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.testing.rest import drained
 from sharegroup.worker.transport.memory import MemoryOutbox
 from sharegroup.worker.transport.memory_clock import START_WALL_MS, MemoryClock
-from sharegroup.worker.transport.memory_log import MemoryLog
-from sharegroup.worker.transport.memory_tier_log import MemoryTierLog
+from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog
 
 OWN = "billing.retry"
 

@@ -16,8 +16,7 @@ from sharegroup.broker.access.authorizer import Authorizer
 from sharegroup.broker.cluster.acl_entries import check_texts
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.parts import Parts
-from sharegroup.core.security.acl_filters import AclFilter, find
-from sharegroup.core.security.acls import Acl, may_match
+from sharegroup.core.security.acls import Acl, AclFilter, find, may_match
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,

@@ -21,7 +21,7 @@ from kio.schema.describe_acls.v3.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -32,8 +32,7 @@ from sharegroup.broker.handler_contract import (
 )
 from sharegroup.broker.handlers.access import acl_changes
 from sharegroup.broker.parts import Parts
-from sharegroup.core.security.acl_filters import AclFilter, find
-from sharegroup.core.security.acls import Acl, Pattern
+from sharegroup.core.security.acls import Acl, AclFilter, Pattern, find
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.steps import Steps, of_each

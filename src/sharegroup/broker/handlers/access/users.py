@@ -27,7 +27,7 @@ from kio.schema.describe_user_scram_credentials.v0.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.broker.cluster.scram_credentials import (
     DECOY_KEY_BYTES,

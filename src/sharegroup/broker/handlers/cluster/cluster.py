@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import operations_on_cluster
 from sharegroup.broker.cluster.features import Update
 from sharegroup.broker.handler_contract import (

@@ -29,7 +29,7 @@ from kio.schema.types import GroupId as WireGroupId
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i8, i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.group_descriptions import described_groups
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog

@@ -17,7 +17,7 @@ from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinator
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import Check, check_gates
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.handler_contract import (

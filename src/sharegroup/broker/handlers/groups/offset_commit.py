@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog, Topic
 from sharegroup.broker.handler_contract import (

@@ -17,7 +17,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.handler_contract import (

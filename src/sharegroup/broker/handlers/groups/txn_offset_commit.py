@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.coordinator_log import Durable
 from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.handler_contract import (

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import is_allowed_on_cluster, topic_permission
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission, TopicPermission, topic_permission
 from sharegroup.broker.cluster.topics import LogSettings
 from sharegroup.broker.handler_contract import (

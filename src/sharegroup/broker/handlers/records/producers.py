@@ -15,7 +15,7 @@ from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16, i32, i64
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import denied
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.access.rights import Rights

@@ -22,7 +22,7 @@ from kio.schema.describe_client_quotas.v1.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,

@@ -36,7 +36,7 @@ from sharegroup.broker.configuration.setting_changes import (
 from sharegroup.broker.configuration.settings import check_is_this_broker
 from sharegroup.broker.handler_contract import RequestContext
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.share.dead_letter_authors import check_write
+from sharegroup.broker.share.dead_letter_topic import check_write
 from sharegroup.core.groups.share.sizes import check_new_group
 from sharegroup.core.security.principal import Author, Principal
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, PolicyViolation

@@ -39,7 +39,7 @@ from kio.schema.list_config_resources.v1.response import (
 from kio.static.primitive import i8
 
 from sharegroup.broker import loggers
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
 from sharegroup.broker.configuration import settings
 from sharegroup.broker.configuration.setting_changes import SettingChange

@@ -17,7 +17,7 @@ from kio.schema.share_acknowledge.v2.response import (
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import (
     ApiHandler,

@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import RequestContext
 from sharegroup.broker.handlers.share.share_requests import PIECE_PARTITIONS

@@ -27,7 +27,7 @@ from kio.schema.write_share_group_state.v1 import request as write
 from kio.schema.write_share_group_state.v1 import response as written
 from kio.static.primitive import i8, i16, i32, i64
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.handler_contract import (
     ApiHandler,
     Handling,

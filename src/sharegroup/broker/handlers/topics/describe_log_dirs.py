@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, Handling, RequestContext
 from sharegroup.broker.parts import Parts

@@ -26,7 +26,7 @@ from kio.schema.types import BrokerId
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import (
     Permission,
     is_allowed_on_cluster,

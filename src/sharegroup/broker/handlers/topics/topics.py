@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i8, i16, i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.access.quotas import Mutations
 from sharegroup.broker.access.rights import UNLIMITED, Rights

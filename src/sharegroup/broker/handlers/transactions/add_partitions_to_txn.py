@@ -25,7 +25,7 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.access.rights import UNLIMITED

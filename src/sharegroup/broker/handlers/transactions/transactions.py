@@ -37,7 +37,7 @@ from kio.schema.write_txn_markers.v2.response import (
 )
 from kio.static.primitive import TZAware, i16, i32
 
-from sharegroup.broker.access import requirements as required
+from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.cluster.coordinator_log import Durable, Marker

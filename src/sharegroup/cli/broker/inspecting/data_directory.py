@@ -22,7 +22,7 @@ from sharegroup.ids import topic_id_text
 from sharegroup.storage.directory.journal import whole_payloads
 from sharegroup.storage.disk.folders import partition_of
 from sharegroup.storage.disk.metadata_files import PARTITION_METADATA_FILE
-from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE, START_OFFSETS_FILE
+from sharegroup.storage.recovery.checkpoint import RECOVERY_POINTS_FILE, START_OFFSETS_FILE
 from sharegroup.storage.segment.swap import SWAP
 
 LOG_SUFFIX = ".log"

@@ -30,7 +30,7 @@ from sharegroup.storage.disk.metadata_files import (
     read_meta_properties,
     read_partition_metadata,
 )
-from sharegroup.storage.recovery.directory_offsets import (
+from sharegroup.storage.recovery.checkpoint import (
     CLEANED_FILE,
     RECOVERY_POINTS_FILE,
     START_OFFSETS_FILE,

@@ -32,7 +32,7 @@ from sharegroup.client.share.consumer.acknowledgement_results import Acknowledge
 from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox
-from sharegroup.client.share.consumer.renewal import due_locks, say_let_go
+from sharegroup.client.share.consumer.locks import due_locks, say_let_go
 from sharegroup.client.share.consumer.settled import PendingResults
 from sharegroup.client.share.consumer.share_node import RequestOutcome, ShareNode
 from sharegroup.client.share.consumer.window import AheadOf, Window

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sharegroup.core.groups.classic.answers import Answers
 from sharegroup.core.groups.classic.member import (
     UNKNOWN_MEMBER,
+    Answers,
     Call,
     ConsumerGroupLimits,
     ConsumerGroupMember,

@@ -15,7 +15,7 @@ from sharegroup.core.deadlines import Deadlines
 from sharegroup.core.groups.classic.records import Records, StoredMember
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import text_bytes
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, RebalanceInProgress
 from sharegroup.ids import GroupId, MemberId
 
 UNKNOWN_MEMBER = MemberId("")
@@ -268,3 +268,59 @@ def identity_bytes(*ids: str | None) -> int:
 def bytes_of(protocols: Protocols) -> int:
     """Return the memory of a member's protocols."""
     return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols.items())
+
+
+# The waiting requests of a consumer group's members, and the answers given to requests.
+#
+# Each request is answered once. If a member sends a request again while the first one waits, the
+# first one is answered with an error, because its connection may be gone.
+
+
+class Answers:
+    """Collects the answers to requests, and parks requests that have to wait."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self) -> None:
+        self._given: list[tuple[Call, Reply]] = []
+
+    def take(self) -> tuple[tuple[Call, Reply], ...]:
+        """Return the answers given since the last `take`."""
+        answers = tuple(self._given)
+        self._given.clear()
+        return answers
+
+    def give(self, call: Call, reply: Reply) -> None:
+        """Add the answer to a request; `take` returns it."""
+        self._given.append((call, reply))
+
+    def park_join(self, member: ConsumerGroupMember, call: Call) -> None:
+        """Let the request wait until the other members have joined."""
+        self.end_join(member, _asked_again(member))
+        member.joining = call
+
+    def park_sync(self, member: ConsumerGroupMember, call: Call) -> None:
+        """Let the request wait until the leader has assigned."""
+        self.end_sync(member, _asked_again(member))
+        member.syncing = call
+
+    def end_join(self, member: ConsumerGroupMember, reply: Reply) -> None:
+        """Answer the member's waiting request to join, if there is one."""
+        if member.joining is not None:
+            self.give(member.joining, reply)
+            member.joining = None
+
+    def end_sync(self, member: ConsumerGroupMember, reply: Reply) -> None:
+        """Answer the member's waiting request to sync, if there is one."""
+        if member.syncing is not None:
+            self.give(member.syncing, reply)
+            member.syncing = None
+
+    def end(self, member: ConsumerGroupMember, reply: Reply) -> None:
+        """Answer all waiting requests of the member."""
+        self.end_join(member, reply)
+        self.end_sync(member, reply)
+
+
+def _asked_again(member: ConsumerGroupMember) -> RebalanceInProgress:
+    return RebalanceInProgress(f"member {member.member_id!r} has sent a newer request")

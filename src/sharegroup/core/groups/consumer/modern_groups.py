@@ -45,6 +45,8 @@ from sharegroup.core.groups.consumer.group import (
     with_replaced,
 )
 from sharegroup.core.groups.consumer.heartbeat import (
+    GroupVersion,
+    HeartbeatPlan,
     HeartbeatReply,
     HeartbeatRequest,
     check_epoch,
@@ -54,6 +56,7 @@ from sharegroup.core.groups.consumer.heartbeat import (
     check_room,
     described_member,
     identified_member,
+    is_long,
 )
 from sharegroup.core.groups.consumer.member import (
     JOIN_EPOCH,
@@ -65,7 +68,6 @@ from sharegroup.core.groups.consumer.member import (
     ModernMember,
 )
 from sharegroup.core.groups.consumer.migration import partitions_of
-from sharegroup.core.groups.consumer.planned_heartbeat import GroupVersion, HeartbeatPlan, is_long
 from sharegroup.core.groups.consumer.records import (
     MemberState,
     ModernGroupMetadata,
