@@ -24,7 +24,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.configuration.listeners import listener_settings
+from sharegroup.broker.configuration.listener_settings import listener_settings
 from sharegroup.broker.configuration.listeners import Listener, metrics_host, parse_listeners
 from sharegroup.cli.broker.kafka_environment import settings_from
 from sharegroup.cli.common.properties import read_properties
