@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -116,6 +117,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
     config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+@pytest.fixture
+def heeds_hangups() -> Iterator[None]:
+    """SIGHUP arrives here and in processes that are started, although `nohup` runs the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="module", autouse=True)

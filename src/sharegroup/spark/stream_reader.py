@@ -22,11 +22,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Coroutine, Iterator, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -37,101 +36,22 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sharegroup import freed_memory
-from sharegroup.client.loop_thread import LoopThread
-from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.client.share.ranges.share_ranges import ShareRanges
 from sharegroup.client.share.session.acquired_records import RECORDS_MAX
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.spark.decision_files import (
-    DecisionFiles,
-    default_location,
-    folder_of,
-    write_decisions,
-)
-from sharegroup.spark.kept_records import Keeper
-from sharegroup.spark.lifecycle import GOODBYE_SECONDS, exit_as_orphan, exit_on_sigterm
+from sharegroup.spark.decision_files import default_location, folder_of, write_decisions
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.plan import plan
-from sharegroup.spark.share_stream import ShareStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sharegroup.client.share.session.offset_set import OffsetSet
     from sharegroup.spark.plan import PartitionRuns
+    from sharegroup.spark.stream_member import StreamMember
 
 log = logging.getLogger(__name__)
-
-
-# The member of the share group that a query's reader runs in the driver's process.
-#
-# It is apart from `stream_reader` because it imports the client. Spark also loads the reader's
-# class in the processes that plan a query and that run its tasks, and none of them has a member.
-
-
-T = TypeVar("T")
-
-
-class StreamMember:
-    """The member with its thread, so heartbeats and renewals continue between Spark's calls."""
-
-    def __init__(self, options: SourceOptions, load: str, query: str) -> None:
-        exit_on_sigterm()
-        self._thread = LoopThread("kafka-share-driver")
-        self._thread.enter()
-        self.keeper = Keeper(options.kept_bytes_max)
-        self._ranges = self._thread.run(_make_ranges(options, query, self.keeper))
-        files = DecisionFiles(
-            options.outcomes_location or default_location(),
-            options.group,
-            load,
-            fail_on_missing=options.fail_on_data_loss,
-        )
-        self.stream = ShareStream(self._ranges, files, query=query, load=load)
-        self._thread.submit(exit_as_orphan(self._ranges.close))
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the member's thread and return its result."""
-        return self._thread.run(work)
-
-    def report(self) -> dict[str, Any]:
-        """Return the stream's figures; the loop, which changes them, does not run meanwhile."""
-        with self._thread.lock:
-            return self.stream.report()
-
-    def refresh(self) -> None:
-        """Request the group's positions in the background."""
-        self._thread.submit(self.stream.refresh_positions())
-
-    def close(self) -> None:
-        leaving = self._thread.submit(self._ranges.close())
-        try:
-            leaving.result(GOODBYE_SECONDS)
-        except (FutureTimeout, KafkaError) as error:
-            log.warning(
-                "event=stream.leave_failed error=%r action='the locks and the membership end "
-                "after their timeouts'",
-                error,
-            )
-        self._thread.leave()
-        # After the loop, whose responses are kept here, has ended.
-        self.keeper.close()
-
-
-async def _make_ranges(options: SourceOptions, query: str, keeper: Keeper) -> ShareRanges:
-    """Create the member in its event loop and begin to join the group."""
-    ranges = ShareRanges(
-        config_from(ReadingConfig, options.client),
-        group_id=options.group,
-        topics=options.topics,
-        member_id=query,
-        on_records=keeper.keep,
-    )
-    ranges.start()
-    return ranges
-
 
 Json = dict[str, Any]
 
@@ -162,7 +82,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         # and meanwhile a thread imports what the first call of `latestOffset` needs. The memory is
         # configured first, because a thread that starts before that gets an arena of its own.
         freed_memory.keep_for_answers()
-        Thread(target=import_module, args=("sharegroup.spark.stream_reader",), daemon=True).start()
+        Thread(target=import_module, args=("sharegroup.spark.stream_member",), daemon=True).start()
         return ReadMaxRows(self._options.records_per_trigger_max or RECORDS_MAX)
 
     def initialOffset(self) -> Json:  # noqa: N802
@@ -261,6 +181,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the member, started if necessary, with the member id of the query's offsets."""
         if self._member is None:
             # Imported here because processes that plan a query or run its tasks have no member.
+            from sharegroup.spark.stream_member import StreamMember
 
             self._member = StreamMember(self._options, self._load, offset.query or uuid.uuid4().hex)
         return self._member

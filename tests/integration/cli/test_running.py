@@ -12,6 +12,8 @@ from click.exceptions import Exit
 from sharegroup.cli.common.running import Stop, run
 from sharegroup.stop_signals import STOP_SIGNALS
 
+pytestmark = pytest.mark.usefixtures("heeds_hangups")
+
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 

@@ -48,7 +48,7 @@ CLIENT = {
     "sharegroup.client.share.ranges.share_ranges",
     "sharegroup.dead_letters",
     "sharegroup.spark.executor_fetch",
-    "sharegroup.spark.stream_reader",
+    "sharegroup.spark.stream_member",
 }
 
 

@@ -269,6 +269,7 @@ def test_error_names_an_unknown_group_and_the_existing_ones(
         assert f"has no group nope; its groups are {group}" in worker.log.read_text()
 
 
+@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.slow
 def test_the_commands_are_for_every_process_of_an_application(
     bootstrap: str, group: str, topic: str, tmp_path: Path

@@ -161,6 +161,7 @@ def test_program_does_not_print_ready_if_it_ends_before_its_members_joined(
     asyncio.run(work())
 
 
+@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_stop_during_the_start_ends_the_start(tmp_path: Path, number: signal.Signals) -> None:
     async def work() -> None:
