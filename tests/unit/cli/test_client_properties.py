@@ -8,8 +8,8 @@ from typing import Any
 import click
 import pytest
 
+from sharegroup.cli.common.client_properties import client_options
 from sharegroup.cli.common.cluster_access import Access
-from sharegroup.cli.common.properties import client_options
 from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
+from sharegroup.cli.common.client_properties import client_options
 from sharegroup.cli.common.output import Listing, complain, print_listing, printable
 from sharegroup.cli.common.profiles import (
     BOOTSTRAP_PROPERTY,
@@ -30,7 +31,7 @@ from sharegroup.cli.common.profiles import (
     implied_profile,
     named_profile,
 )
-from sharegroup.cli.common.properties import client_options, read_properties
+from sharegroup.cli.common.properties import read_properties
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.common.watch import watch
 from sharegroup.client.admin.admin_client import AdminClient

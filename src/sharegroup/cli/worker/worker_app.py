@@ -18,9 +18,9 @@ from typing import Any
 
 import click
 
+from sharegroup.cli.common.client_properties import client_options
 from sharegroup.cli.common.cluster_access import Access, profile_option
 from sharegroup.cli.common.output import complain
-from sharegroup.cli.common.properties import client_options
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import MissingExtra
 from sharegroup.worker.app import App
