@@ -1,4 +1,4 @@
-"""The broker's clock: the source of all times, except for mere measurements (`distribution`).
+"""The broker's clock: the source of all times, except for mere measurements (`request_counters`).
 
 ``now_ms`` is monotonic.  Locks, sessions and long polls use it, so a jump of the wall clock
 neither ends nor extends a lock.  ``wall_ms`` is for the timestamps of records.  What expires by the

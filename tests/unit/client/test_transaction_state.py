@@ -176,6 +176,17 @@ def test_before_version_2_a_batch_given_up_after_it_was_sent_costs_the_epoch() -
     assert state.needs_epoch
 
 
+def test_an_answer_of_version_2_without_the_next_identity_costs_the_epoch() -> None:
+    """A broker that names a negative id or epoch has not said what comes next."""
+    state = begun()
+    state.begin_ending(is_commit=True)
+    state.answered(None, is_version_2=True)
+    assert state.needs_epoch
+    state.epoch_renewed(SECOND)
+    state.ended()
+    assert state.identity == SECOND
+
+
 def test_an_upgrade_to_version_2_begins_with_a_new_epoch() -> None:
     state = begun(is_version_2=False)
     state.add_offsets()

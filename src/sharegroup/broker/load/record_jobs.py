@@ -6,7 +6,7 @@ batches, because compiled code works there without the interpreter lock.  The th
 priority, so a client that sends decompression bombs takes no processor time from other programs on
 the machine.  A walk waits for its turn before it reads a large batch.  So all walks together hold
 at most ``sharegroup.decompressed.max.bytes`` of decompressed records.  Users take turns
-(`user_turns`): one with thousands of large batches delays those of another by one batch.
+(`UserTurns`): one with thousands of large batches delays those of another by one batch.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ the record.  Here the record waits until the letter is written, or until an oper
 group's dead-letter topic.  A configuration that does not fit is checked again each second; a
 failing disk is tried again after 1 s, 2 s, and so on up to 30 s.
 
-Letters count as the user who set the group's dead-letter topic (`dead_letter_authors`).  While this
+Letters count as the user who set the group's dead-letter topic (`dead_letter_topic`).  While this
 user is over its produce quota they wait, and if it may not write to the topic, the records are
 archived without letters: somebody took the right away, so waiting would have no end.
 """

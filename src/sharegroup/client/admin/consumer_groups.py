@@ -37,6 +37,7 @@ from kio.static.primitive import i32
 
 from sharegroup.client.admin.groups import (
     Answered,
+    ask_about_group,
     ask_coordinator,
     by_group,
     offsets_by_group,
@@ -50,7 +51,6 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic, commit_topics
-from sharegroup.client.net.refusals import answer_about
 from sharegroup.client.records import OffsetAndMetadata, TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import GroupType
@@ -82,15 +82,12 @@ async def describe_consumer_groups(
             include_authorized_operations=authorized_operations,
         )
         try:
-            response = await ask_coordinator(
-                cluster, group_id, request, lambda answer: answer.groups
-            )
+            group = await ask_about_group(cluster, group_id, request)
         except (GroupIdNotFound, UnsupportedVersion):
             # The group or the broker does not use the newer protocol.
             return await _classic_group(
                 cluster, group_id, authorized_operations=authorized_operations
             )
-        group = answer_about(group_id, response.groups)
         return ConsumerGroupDescription(
             group.group_id,
             GroupType.CONSUMER,
@@ -128,8 +125,7 @@ async def _classic_group(
     request = DescribeGroupsRequest(
         groups=(KioGroupId(group_id),), include_authorized_operations=authorized_operations
     )
-    response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
-    group = answer_about(group_id, response.groups)
+    group = await ask_about_group(cluster, group_id, request)
     state = GroupState.of(group.group_state)
     if state is GroupState.DEAD:  # Before version 6 brokers return this for an unknown group.
         raise GroupIdNotFound(f"group {group_id!r} is not found")

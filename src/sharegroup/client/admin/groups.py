@@ -111,8 +111,7 @@ async def describe_share_groups(
             group_ids=(KioGroupId(group_id),),
             include_authorized_operations=authorized_operations,
         )
-        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
-        group = answer_about(group_id, response.groups)
+        group = await ask_about_group(cluster, group_id, request)
         return _described(group, await cluster.coordinator(group_id))
 
     return await by_group(group_ids, describe)
@@ -159,13 +158,9 @@ async def offsets_by_group(
     async def offsets(group_id: str) -> dict[TopicPartition, Result | KafkaError]:
         partitions = groups[group_id]
         asked = None if partitions is None else tuple(partitions)
-        response = await ask_coordinator(
-            cluster, group_id, request(group_id, asked), lambda answer: answer.groups
-        )
+        group = await ask_about_group(cluster, group_id, request(group_id, asked))
         answered = dict(
-            offset(topic, partition)
-            for topic in answer_about(group_id, response.groups).topics
-            for partition in topic.partitions
+            offset(topic, partition) for topic in group.topics for partition in topic.partitions
         )
         return answered if asked is None else by_item(asked, answered, "partition")
 
@@ -291,6 +286,12 @@ async def by_group(
         except KafkaError as error:
             results[group_id] = error
     return results
+
+
+async def ask_about_group(cluster: Cluster, group_id: str, request: Any) -> Any:
+    """Return the part of the coordinator's answer that is about the group of the request."""
+    response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+    return answer_about(group_id, response.groups)
 
 
 async def ask_coordinator(

@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 # Holds the offsets that a data directory stores for all its logs, in one checkpoint file per kind.
 #
-# recovery-point-offset-checkpoint recovery points: the logs are on disk below these offsets log-
-# start-offset-checkpoint log start offsets after DeleteRecords or retention cleaner-offset-
-# checkpoint end offsets of the last compaction of compacted logs
+#     recovery-point-offset-checkpoint    recovery points: the logs are on disk below these offsets
+#     log-start-offset-checkpoint         log start offsets after DeleteRecords or retention
+#     cleaner-offset-checkpoint           end offsets of the last compaction of compacted logs
 
 
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"

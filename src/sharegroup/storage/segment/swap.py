@@ -163,7 +163,7 @@ def damaged_swaps(files: Files, folder: str, *, recovery_point: int) -> Iterator
             _checked_end(files, folder, names, name.base_offset, recovery_point)
         except CorruptMessage as error:
             end = _chain_end(files, folder, _bases(names), name.base_offset)
-            yield DamagedSwap(name.text, error, 0 < recovery_point <= end)
+            yield DamagedSwap(name.text, error, _has_all(end, recovery_point))
 
 
 def _finish(
@@ -233,7 +233,7 @@ def _undo(
     Otherwise raise CorruptMessage: it may have the only copy of some records.
     """
     end = _chain_end(files, folder, _bases(names), base_offset)
-    if not 0 < recovery_point <= end:
+    if not _has_all(end, recovery_point):
         expected = f"{recovery_point} or more" if recovery_point else "an offset that is not known"
         raise CorruptMessage(
             f"{error}. The older segments that it replaces are not complete: their batches end at "
@@ -254,6 +254,11 @@ def _undo(
         "the segments that it was to replace are complete'",
         partition, file, size, str(error), path,
     )  # fmt: skip
+
+
+def _has_all(end: int, recovery_point: int) -> bool:
+    """Return whether older segments whose batches end at ``end`` are known to have all records."""
+    return 0 < recovery_point <= end
 
 
 def _chain_end(files: Files, folder: str, bases: list[int], offset: int) -> int:

@@ -37,7 +37,7 @@ class Committed(NamedTuple):
     offset: int
     """All records below were moved on."""
     metadata: str = ""
-    """The offsets above that were moved on too, as text (`done_offsets`)."""
+    """The offsets above that were moved on too, as text (`shelf`)."""
 
 
 class OwnershipLost(Exception):
