@@ -30,6 +30,9 @@ NANOSECONDS = 1_000_000
 def main(*, before: Path, rounds: int) -> None:
     """Compare the source tree BEFORE with this one."""
     sources = [(before / "src").resolve(), Path("src").resolve()]
+    for source in sources:
+        if next(source.rglob("__pycache__"), None) is not None:
+            raise click.UsageError(f"{source} has bytecode: remove its folders __pycache__.")
     for has_bytecode in (True, False):
         with tempfile.TemporaryDirectory() as cache:
             for source in sources:
@@ -58,13 +61,19 @@ def start_ms(source: Path, cache: str | None) -> float:
         environment["PYTHONPYCACHEPREFIX"] = cache
     with tempfile.TemporaryDirectory() as data:
         command = [sys.executable, "-m", "sharegroup", "serve", "--port", "0", "--data", data]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        with (
+            tempfile.TemporaryFile() as log,
+            subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=log
+            ) as process,
+        ):
             assert process.stdout is not None
             line = process.stdout.readline()
             used = Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]
             process.kill()
             process.wait(HANGING_SECONDS)
-    assert line.startswith(b"ready "), line
+            log.seek(0)
+            assert line.startswith(b"ready "), log.read().decode()
     return int(used) / NANOSECONDS
 
 

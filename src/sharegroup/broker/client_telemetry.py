@@ -19,7 +19,6 @@ from sharegroup.core.security.principal import Principal
 from sharegroup.errors import CorruptMessage, InvalidConfig, InvalidRecord, InvalidRequest
 from sharegroup.ids import uuid_text
 from sharegroup.steps import STEP_ELEMENTS, Steps
-from sharegroup.wire.batches.compression import decompress
 
 if TYPE_CHECKING:
     # Imported at first use, because most brokers have no subscriptions.
@@ -165,6 +164,7 @@ class ClientTelemetry:
     ) -> Steps[None]:
         """Read the metrics of an accepted push in steps, and store their values."""
         # Imported at first use, like the instances.
+        from sharegroup.wire.batches.compression import decompress
         from sharegroup.wire.otlp_metrics import read_metrics
 
         try:

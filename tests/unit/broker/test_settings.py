@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, replace
+
 import pytest
 
 from sharegroup.broker.configuration.config import (
     Config,
     GroupConfig,
     ModernGroupConfig,
+    QuotaConfig,
     ShareGroupConfig,
+    TransactionConfig,
 )
 from sharegroup.broker.configuration.config_values import reset_duration_ms
 from sharegroup.broker.configuration.live_config import LiveConfig, check_dynamic
@@ -300,3 +304,18 @@ def test_values_of_a_topic_are_not_too_long_together() -> None:
         changed_topic(
             live, own, (SettingChange("segment.bytes", ConfigOperation.SET, "7000".rjust(2_049)),)
         )
+
+
+def test_a_part_of_the_configuration_is_a_value() -> None:
+    one, other = QuotaConfig(windows=3), QuotaConfig(windows=3)
+    assert one == other != QuotaConfig(windows=4)
+    assert hash(one) == hash(other)
+    assert one != TransactionConfig()
+    assert "windows=3" in repr(one)
+    assert replace(one, windows=5).windows == 5
+    with pytest.raises(FrozenInstanceError):
+        one.windows = 4  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        del one.windows
+    with pytest.raises(TypeError, match="QuotaConfig has no field window"):
+        QuotaConfig(window=3)  # type: ignore[call-arg]

@@ -16,7 +16,6 @@ is set.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Protocol, TypeAlias
 
 from sharegroup.broker.access.peer import Peer
@@ -297,5 +296,7 @@ def _meter_key(key: QuotaKey, limit: Limit) -> MeterKey:
     """Return whose use counts against a limit, without a long client id."""
     client_id = limit.client_id
     if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        from hashlib import sha256  # Most client ids are short, and it loads OpenSSL.
+
         client_id = sha256(client_id.encode()).hexdigest()
     return MeterKey(key, limit.user, client_id)

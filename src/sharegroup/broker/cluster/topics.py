@@ -47,7 +47,6 @@ from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.log.retention import Retention
 from sharegroup.storage.segment.read_ahead import ReadAhead
 from sharegroup.storage.segment.segment import SegmentLimits
-from sharegroup.wire.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 
 if TYPE_CHECKING:
     # The start of a broker does without them.
@@ -575,6 +574,7 @@ def _target(own: TopicConfig, broker: LogConfig) -> TargetCompression | None:
     if name == "producer":
         return None
     # Imported here, because most topics keep the codec of their producers.
+    from sharegroup.wire.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
     from sharegroup.wire.batches.recompression import TargetCompression
 
     match name:

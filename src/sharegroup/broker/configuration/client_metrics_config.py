@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from sharegroup.broker.configuration.config_values import entries, key, parse_part
+from sharegroup.broker.configuration.config_values import ConfigPart, entries, key, parse_part
 from sharegroup.core.client_telemetry.subscriptions import Subscription, parse_match
 from sharegroup.errors import InvalidConfig, InvalidRequest
 
@@ -19,8 +18,7 @@ CHARACTERS_MAX = 4_096
 """Characters of all values of one resource."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientMetricsConfig:
+class ClientMetricsConfig(ConfigPart):
     """The settings of one subscription."""
 
     metrics: tuple[str, ...] = key(

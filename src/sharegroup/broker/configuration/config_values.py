@@ -1,6 +1,6 @@
 """Declares, parses, checks and shows configuration keys.
 
-A key is a field of a frozen class (`config`); its name, range and text are the field's metadata.
+A key is a field of a `ConfigPart` (`config`); its name, range and text are the field's metadata.
 This module converts text to typed values by that metadata.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from enum import IntEnum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.errors import InvalidConfig, InvalidTopic
@@ -33,6 +33,40 @@ _BY_DURATION = re.compile(
 _REPLICA = re.compile(r"\d{1,10}:\d{1,10}", re.ASCII)
 
 Part = TypeVar("Part")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class ConfigPart:
+    """Base of the configuration classes: frozen data classes that only take keywords.
+
+    Their methods are written here once.  `dataclass` would generate and compile them for each
+    class, which takes a tenth of a broker's start.
+    """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(init=False, repr=False, eq=False)(cls)
+
+    def __init__(self, **values: object) -> None:
+        listed = {entry.name: entry.default for entry in entries(self)}
+        if unknown := values.keys() - listed.keys():
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        self.__dict__.update(listed | values)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__name__}({values})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
 class ConfigType(IntEnum):

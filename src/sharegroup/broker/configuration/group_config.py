@@ -7,9 +7,8 @@ A share group's own value is bounded by two keys of the broker, a least and a gr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from sharegroup.broker.configuration.config_values import ConfigType, entries, key
+from sharegroup.broker.configuration.config_values import ConfigPart, ConfigType, entries, key
 from sharegroup.core.groups.classic import sizes as consumer_group_sizes
 from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import user_part as session_sizes
@@ -21,8 +20,7 @@ DEFAULT_DEAD_LETTERS = "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQMa
 NO_OP_DEAD_LETTERS = "org.apache.kafka.server.share.dlq.NoOpShareGroupDLQManager"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupConfig:
+class ShareGroupConfig(ConfigPart):
     """The broker's settings for share groups, used if a group does not set its own."""
 
     session_timeout_ms: int = key(
@@ -276,8 +274,7 @@ def _check_order(
         raise InvalidConfig(f"{names[lower]}={low} must not be larger than {names[higher]}={high}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupConfig:
+class ConsumerGroupConfig(ConfigPart):
     """Settings of consumer groups and of their committed offsets."""
 
     protocols: tuple[str, ...] = key(
@@ -339,8 +336,7 @@ class ConsumerGroupConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorConfig:
+class CoordinatorConfig(ConfigPart):
     """Settings of the two internal topics for group state and delivery state."""
 
     state_partitions: int = key(

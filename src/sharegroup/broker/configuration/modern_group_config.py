@@ -5,17 +5,20 @@ A group's own value is bounded by two keys of the broker, a least and a greatest
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sharegroup.broker.configuration.config_values import INT_MAX, ConfigType, entries, key
+from sharegroup.broker.configuration.config_values import (
+    INT_MAX,
+    ConfigPart,
+    ConfigType,
+    entries,
+    key,
+)
 from sharegroup.core.groups.consumer import sizes
 from sharegroup.errors import InvalidConfig
 
 # Configuration of one group, which takes precedence over the broker's (KIP-848, KIP-932).
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(ConfigPart):
     """A group's own settings; None means that the broker's value is used.
 
     Keys that begin with ``consumer.`` are for groups of the consumer protocol, all others for share
@@ -142,8 +145,7 @@ ASSIGNOR_CLASSES = {
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModernGroupConfig:
+class ModernGroupConfig(ConfigPart):
     """The broker's settings for groups of the consumer protocol."""
 
     session_timeout_ms: int = key(

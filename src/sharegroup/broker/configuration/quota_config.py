@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sharegroup.broker.configuration.config_values import INT_MAX, key
+from sharegroup.broker.configuration.config_values import INT_MAX, ConfigPart, key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaConfig:
+class QuotaConfig(ConfigPart):
     """The windows in which the use of clients is counted, and the limits of quotas themselves."""
 
     windows: int = key(

@@ -6,13 +6,10 @@ Most keys may be set for all listeners, for one, or for one mechanism of one lis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sharegroup.broker.configuration.config_values import ConfigType, key
+from sharegroup.broker.configuration.config_values import ConfigPart, ConfigType, key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaslConfig:
+class SaslConfig(ConfigPart):
     """Mechanisms, tokens and sessions of listeners with the protocol SASL_PLAINTEXT or SASL_SSL."""
 
     mechanisms: tuple[str, ...] = key(

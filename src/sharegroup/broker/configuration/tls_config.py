@@ -6,9 +6,7 @@ Each key may be set for all listeners, or for one: ``listener.name.external.ssl.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sharegroup.broker.configuration.config_values import ConfigType, key
+from sharegroup.broker.configuration.config_values import ConfigPart, ConfigType, key
 
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 PEM_KEYS = frozenset(
@@ -19,8 +17,7 @@ PEM_KEYS = frozenset(
 CLIENT_AUTH = ("required", "requested", "none")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsConfig:
+class TlsConfig(ConfigPart):
     """Key, certificates and TLS versions of listeners with the protocol SSL or SASL_SSL."""
 
     keystore_type: str = key(

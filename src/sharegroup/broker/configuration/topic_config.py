@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sharegroup.broker.configuration.config_values import ConfigType, key
+from sharegroup.broker.configuration.config_values import ConfigPart, ConfigType, key
 from sharegroup.broker.configuration.log_config import COMPRESSION_TYPES, RECORD_BYTES_MAX
 from sharegroup.errors import InvalidConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
+class TopicConfig(ConfigPart):
     """A topic's own settings; None means that the broker's value is used."""
 
     segment_bytes: int | None = key(

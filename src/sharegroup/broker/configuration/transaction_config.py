@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from sharegroup.broker.configuration.config_values import INT_MAX, key
+from sharegroup.broker.configuration.config_values import INT_MAX, ConfigPart, key
 
 ALL_BYTES_MAX = 16 * 1024 * 1024
 """Memory of all transactional ids by default: about 15,000 of 40 characters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionConfig:
+class TransactionConfig(ConfigPart):
     """Time-outs and limits of transactions, and the topic ``__transaction_state``."""
 
     timeout_ms_max: int = key(
