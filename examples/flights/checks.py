@@ -7,8 +7,7 @@ workers' ledgers, and the broker (end offsets, dead letters, lag).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass
 
 from examples.flights.accounts import Accounts, End, Where

@@ -23,8 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, Row, SparkSession, functions as f
 from pyspark.sql.streaming import DataStreamWriter
 
 import sharegroup.spark  # noqa: F401  Sets the Python and the Java that Spark starts.

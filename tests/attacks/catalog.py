@@ -6,12 +6,14 @@ held from the beginning, are in `tests/faults`.
 
 from __future__ import annotations
 
-from tests.attacks import answer_attacks as answers
-from tests.attacks import descriptor_attacks as descriptors
-from tests.attacks import log_attacks as logs
-from tests.attacks import protocol_attacks as protocol
-from tests.attacks import record_attacks as records
-from tests.attacks import total_attacks as totals
+from tests.attacks import (
+    answer_attacks as answers,
+    descriptor_attacks as descriptors,
+    log_attacks as logs,
+    protocol_attacks as protocol,
+    record_attacks as records,
+    total_attacks as totals,
+)
 from tests.attacks.attack import Attack
 
 DECOMPRESSED_MIB = 64

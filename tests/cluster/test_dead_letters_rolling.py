@@ -19,10 +19,10 @@ from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
+    AdminClient as ConfluentAdmin,
     ResourcePatternType,
     ResourceType,
 )
-from confluent_kafka.admin import AdminClient as ConfluentAdmin
 
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.worker import App, DeadLetter, Reject

@@ -16,10 +16,10 @@ from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
+    AdminClient as ConfluentAdmin,
     ResourcePatternType,
+    ResourceType as AclResourceType,
 )
-from confluent_kafka.admin import AdminClient as ConfluentAdmin
-from confluent_kafka.admin import ResourceType as AclResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 

@@ -23,8 +23,11 @@ from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.spark import ShareGroupListener
 from tests.cluster.conftest import all_of_it
 from tests.cluster.traffic import LIMIT_SECONDS
-from tests.integration.spark.conftest import set_group_config, stream
-from tests.integration.spark.conftest import spark as spark  # A fixture.
+from tests.integration.spark.conftest import (
+    set_group_config,
+    spark as spark,  # A fixture.
+    stream,
+)
 from tests.support.kafka_cluster import KafkaCluster
 
 pytestmark = all_of_it

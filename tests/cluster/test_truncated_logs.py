@@ -15,9 +15,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaException
-from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer as ConfluentConsumer,
+    KafkaException,
+    TopicPartition as ConfluentPartition,
+)
 
 from sharegroup.client import (
     Consumer,

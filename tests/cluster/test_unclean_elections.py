@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from sharegroup.client import Producer, ShareConsumer
-from sharegroup.client import Record as Taken
+from sharegroup.client import Producer, Record as Taken, ShareConsumer
 from sharegroup.worker import App, Holding, Record, Retry
 from tests.cluster.clients import begin_at_the_start
 from tests.cluster.conftest import all_of_it

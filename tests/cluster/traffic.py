@@ -33,10 +33,10 @@ from sharegroup.client import (
     ConfigResource,
     NewTopic,
     Producer,
+    Record as Taken,
     ResourceType,
     ShareConsumer,
 )
-from sharegroup.client import Record as Taken
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.worker import App, Holding, Record, Retry
 from tests.support.kafka_cluster import KafkaCluster

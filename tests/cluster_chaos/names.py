@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 
 from tests.faults.worker_chaos.journal import Journal
-from tests.integration.spark.kills.pipeline import GROUP as SPARK_GROUP
-from tests.integration.spark.kills.pipeline import TOPIC as SPARK_TOPIC
+from tests.integration.spark.kills.pipeline import GROUP as SPARK_GROUP, TOPIC as SPARK_TOPIC
 
 PLAIN, READERS = "plain", "readers"
 PLAIN_PARTITIONS, SPARK_PARTITIONS = 8, 3

@@ -24,8 +24,7 @@ from sharegroup.client import (
     ResourceType,
 )
 from sharegroup.client.net import refusals
-from sharegroup.testing import broker, embedded, power_loss, virtual_time
-from sharegroup.testing import virtual_time as clock
+from sharegroup.testing import broker, embedded, power_loss, virtual_time, virtual_time as clock
 from sharegroup.testing.embedded import TestBroker
 from tests.support.limits import HANGING_SECONDS
 

@@ -39,8 +39,7 @@ from tests.interop.secure_listeners import (
     why_no_certificates,
 )
 from tests.support import confluent_calls
-from tests.support.chosen_broker import KAFKA as KAFKA_BROKER
-from tests.support.chosen_broker import LONG_WITH_A_JVM, chosen
+from tests.support.chosen_broker import KAFKA as KAFKA_BROKER, LONG_WITH_A_JVM, chosen
 from tests.support.kafka_peer import free_ports, why_missing
 from tests.support.kubernetes_schemas import STRIMZI_VERSION, check, why_no_strimzi
 from tests.support.limits import HANGING_SECONDS

@@ -32,8 +32,7 @@ from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches.records import encode_batch
 from tests.faults.in_process import ACCEPT, DATA, RELEASE, Broker, ShareMember
 from tests.faults.served import ServedBroker
-from tests.support.confluent_calls import admin, create_topic
-from tests.support.confluent_calls import produce as produce_to
+from tests.support.confluent_calls import admin, create_topic, produce as produce_to
 from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 

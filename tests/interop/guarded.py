@@ -27,18 +27,14 @@ from confluent_kafka.admin import (
 
 from sharegroup.client import (
     AdminClient as OurAdmin,
-)
-from sharegroup.client import (
     AlterConfig,
     ConfigResource,
     NewTopic,
     Producer,
+    ResourceType as OurType,
     ToEarliest,
     TopicPartition,
     new_offsets,
-)
-from sharegroup.client import (
-    ResourceType as OurType,
 )
 from sharegroup.testing import run_broker
 from tests.authorization.kafka_broker import guarded_settings

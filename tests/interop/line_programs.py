@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.java_shell import NO_COMPILER, java_command, javac
-from tests.support.kafka_peer import cache_libs, java, kafka_libs
-from tests.support.kafka_peer import why_missing as why_no_kafka
+from tests.support.kafka_peer import cache_libs, java, kafka_libs, why_missing as why_no_kafka
 
 GO = Path(__file__).with_name("go")
 GO_BUILD_SECONDS_MAX = 300

@@ -20,8 +20,7 @@ from tests.interop.secure_listeners import (
 from tests.support import confluent_calls
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import why_missing
-from tests.support.kafka_tools import run_tool
-from tests.support.kafka_tools import why_missing as why_no_tools
+from tests.support.kafka_tools import run_tool, why_missing as why_no_tools
 
 missing = why_missing() or why_no_tools() or why_no_certificates()
 pytestmark = [

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, TopicPartition
 
 from sharegroup.client import ShareConsumer

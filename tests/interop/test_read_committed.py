@@ -9,10 +9,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition as AIOKafkaPartition
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as ConfluentPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition as AIOKafkaPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, TopicPartition
 
 from sharegroup.ids import TopicName

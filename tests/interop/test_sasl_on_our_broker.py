@@ -16,24 +16,24 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AiokafkaTokens
 from aiokafka.errors import KafkaError as AiokafkaError
-from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import KafkaError as ConfluentError
-from confluent_kafka import Producer as ConfluentProducer
-from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient as ConfluentAdmin
+from confluent_kafka import (
+    Consumer as ConfluentConsumer,
+    KafkaError as ConfluentError,
+    Producer as ConfluentProducer,
+    TopicPartition as ConfluentPartition,
+)
 from confluent_kafka.admin import (
+    AdminClient as ConfluentAdmin,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as PythonPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition as PythonPartition
 from kafka.errors import KafkaError as PythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokens
 
-from sharegroup.client import Producer
-from sharegroup.client import sync as our_clients
+from sharegroup.client import Producer, sync as our_clients
 from sharegroup.testing import TestBroker, run_broker
 from tests.integration.broker.sasl_scene import (
     ALL_MECHANISMS,

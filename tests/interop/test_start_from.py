@@ -23,8 +23,7 @@ from sharegroup.client import (
 from sharegroup.client.sync import ShareConsumer as SyncShareConsumer
 from sharegroup.errors import GroupAuthorizationFailed
 from tests.integration.cli.piping import at, sharegroup
-from tests.interop.guarded import Guarded, Right
-from tests.interop.guarded import guarded as guarded_broker
+from tests.interop.guarded import Guarded, Right, guarded as guarded_broker
 from tests.support.chosen_broker import (
     BOTH_IN_INTEROP,
     LONG_WITH_A_JVM,

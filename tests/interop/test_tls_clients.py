@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import KafkaError as ConfluentError
-from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import (
+    Consumer as ConfluentConsumer,
+    KafkaError as ConfluentError,
+    Producer as ConfluentProducer,
+)
 from kafka import KafkaConsumer, KafkaProducer
 
 from sharegroup.cli.access.local_certificates import CertificateFiles, make_certificates

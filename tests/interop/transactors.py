@@ -19,8 +19,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AIOKafkaError
 from aiokafka.structs import TopicPartition as AIOKafkaPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from kafka import KafkaProducer
-from kafka import TopicPartition as KafkaPythonPartition
+from kafka import KafkaProducer, TopicPartition as KafkaPythonPartition
 from kafka.consumer.group import ConsumerGroupMetadata
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.structs import OffsetAndMetadata

@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from ipaddress import ip_address, ip_network
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sharegroup.core.security.acls import Acl, AclFilter, Acls, find

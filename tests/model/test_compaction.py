@@ -15,8 +15,7 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.storage.directory.log_directory import LogDirectory

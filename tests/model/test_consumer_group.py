@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sharegroup.core.groups.classic.member import JoinReply, NewMemberId, SyncReply

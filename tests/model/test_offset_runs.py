@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sharegroup.core.delivery import offset_runs

@@ -14,8 +14,7 @@ import os
 from dataclasses import dataclass
 from uuid import UUID
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.groups.share.records import (

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sharegroup.core.sessions.session_partitions import SessionPartitions

@@ -16,8 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.delivery.delivery import RecordState, StateBatch

@@ -13,8 +13,7 @@ import os
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sharegroup.broker.transactions.transaction_records import decode, encode

@@ -18,11 +18,13 @@ from sharegroup.core.delivery.delivery import (
     SharePartitionLimits,
 )
 from sharegroup.core.delivery.share_partition import SharePartition
-from sharegroup.core.delivery.stored.share_states import Records as StateRecords
-from sharegroup.core.delivery.stored.share_states import ShareStateRecord, ShareStates
+from sharegroup.core.delivery.stored.share_states import (
+    Records as StateRecords,
+    ShareStateRecord,
+    ShareStates,
+)
 from sharegroup.core.groups.share.heartbeat import HeartbeatRequest
-from sharegroup.core.groups.share.records import Records as GroupRecords
-from sharegroup.core.groups.share.records import ShareGroupRecord
+from sharegroup.core.groups.share.records import Records as GroupRecords, ShareGroupRecord
 from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.core.groups.share.share_groups import ShareGroupLimits, ShareGroups
 from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey, ShareSessions

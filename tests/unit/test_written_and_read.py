@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog import decode_event, encode_event

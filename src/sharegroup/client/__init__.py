@@ -21,347 +21,175 @@ also use its lower parts: the clients' own modules, `records`, `settings`, `net.
 `loop_thread` and `share.flow_control`.  All other modules are internal.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sharegroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sharegroup.client.admin.admin_client import AdminClient
+    from sharegroup.client.admin.admin_client import AdminClient as AdminClient
     from sharegroup.client.admin.offset_resets import (
-        ByDuration,
-        FromPlan,
-        OffsetChange,
-        ShiftBy,
-        ToCurrent,
-        ToDatetime,
-        ToEarliest,
-        ToLatest,
-        ToOffset,
-        new_offsets,
+        ByDuration as ByDuration,
+        FromPlan as FromPlan,
+        OffsetChange as OffsetChange,
+        ShiftBy as ShiftBy,
+        ToCurrent as ToCurrent,
+        ToDatetime as ToDatetime,
+        ToEarliest as ToEarliest,
+        ToLatest as ToLatest,
+        ToOffset as ToOffset,
+        new_offsets as new_offsets,
     )
-    from sharegroup.client.admin.quotas import QuotaEntity, QuotaName
+    from sharegroup.client.admin.quotas import (
+        QuotaEntity as QuotaEntity,
+        QuotaName as QuotaName,
+    )
     from sharegroup.client.admin.types import (
-        AclBinding,
-        AclBindingFilter,
-        AlterConfig,
-        ClusterDescription,
-        CommittedOffset,
-        ConfigEntry,
-        ConfigResource,
-        ConsumerGroupDescription,
-        ConsumerMemberDescription,
-        FeatureRange,
-        Features,
-        FeatureUpdate,
-        GroupListing,
-        GroupState,
-        LogDirDescription,
-        MetadataQuorum,
-        NewTopic,
-        NodeDescription,
-        OpenTransaction,
-        PartitionDescription,
-        ProducerIdentity,
-        ProducerState,
-        QuorumReplica,
-        ReplicaLog,
-        ScramCredentialInfo,
-        ShareGroupDescription,
-        ShareMemberDescription,
-        SharePartitionOffset,
-        TopicDescription,
-        TransactionDescription,
-        TransactionListing,
-        TransactionState,
-        UserScramCredentialDeletion,
-        UserScramCredentialUpsertion,
+        AclBinding as AclBinding,
+        AclBindingFilter as AclBindingFilter,
+        AlterConfig as AlterConfig,
+        ClusterDescription as ClusterDescription,
+        CommittedOffset as CommittedOffset,
+        ConfigEntry as ConfigEntry,
+        ConfigResource as ConfigResource,
+        ConsumerGroupDescription as ConsumerGroupDescription,
+        ConsumerMemberDescription as ConsumerMemberDescription,
+        FeatureRange as FeatureRange,
+        Features as Features,
+        FeatureUpdate as FeatureUpdate,
+        GroupListing as GroupListing,
+        GroupState as GroupState,
+        LogDirDescription as LogDirDescription,
+        MetadataQuorum as MetadataQuorum,
+        NewTopic as NewTopic,
+        NodeDescription as NodeDescription,
+        OpenTransaction as OpenTransaction,
+        PartitionDescription as PartitionDescription,
+        ProducerIdentity as ProducerIdentity,
+        ProducerState as ProducerState,
+        QuorumReplica as QuorumReplica,
+        ReplicaLog as ReplicaLog,
+        ScramCredentialInfo as ScramCredentialInfo,
+        ShareGroupDescription as ShareGroupDescription,
+        ShareMemberDescription as ShareMemberDescription,
+        SharePartitionOffset as SharePartitionOffset,
+        TopicDescription as TopicDescription,
+        TransactionDescription as TransactionDescription,
+        TransactionListing as TransactionListing,
+        TransactionState as TransactionState,
+        UserScramCredentialDeletion as UserScramCredentialDeletion,
+        UserScramCredentialUpsertion as UserScramCredentialUpsertion,
     )
-    from sharegroup.client.consume.consumer import Consumer
+    from sharegroup.client.consume.consumer import Consumer as Consumer
     from sharegroup.client.consume.consumer_record import (
-        ConsumerRecord,
-        RecordDeserializationError,
-        UnreadableConsumerRecord,
+        ConsumerRecord as ConsumerRecord,
+        RecordDeserializationError as RecordDeserializationError,
+        UnreadableConsumerRecord as UnreadableConsumerRecord,
     )
-    from sharegroup.client.consume.rebalance_listener import RebalanceListener
-    from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
-    from sharegroup.client.produce.producer import Producer, SendFuture
-    from sharegroup.client.produce.transaction import Transaction
+    from sharegroup.client.consume.rebalance_listener import RebalanceListener as RebalanceListener
+    from sharegroup.client.fetch.offsets import (
+        ListedOffset as ListedOffset,
+        OffsetSpec as OffsetSpec,
+    )
+    from sharegroup.client.produce.producer import (
+        Producer as Producer,
+        SendFuture as SendFuture,
+    )
+    from sharegroup.client.produce.transaction import Transaction as Transaction
     from sharegroup.client.records import (
-        AcknowledgementResult,
-        CloseReport,
-        CommitFailedError,
-        ConsumerGroupMetadata,
-        IllegalStateError,
-        LogTruncation,
-        NoOffsetForPartition,
-        OffsetAndMetadata,
-        RecordMetadata,
-        TopicPartition,
-        WakeupError,
-        records_by_partition,
+        AcknowledgementResult as AcknowledgementResult,
+        CloseReport as CloseReport,
+        CommitFailedError as CommitFailedError,
+        ConsumerGroupMetadata as ConsumerGroupMetadata,
+        IllegalStateError as IllegalStateError,
+        LogTruncation as LogTruncation,
+        NoOffsetForPartition as NoOffsetForPartition,
+        OffsetAndMetadata as OffsetAndMetadata,
+        RecordMetadata as RecordMetadata,
+        TopicPartition as TopicPartition,
+        WakeupError as WakeupError,
+        records_by_partition as records_by_partition,
     )
     from sharegroup.client.settings.option_values import (
-        AcknowledgementMode,
-        Compression,
-        DnsLookup,
-        GroupProtocol,
-        IsolationLevel,
-        MetadataRecovery,
-        OnDeserializationError,
-        OnUnreadableRecord,
-        SaslMechanism,
-        SecurityProtocol,
-        StartFrom,
+        AcknowledgementMode as AcknowledgementMode,
+        Compression as Compression,
+        DnsLookup as DnsLookup,
+        GroupProtocol as GroupProtocol,
+        IsolationLevel as IsolationLevel,
+        MetadataRecovery as MetadataRecovery,
+        OnDeserializationError as OnDeserializationError,
+        OnUnreadableRecord as OnUnreadableRecord,
+        SaslMechanism as SaslMechanism,
+        SecurityProtocol as SecurityProtocol,
+        StartFrom as StartFrom,
     )
-    from sharegroup.client.share.consumer.flow import Flow
+    from sharegroup.client.share.consumer.flow import Flow as Flow
     from sharegroup.client.share.consumer.record import (
-        DeserializationError,
-        Record,
-        UnreadableRecord,
+        DeserializationError as DeserializationError,
+        Record as Record,
+        UnreadableRecord as UnreadableRecord,
     )
-    from sharegroup.client.share.consumer.share_consumer import ShareConsumer
+    from sharegroup.client.share.consumer.share_consumer import ShareConsumer as ShareConsumer
     from sharegroup.protocol_enums import (
-        AcknowledgeType,
-        AclOperation,
-        AclPatternType,
-        AclPermission,
-        AclResourceType,
-        AcquireMode,
-        ConfigOperation,
-        ConfigSource,
-        GroupType,
-        ResourceType,
-        ScramMechanism,
-        UpgradeType,
+        AcknowledgeType as AcknowledgeType,
+        AclOperation as AclOperation,
+        AclPatternType as AclPatternType,
+        AclPermission as AclPermission,
+        AclResourceType as AclResourceType,
+        AcquireMode as AcquireMode,
+        ConfigOperation as ConfigOperation,
+        ConfigSource as ConfigSource,
+        GroupType as GroupType,
+        ResourceType as ResourceType,
+        ScramMechanism as ScramMechanism,
+        UpgradeType as UpgradeType,
     )
 
-__all__ = [
-    "AcknowledgeType",
-    "AcknowledgementMode",
-    "AcknowledgementResult",
-    "AclBinding",
-    "AclBindingFilter",
-    "AclOperation",
-    "AclPatternType",
-    "AclPermission",
-    "AclResourceType",
-    "AcquireMode",
-    "AdminClient",
-    "AlterConfig",
-    "ByDuration",
-    "CloseReport",
-    "ClusterDescription",
-    "CommitFailedError",
-    "CommittedOffset",
-    "Compression",
-    "ConfigEntry",
-    "ConfigOperation",
-    "ConfigResource",
-    "ConfigSource",
-    "Consumer",
-    "ConsumerGroupDescription",
-    "ConsumerGroupMetadata",
-    "ConsumerMemberDescription",
-    "ConsumerRecord",
-    "DeserializationError",
-    "DnsLookup",
-    "FeatureRange",
-    "FeatureUpdate",
-    "Features",
-    "Flow",
-    "FromPlan",
-    "GroupListing",
-    "GroupProtocol",
-    "GroupState",
-    "GroupType",
-    "IllegalStateError",
-    "IsolationLevel",
-    "ListedOffset",
-    "LogDirDescription",
-    "LogTruncation",
-    "MetadataQuorum",
-    "MetadataRecovery",
-    "NewTopic",
-    "NoOffsetForPartition",
-    "NodeDescription",
-    "OffsetAndMetadata",
-    "OffsetChange",
-    "OffsetSpec",
-    "OnDeserializationError",
-    "OnUnreadableRecord",
-    "OpenTransaction",
-    "PartitionDescription",
-    "Producer",
-    "ProducerIdentity",
-    "ProducerState",
-    "QuorumReplica",
-    "QuotaEntity",
-    "QuotaName",
-    "RebalanceListener",
-    "Record",
-    "RecordDeserializationError",
-    "RecordMetadata",
-    "ReplicaLog",
-    "ResourceType",
-    "SaslMechanism",
-    "ScramCredentialInfo",
-    "ScramMechanism",
-    "SecurityProtocol",
-    "SendFuture",
-    "ShareConsumer",
-    "ShareGroupDescription",
-    "ShareMemberDescription",
-    "SharePartitionOffset",
-    "ShiftBy",
-    "StartFrom",
-    "ToCurrent",
-    "ToDatetime",
-    "ToEarliest",
-    "ToLatest",
-    "ToOffset",
-    "TopicDescription",
-    "TopicPartition",
-    "Transaction",
-    "TransactionDescription",
-    "TransactionListing",
-    "TransactionState",
-    "UnreadableConsumerRecord",
-    "UnreadableRecord",
-    "UpgradeType",
-    "UserScramCredentialDeletion",
-    "UserScramCredentialUpsertion",
-    "WakeupError",
-    "new_offsets",
-    "records_by_partition",
-]
 
-_NAMES = {
-    "sharegroup.client.admin.admin_client": ("AdminClient",),
-    "sharegroup.client.admin.offset_resets": (
-        "ByDuration",
-        "FromPlan",
-        "OffsetChange",
-        "ShiftBy",
-        "ToCurrent",
-        "ToDatetime",
-        "ToEarliest",
-        "ToLatest",
-        "ToOffset",
-        "new_offsets",
-    ),
-    "sharegroup.client.admin.quotas": (
-        "QuotaEntity",
-        "QuotaName",
-    ),
-    "sharegroup.client.admin.types": (
-        "AclBinding",
-        "AclBindingFilter",
-        "AlterConfig",
-        "ClusterDescription",
-        "CommittedOffset",
-        "ConfigEntry",
-        "ConfigResource",
-        "ConsumerGroupDescription",
-        "ConsumerMemberDescription",
-        "FeatureRange",
-        "FeatureUpdate",
-        "Features",
-        "GroupListing",
-        "GroupState",
-        "LogDirDescription",
-        "MetadataQuorum",
-        "NewTopic",
-        "NodeDescription",
-        "OpenTransaction",
-        "PartitionDescription",
-        "ProducerIdentity",
-        "ProducerState",
-        "QuorumReplica",
-        "ReplicaLog",
-        "ScramCredentialInfo",
-        "ShareGroupDescription",
-        "ShareMemberDescription",
-        "SharePartitionOffset",
-        "TopicDescription",
-        "TransactionDescription",
-        "TransactionListing",
-        "TransactionState",
-        "UserScramCredentialDeletion",
-        "UserScramCredentialUpsertion",
-    ),
-    "sharegroup.client.consume.consumer": ("Consumer",),
-    "sharegroup.client.consume.consumer_record": (
-        "ConsumerRecord",
-        "RecordDeserializationError",
-        "UnreadableConsumerRecord",
-    ),
-    "sharegroup.client.consume.rebalance_listener": ("RebalanceListener",),
-    "sharegroup.client.fetch.offsets": (
-        "ListedOffset",
-        "OffsetSpec",
-    ),
-    "sharegroup.client.produce.producer": (
-        "Producer",
-        "SendFuture",
-    ),
-    "sharegroup.client.produce.transaction": ("Transaction",),
-    "sharegroup.client.records": (
-        "AcknowledgementResult",
-        "CloseReport",
-        "CommitFailedError",
-        "ConsumerGroupMetadata",
-        "IllegalStateError",
-        "LogTruncation",
-        "NoOffsetForPartition",
-        "OffsetAndMetadata",
-        "RecordMetadata",
-        "TopicPartition",
-        "WakeupError",
-        "records_by_partition",
-    ),
-    "sharegroup.client.settings.option_values": (
-        "AcknowledgementMode",
-        "Compression",
-        "DnsLookup",
-        "GroupProtocol",
-        "IsolationLevel",
-        "MetadataRecovery",
-        "OnDeserializationError",
-        "OnUnreadableRecord",
-        "SaslMechanism",
-        "SecurityProtocol",
-        "StartFrom",
-    ),
-    "sharegroup.client.share.consumer.flow": ("Flow",),
-    "sharegroup.client.share.consumer.record": (
-        "DeserializationError",
-        "Record",
-        "UnreadableRecord",
-    ),
-    "sharegroup.client.share.consumer.share_consumer": ("ShareConsumer",),
-    "sharegroup.protocol_enums": (
-        "AcknowledgeType",
-        "AclOperation",
-        "AclPatternType",
-        "AclPermission",
-        "AclResourceType",
-        "AcquireMode",
-        "ConfigOperation",
-        "ConfigSource",
-        "GroupType",
-        "ResourceType",
-        "ScramMechanism",
-        "UpgradeType",
-    ),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-
-# Hidden from type checkers: with `__getattr__` they would accept every name in this module.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_MODULES[name]), name)
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "client.admin.admin_client": "AdminClient",
+            "client.admin.offset_resets": """
+                ByDuration FromPlan OffsetChange ShiftBy ToCurrent ToDatetime ToEarliest
+                ToLatest ToOffset new_offsets
+            """,
+            "client.admin.quotas": "QuotaEntity QuotaName",
+            "client.admin.types": """
+                AclBinding AclBindingFilter AlterConfig ClusterDescription CommittedOffset
+                ConfigEntry ConfigResource ConsumerGroupDescription ConsumerMemberDescription
+                FeatureRange FeatureUpdate Features GroupListing GroupState LogDirDescription
+                MetadataQuorum NewTopic NodeDescription OpenTransaction PartitionDescription
+                ProducerIdentity ProducerState QuorumReplica ReplicaLog ScramCredentialInfo
+                ShareGroupDescription ShareMemberDescription SharePartitionOffset
+                TopicDescription TransactionDescription TransactionListing TransactionState
+                UserScramCredentialDeletion UserScramCredentialUpsertion
+            """,
+            "client.consume.consumer": "Consumer",
+            "client.consume.consumer_record": """
+                ConsumerRecord RecordDeserializationError UnreadableConsumerRecord
+            """,
+            "client.consume.rebalance_listener": "RebalanceListener",
+            "client.fetch.offsets": "ListedOffset OffsetSpec",
+            "client.produce.producer": "Producer SendFuture",
+            "client.produce.transaction": "Transaction",
+            "client.records": """
+                AcknowledgementResult CloseReport CommitFailedError ConsumerGroupMetadata
+                IllegalStateError LogTruncation NoOffsetForPartition OffsetAndMetadata
+                RecordMetadata TopicPartition WakeupError records_by_partition
+            """,
+            "client.settings.option_values": """
+                AcknowledgementMode Compression DnsLookup GroupProtocol IsolationLevel
+                MetadataRecovery OnDeserializationError OnUnreadableRecord SaslMechanism
+                SecurityProtocol StartFrom
+            """,
+            "client.share.consumer.flow": "Flow",
+            "client.share.consumer.record": "DeserializationError Record UnreadableRecord",
+            "client.share.consumer.share_consumer": "ShareConsumer",
+            "protocol_enums": """
+                AcknowledgeType AclOperation AclPatternType AclPermission AclResourceType
+                AcquireMode ConfigOperation ConfigSource GroupType ResourceType ScramMechanism
+                UpgradeType
+            """,
+        },
+    )

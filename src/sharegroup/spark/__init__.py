@@ -7,28 +7,35 @@ Importing this package sets ``PYSPARK_PYTHON`` if it is unset, so Spark uses the
 imports it, and ``JAVA_HOME`` if there is no Java but that of the extra ``java``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sharegroup.errors import MissingExtra
+from sharegroup.lazy_names import lazy_names
 
 try:
-    from sharegroup.spark.java import ensure_java, set_default_java
-    from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
-    from sharegroup.spark.python import ensure_python, set_default_python
-    from sharegroup.spark.source import KafkaShareDataSource
+    from sharegroup.spark.java import ensure_java as ensure_java, set_default_java
+    from sharegroup.spark.outcomes import (
+        dead_letter as dead_letter,
+        outcomes as outcomes,
+        reject as reject,
+        release as release,
+    )
+    from sharegroup.spark.python import ensure_python as ensure_python, set_default_python
+    from sharegroup.spark.source import KafkaShareDataSource as KafkaShareDataSource
 except ModuleNotFoundError as error:
     raise MissingExtra(
         f"{error}: sharegroup.spark needs PySpark, pip install 'sharegroup[spark]'"
     ) from error
 
 if TYPE_CHECKING:
-    from sharegroup.spark.letters.redrive import redrive
-    from sharegroup.spark.letters.source import KafkaShareLettersDataSource
-    from sharegroup.spark.listener import ShareGroupListener
-    from sharegroup.spark.registry.columns import from_registry
-    from sharegroup.spark.state.source import KafkaShareStateDataSource
-    from sharegroup.spark.transactional_write import write_in_transaction
+    from sharegroup.spark.letters.redrive import redrive as redrive
+    from sharegroup.spark.letters.source import (
+        KafkaShareLettersDataSource as KafkaShareLettersDataSource,
+    )
+    from sharegroup.spark.listener import ShareGroupListener as ShareGroupListener
+    from sharegroup.spark.registry.columns import from_registry as from_registry
+    from sharegroup.spark.state.source import KafkaShareStateDataSource as KafkaShareStateDataSource
+    from sharegroup.spark.transactional_write import write_in_transaction as write_in_transaction
 
 # An exception to the rule that an import has no effect: without it the first query in a virtual
 # environment that is not activated fails with DATA_SOURCE_NOT_FOUND, because Spark starts the
@@ -36,38 +43,17 @@ if TYPE_CHECKING:
 set_default_python()
 set_default_java()
 
-__all__ = [
-    "KafkaShareDataSource",
-    "KafkaShareLettersDataSource",
-    "KafkaShareStateDataSource",
-    "ShareGroupListener",
-    "dead_letter",
-    "ensure_java",
-    "ensure_python",
-    "from_registry",
-    "outcomes",
-    "redrive",
-    "reject",
-    "release",
-    "write_in_transaction",
-]
-
-_MODULES = {
-    "KafkaShareLettersDataSource": "sharegroup.spark.letters.source",
-    "KafkaShareStateDataSource": "sharegroup.spark.state.source",
-    "ShareGroupListener": "sharegroup.spark.listener",
-    "from_registry": "sharegroup.spark.registry.columns",
-    "redrive": "sharegroup.spark.letters.redrive",
-    "write_in_transaction": "sharegroup.spark.transactional_write",
-}
-
-# Hidden from type checkers: with `__getattr__` they would accept every name in this module.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_MODULES[name]), name)
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "spark.letters.redrive": "redrive",
+            "spark.letters.source": "KafkaShareLettersDataSource",
+            "spark.listener": "ShareGroupListener",
+            "spark.registry.columns": "from_registry",
+            "spark.state.source": "KafkaShareStateDataSource",
+            "spark.transactional_write": "write_in_transaction",
+        },
+        imported="KafkaShareDataSource dead_letter ensure_java ensure_python outcomes reject "
+        "release",
+    )

@@ -9,57 +9,41 @@ Names are imported on first use. In every project where sharegroup is installed,
 this package for its fixtures, and should not spend the time to import an unused broker.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sharegroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sharegroup.faults.faulty_files import FaultyFiles
-    from sharegroup.faults.script import Fault
-    from sharegroup.testing.embedded import AsyncTestBroker, TestBroker, broker, run_broker
-    from sharegroup.testing.power_loss import PowerLossDisk
-    from sharegroup.testing.registry.server import (
-        SchemaRegistry,
-        run_schema_registry,
-        schema_registry,
+    from sharegroup.faults.faulty_files import FaultyFiles as FaultyFiles
+    from sharegroup.faults.script import Fault as Fault
+    from sharegroup.testing.embedded import (
+        AsyncTestBroker as AsyncTestBroker,
+        TestBroker as TestBroker,
+        broker as broker,
+        run_broker as run_broker,
     )
-    from sharegroup.testing.security import Security
-    from sharegroup.testing.stored_record import StoredRecord
-    from sharegroup.testing.virtual_time import ManualClock
-
-__all__ = [
-    "AsyncTestBroker",
-    "Fault",
-    "FaultyFiles",
-    "ManualClock",
-    "PowerLossDisk",
-    "SchemaRegistry",
-    "Security",
-    "StoredRecord",
-    "TestBroker",
-    "broker",
-    "run_broker",
-    "run_schema_registry",
-    "schema_registry",
-]
-
-_MODULES = {
-    "AsyncTestBroker": "sharegroup.testing.embedded",
-    "Fault": "sharegroup.faults.script",
-    "FaultyFiles": "sharegroup.faults.faulty_files",
-    "ManualClock": "sharegroup.testing.virtual_time",
-    "PowerLossDisk": "sharegroup.testing.power_loss",
-    "SchemaRegistry": "sharegroup.testing.registry.server",
-    "Security": "sharegroup.testing.security",
-    "StoredRecord": "sharegroup.testing.stored_record",
-    "TestBroker": "sharegroup.testing.embedded",
-    "broker": "sharegroup.testing.embedded",
-    "run_broker": "sharegroup.testing.embedded",
-    "run_schema_registry": "sharegroup.testing.registry.server",
-    "schema_registry": "sharegroup.testing.registry.server",
-}
+    from sharegroup.testing.power_loss import PowerLossDisk as PowerLossDisk
+    from sharegroup.testing.registry.server import (
+        SchemaRegistry as SchemaRegistry,
+        run_schema_registry as run_schema_registry,
+        schema_registry as schema_registry,
+    )
+    from sharegroup.testing.security import Security as Security
+    from sharegroup.testing.stored_record import StoredRecord as StoredRecord
+    from sharegroup.testing.virtual_time import ManualClock as ManualClock
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "faults.faulty_files": "FaultyFiles",
+            "faults.script": "Fault",
+            "testing.embedded": "AsyncTestBroker TestBroker broker run_broker",
+            "testing.power_loss": "PowerLossDisk",
+            "testing.registry.server": "SchemaRegistry run_schema_registry schema_registry",
+            "testing.security": "Security",
+            "testing.stored_record": "StoredRecord",
+            "testing.virtual_time": "ManualClock",
+        },
+    )

@@ -3,108 +3,77 @@
 Names are imported when they are first used, so declaring handlers does not import the client.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sharegroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sharegroup.dead_letters.reasons import DeadLetterReason
-    from sharegroup.worker.app import App
-    from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
-    from sharegroup.worker.declarations.retry import Retry
+    from sharegroup.dead_letters.reasons import DeadLetterReason as DeadLetterReason
+    from sharegroup.worker.app import App as App
+    from sharegroup.worker.declarations.dead_letter import (
+        BrokerDeadLetter as BrokerDeadLetter,
+        DeadLetter as DeadLetter,
+    )
+    from sharegroup.worker.declarations.retry import Retry as Retry
     from sharegroup.worker.declarations.route import (
-        Batching,
-        Holding,
-        OnUnreadable,
-        RateLimit,
-        Route,
-        StartFrom,
+        Batching as Batching,
+        Holding as Holding,
+        OnUnreadable as OnUnreadable,
+        RateLimit as RateLimit,
+        Route as Route,
+        StartFrom as StartFrom,
     )
-    from sharegroup.worker.events import Event
-    from sharegroup.worker.middleware import Call, Proceed
-    from sharegroup.worker.payloads.codec import Payload, UnreadablePayload
-    from sharegroup.worker.payloads.registry import Registry, SchemaFormat
+    from sharegroup.worker.events import Event as Event
+    from sharegroup.worker.middleware import (
+        Call as Call,
+        Proceed as Proceed,
+    )
+    from sharegroup.worker.payloads.codec import (
+        Payload as Payload,
+        UnreadablePayload as UnreadablePayload,
+    )
+    from sharegroup.worker.payloads.registry import (
+        Registry as Registry,
+        SchemaFormat as SchemaFormat,
+    )
     from sharegroup.worker.records.outcomes import (
-        HandlingTimeout,
-        Reject,
-        Release,
-        RetryAfter,
-        SomeFailed,
+        HandlingTimeout as HandlingTimeout,
+        Reject as Reject,
+        Release as Release,
+        RetryAfter as RetryAfter,
+        SomeFailed as SomeFailed,
     )
-    from sharegroup.worker.records.record import Context, Record
-    from sharegroup.worker.routed import Routed, share_group
-    from sharegroup.worker.running.processes import HandlerCrashed
-    from sharegroup.worker.sender import NotConnected
+    from sharegroup.worker.records.record import (
+        Context as Context,
+        Record as Record,
+    )
+    from sharegroup.worker.routed import (
+        Routed as Routed,
+        share_group as share_group,
+    )
+    from sharegroup.worker.running.processes import HandlerCrashed as HandlerCrashed
+    from sharegroup.worker.sender import NotConnected as NotConnected
 
-__all__ = [
-    "App",
-    "Batching",
-    "BrokerDeadLetter",
-    "Call",
-    "Context",
-    "DeadLetter",
-    "DeadLetterReason",
-    "Event",
-    "HandlerCrashed",
-    "HandlingTimeout",
-    "Holding",
-    "NotConnected",
-    "OnUnreadable",
-    "Payload",
-    "Proceed",
-    "RateLimit",
-    "Record",
-    "Registry",
-    "Reject",
-    "Release",
-    "Retry",
-    "RetryAfter",
-    "Route",
-    "Routed",
-    "SchemaFormat",
-    "SomeFailed",
-    "StartFrom",
-    "UnreadablePayload",
-    "share_group",
-]
 
-_MODULES = {
-    "App": "worker.app",
-    "Batching": "worker.declarations.route",
-    "BrokerDeadLetter": "worker.declarations.dead_letter",
-    "Call": "worker.middleware",
-    "Context": "worker.records.record",
-    "DeadLetter": "worker.declarations.dead_letter",
-    "DeadLetterReason": "dead_letters.reasons",
-    "Event": "worker.events",
-    "HandlerCrashed": "worker.running.processes",
-    "HandlingTimeout": "worker.records.outcomes",
-    "Holding": "worker.declarations.route",
-    "NotConnected": "worker.sender",
-    "OnUnreadable": "worker.declarations.route",
-    "Payload": "worker.payloads.codec",
-    "Proceed": "worker.middleware",
-    "RateLimit": "worker.declarations.route",
-    "Record": "worker.records.record",
-    "Registry": "worker.payloads.registry",
-    "Reject": "worker.records.outcomes",
-    "Release": "worker.records.outcomes",
-    "Retry": "worker.declarations.retry",
-    "RetryAfter": "worker.records.outcomes",
-    "Route": "worker.declarations.route",
-    "Routed": "worker.routed",
-    "SchemaFormat": "worker.payloads.registry",
-    "SomeFailed": "worker.records.outcomes",
-    "StartFrom": "worker.declarations.route",
-    "UnreadablePayload": "worker.payloads.codec",
-    "share_group": "worker.routed",
-}
-
-if not TYPE_CHECKING:  # Type checkers would accept any name.
-
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"sharegroup.{_MODULES[name]}"), name)
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "dead_letters.reasons": "DeadLetterReason",
+            "worker.app": "App",
+            "worker.declarations.dead_letter": "BrokerDeadLetter DeadLetter",
+            "worker.declarations.retry": "Retry",
+            "worker.declarations.route": """
+                Batching Holding OnUnreadable RateLimit Route StartFrom
+            """,
+            "worker.events": "Event",
+            "worker.middleware": "Call Proceed",
+            "worker.payloads.codec": "Payload UnreadablePayload",
+            "worker.payloads.registry": "Registry SchemaFormat",
+            "worker.records.outcomes": "HandlingTimeout Reject Release RetryAfter SomeFailed",
+            "worker.records.record": "Context Record",
+            "worker.routed": "Routed share_group",
+            "worker.running.processes": "HandlerCrashed",
+            "worker.sender": "NotConnected",
+        },
+    )

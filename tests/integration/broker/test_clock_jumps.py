@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.client import AdminClient, Consumer, Producer
-from sharegroup.client import TopicPartition as ClientPartition
+from sharegroup.client import AdminClient, Consumer, Producer, TopicPartition as ClientPartition
 from sharegroup.testing import TestBroker, broker
 from tests.integration.broker.test_cleaning import TOPIC, filled, passed
 from tests.integration.broker.test_lock_expiry import WallJumps

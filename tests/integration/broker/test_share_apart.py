@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.broker.share.share_reading import SKIPPED_BYTES_MIN, _parts
 from sharegroup.core.delivery.delivery import Acquired

@@ -12,11 +12,11 @@ import pytest
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.share_fetch.v2.request import (
     AcknowledgementBatch,
+    FetchPartition as WirePartition,
     FetchTopic,
     ForgottenTopic,
     ShareFetchRequest,
 )
-from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
 from kio.static.primitive import i8
 
 from sharegroup.broker.access.peer import Peer

@@ -17,8 +17,7 @@ from sharegroup.storage.log.partition_log import PartitionLog
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter_group, records, request, run, waiting
 from tests.support.limits import HANGING_SECONDS
-from tests.unit.storage.logs import abort, batch, commit
-from tests.unit.storage.logs import transactional as transactional_batch
+from tests.unit.storage.logs import abort, batch, commit, transactional as transactional_batch
 
 A, B = 71, 72
 

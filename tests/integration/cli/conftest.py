@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka import Consumer, TopicPartition as ConfluentPartition
 
 from sharegroup.cli.main import main
 from sharegroup.client import (

@@ -6,8 +6,13 @@ import pytest
 
 from sharegroup.errors import KafkaError
 from sharegroup.spark.kept_records import Keeper
-from tests.unit.spark.test_kept_records import answer, batch, parts_of, read
-from tests.unit.spark.test_kept_records import keeper as keeper  # A fixture.
+from tests.unit.spark.test_kept_records import (
+    answer,
+    batch,
+    keeper as keeper,  # A fixture.
+    parts_of,
+    read,
+)
 
 
 def test_batch_that_is_over_is_fetched(keeper: Keeper) -> None:

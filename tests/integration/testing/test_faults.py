@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient as ConfluentAdmin
 
 from sharegroup.client import (
     AdminClient,
+    Producer as OurProducer,
     ShareConsumer,
 )
-from sharegroup.client import Producer as OurProducer
 from sharegroup.client.sync import AdminClient as BlockingAdmin
 from sharegroup.errors import RequestTimedOut
 from sharegroup.testing import ManualClock, PowerLossDisk, TestBroker, run_broker

@@ -1,7 +1,6 @@
 """Single acknowledgements become the fewest bytes that say the same."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.client.share.session.acknowledgements import (
     AcknowledgementBatch,

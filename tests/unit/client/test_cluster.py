@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import (
     Coordinator as FindCoordinatorCoordinator,
+    FindCoordinatorResponse,
 )
-from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
 from kio.schema.metadata.v13.response import (
     MetadataResponse,
     MetadataResponseBroker,

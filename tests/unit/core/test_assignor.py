@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from sharegroup.core.groups.share.assignor import Assignment, assign
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition

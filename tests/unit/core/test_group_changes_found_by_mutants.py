@@ -32,8 +32,7 @@ from sharegroup.errors import (
     InvalidRequest,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
-from tests.unit.core.consumer_group_scene import GROUP as CONSUMERS
-from tests.unit.core.consumer_group_scene import Scene as ConsumerScene
+from tests.unit.core.consumer_group_scene import GROUP as CONSUMERS, Scene as ConsumerScene
 from tests.unit.core.group_under_test import GROUP, GroupUnderTest, partitions, topic_id
 
 A, B = MemberId("a"), MemberId("b")

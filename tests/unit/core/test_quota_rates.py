@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.core.quotas.entities import QuotaKey
 from sharegroup.core.quotas.meters import MeterKey, Meters, Rate, TokenBucket, Windows

@@ -6,8 +6,7 @@ import re
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.core.patterns import NODES_MAX, Pattern
 from sharegroup.errors import InvalidRegularExpression

@@ -38,8 +38,11 @@ from sharegroup.core.transactions.records import (
     TransactionState,
     TransactionTombstone,
 )
-from sharegroup.core.transactions.transactions import Now as TransactionNow
-from sharegroup.core.transactions.transactions import Transactions, size_bytes
+from sharegroup.core.transactions.transactions import (
+    Now as TransactionNow,
+    Transactions,
+    size_bytes,
+)
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     FetchSessionIdNotFound,

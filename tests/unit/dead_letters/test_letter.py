@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.dead_letters.letter import TOLD, Letter, letter_of
 from sharegroup.dead_letters.reasons import DeadLetterReason

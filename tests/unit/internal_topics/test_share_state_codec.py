@@ -7,8 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.core.delivery.delivery import RecordState, StateBatch
 from sharegroup.core.delivery.stored.share_states import (

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.client.share.session.acquired_records import AcquiredRecords, acquired_offsets
 from sharegroup.client.share.session.offset_set import OffsetSet

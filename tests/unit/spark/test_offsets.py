@@ -4,8 +4,7 @@ import json
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.offset_set import OffsetSet

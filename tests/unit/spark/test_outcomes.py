@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sharegroup.client.share.session.offset_set import OffsetSet

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName

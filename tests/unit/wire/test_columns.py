@@ -8,8 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 from sharegroup.wire.batches.batches import (

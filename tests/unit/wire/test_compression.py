@@ -8,8 +8,7 @@ import tracemalloc
 import cramjam
 import pytest
 from aiokafka import codec as theirs
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 from sharegroup.wire.batches.compression import CODECS, compress, decompress

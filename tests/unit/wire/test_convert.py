@@ -8,13 +8,16 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v0.request import MetadataRequest as Request0
-from kio.schema.metadata.v0.request import MetadataRequestTopic as Topic0
-from kio.schema.metadata.v0.response import MetadataResponse as Response0
-from kio.schema.metadata.v0.response import MetadataResponseBroker as Broker0
+from kio.schema.metadata.v0.request import (
+    MetadataRequest as Request0,
+    MetadataRequestTopic as Topic0,
+)
+from kio.schema.metadata.v0.response import (
+    MetadataResponse as Response0,
+    MetadataResponseBroker as Broker0,
+)
 from kio.schema.metadata.v9.response import MetadataResponseTopic as Topic9
-from kio.schema.metadata.v13 import request as new_request
-from kio.schema.metadata.v13 import response as new_response
+from kio.schema.metadata.v13 import request as new_request, response as new_response
 from kio.schema.share_fetch.v1.request import ShareFetchRequest as Fetch1
 from kio.schema.share_fetch.v2.request import ShareFetchRequest as Fetch2
 

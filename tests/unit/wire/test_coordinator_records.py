@@ -7,8 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kio.serial import entity_reader
 
 from sharegroup.wire.codec.decoder import DecodeError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from kio.schema.request_header.v1 import RequestHeader as RequestHeader1
 from kio.schema.request_header.v2 import RequestHeader as RequestHeader2
 from kio.schema.response_header.v0 import ResponseHeader as ResponseHeader0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.steps import run_to_end
 from sharegroup.wire.otlp_metrics import OtlpValue, read_metrics

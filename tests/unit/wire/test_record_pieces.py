@@ -8,8 +8,7 @@ import tracemalloc
 
 import cramjam
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import HEADER_BYTES, parse_header

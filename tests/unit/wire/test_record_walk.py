@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import HEADER_BYTES, BatchHeader, parse_header

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType

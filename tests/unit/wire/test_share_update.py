@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.wire.codec.decoder import DecodeError
 from sharegroup.wire.internal_topics.coordinator_records import VERSION, decode_value, encode_value

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import CHECKED_AT, CONTROL

@@ -1,8 +1,7 @@
 """The tables of the pipeline: orders as they come from the share group, and their totals."""
 
 from pyspark import pipelines
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 
 spark = SparkSession.active()
 

@@ -14,8 +14,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
-from sharegroup.broker.metrics.share_partition_page import PATH as SHARE_PARTITIONS_PATH
-from sharegroup.broker.metrics.share_partition_page import SharePartitionPage
+from sharegroup.broker.metrics.share_partition_page import (
+    PATH as SHARE_PARTITIONS_PATH,
+    SharePartitionPage,
+)
 from sharegroup.broker.metrics.values import LoopLag, Metrics
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.server.sockets import Server

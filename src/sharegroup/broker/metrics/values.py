@@ -26,8 +26,7 @@ from sharegroup.broker.load.byte_budgets import ByteBudget
 from sharegroup.broker.load.descriptors import limit, open_count
 from sharegroup.broker.load.log_limit import LOG_LIMIT
 from sharegroup.broker.load.request_counters import Distribution
-from sharegroup.broker.metrics import client_values as client_names
-from sharegroup.broker.metrics import families as names
+from sharegroup.broker.metrics import client_values as client_names, families as names
 from sharegroup.broker.metrics.client_values import ClientValuesPage, info_labels
 from sharegroup.broker.metrics.text import Family, Value, head, label_pairs, lines
 from sharegroup.broker.parts import Parts

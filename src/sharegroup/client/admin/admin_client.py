@@ -16,17 +16,19 @@ from types import TracebackType
 from typing import Self, Unpack
 from uuid import UUID
 
-from sharegroup.client.admin import acls as admin_acls
-from sharegroup.client.admin import brokers as admin_brokers
-from sharegroup.client.admin import brokers as admin_features
-from sharegroup.client.admin import configs as admin_configs
-from sharegroup.client.admin import consumer_groups as admin_consumer_groups
-from sharegroup.client.admin import groups as admin_groups
-from sharegroup.client.admin import offset_resets
-from sharegroup.client.admin import quotas as admin_quotas
-from sharegroup.client.admin import topics as admin_topics
-from sharegroup.client.admin import transactions as admin_transactions
-from sharegroup.client.admin import users as admin_users
+from sharegroup.client.admin import (
+    acls as admin_acls,
+    brokers as admin_brokers,
+    brokers as admin_features,
+    configs as admin_configs,
+    consumer_groups as admin_consumer_groups,
+    groups as admin_groups,
+    offset_resets,
+    quotas as admin_quotas,
+    topics as admin_topics,
+    transactions as admin_transactions,
+    users as admin_users,
+)
 from sharegroup.client.admin.offset_resets import Plan, Scenario
 from sharegroup.client.admin.quotas import Name, QuotaEntity
 from sharegroup.client.admin.types import (

@@ -26,8 +26,7 @@ from kio.schema.describe_share_group_offsets.v1.request import (
 from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
-from kio.schema.types import GroupId as KioGroupId
-from kio.schema.types import TopicName as KioTopicName
+from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
 from sharegroup.client.admin.topics import by_item, known, operations_of, outcome, several

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, assert_never
 
-from sharegroup.client.admin import groups as admin_groups
-from sharegroup.client.admin import topics as admin_topics
+from sharegroup.client.admin import groups as admin_groups, topics as admin_topics
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.net.cluster import Cluster

@@ -18,9 +18,11 @@ from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequ
 from kio.schema.describe_transactions.v0.response import TransactionState as KioTransactionState
 from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
-from kio.schema.types import ProducerId as KioProducerId
-from kio.schema.types import TopicName as KioTopicName
-from kio.schema.types import TransactionalId as KioTransactionalId
+from kio.schema.types import (
+    ProducerId as KioProducerId,
+    TopicName as KioTopicName,
+    TransactionalId as KioTransactionalId,
+)
 from kio.schema.write_txn_markers.v2.request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

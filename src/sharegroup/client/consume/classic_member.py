@@ -20,8 +20,7 @@ from typing import Any
 
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.join_group.v9.request import JoinGroupRequest, JoinGroupRequestProtocol
-from kio.schema.leave_group.v5.request import LeaveGroupRequest
-from kio.schema.leave_group.v5.request import MemberIdentity as LeavingMember
+from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity as LeavingMember
 from kio.schema.sync_group.v5.request import SyncGroupRequest, SyncGroupRequestAssignment
 from kio.schema.types import GroupId as KioGroupId
 from kio.static.primitive import i32, i32Timedelta

@@ -25,8 +25,7 @@ from kio.schema.consumer_group_heartbeat.v1.request import (
     TopicPartitions,
 )
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.types import GroupId as KioGroupId
-from kio.schema.types import TopicName as KioTopicName
+from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32, i32Timedelta
 
 from sharegroup.client.consume.coordinator_requests import (

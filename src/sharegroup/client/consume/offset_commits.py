@@ -19,8 +19,7 @@ from kio.schema.offset_fetch.v9.request import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from kio.schema.types import GroupId as KioGroupId
-from kio.schema.types import TopicName as KioTopicName
+from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32
 
 from sharegroup.client.consume.coordinator_requests import ask_group_coordinator

@@ -25,8 +25,7 @@ from kio.schema.list_offsets.v11.request import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from kio.schema.types import BrokerId
-from kio.schema.types import TopicName as KioTopicName
+from kio.schema.types import BrokerId, TopicName as KioTopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from sharegroup.client.net.cluster import Cluster, Topic

@@ -53,9 +53,9 @@ from sharegroup.wire.codec.apis import (
     api_of,
     request_class,
     response_class,
+    response_header_version as header_version_of,
     spoken_api,
 )
-from sharegroup.wire.codec.apis import response_header_version as header_version_of
 from sharegroup.wire.codec.convert import downgrade, upgrade
 from sharegroup.wire.codec.decoder import DecodeError, decode
 from sharegroup.wire.codec.encoder import encode_request

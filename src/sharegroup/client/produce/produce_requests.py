@@ -14,8 +14,7 @@ from uuid import UUID
 
 from kio.schema.produce.v12 import request as named
 from kio.schema.produce.v13 import request as identified
-from kio.schema.types import TopicName as KioTopicName
-from kio.schema.types import TransactionalId
+from kio.schema.types import TopicName as KioTopicName, TransactionalId
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from sharegroup.client.net.refusals import refused

@@ -22,10 +22,12 @@ from kio.schema.txn_offset_commit.v5.request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from kio.schema.types import GroupId as KioGroupId
-from kio.schema.types import ProducerId as KioProducerId
-from kio.schema.types import TopicName as KioTopicName
-from kio.schema.types import TransactionalId as KioTransactionalId
+from kio.schema.types import (
+    GroupId as KioGroupId,
+    ProducerId as KioProducerId,
+    TopicName as KioTopicName,
+    TransactionalId as KioTransactionalId,
+)
 from kio.static.primitive import i16, i32, i32Timedelta
 
 from sharegroup.client.net.leader_requests import by_topic, commit_topics

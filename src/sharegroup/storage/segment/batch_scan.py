@@ -28,8 +28,8 @@ from sharegroup.wire.batches.batches import (
     MAGIC,
     TRANSACTIONAL,
     Writable,
+    stamp as stamp_batch,
 )
-from sharegroup.wire.batches.batches import stamp as stamp_batch
 
 _NEEDED = struct.Struct(">qi4xb4xhi8xqqhi4x")
 """Base offset, length, magic, attributes, last offset delta, largest timestamp, producer id,

@@ -28,8 +28,7 @@ from sharegroup.protocol_enums import AclOperation, ResourceType
 from sharegroup.worker.events import Event
 from sharegroup.worker.infrastructure.asking import found, visible
 from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeKind, changes
-from sharegroup.worker.infrastructure.rights import acl_changes, refusal
-from sharegroup.worker.infrastructure.rights import needed as needed_rights
+from sharegroup.worker.infrastructure.rights import acl_changes, needed as needed_rights, refusal
 from sharegroup.worker.infrastructure.wanted import wanted
 
 if TYPE_CHECKING:

@@ -17,8 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.dead_letters.topics import group_configs_of
-from sharegroup.worker.dead_letters.topics import topics_of as dead_letter_topics_of
+from sharegroup.worker.dead_letters.topics import (
+    group_configs_of,
+    topics_of as dead_letter_topics_of,
+)
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.declarations.retry import Retry

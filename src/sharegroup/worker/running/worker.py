@@ -22,8 +22,7 @@ from sharegroup.errors import KafkaError, first_error
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
-from sharegroup.worker.parts import ShareGroupLimits
-from sharegroup.worker.parts import WorkerParts as WorkerParts
+from sharegroup.worker.parts import ShareGroupLimits, WorkerParts as WorkerParts
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_runner import GroupRunner

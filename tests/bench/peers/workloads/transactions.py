@@ -15,8 +15,12 @@ import time
 from itertools import count
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    Producer as ConfluentProducer,
+    TopicPartition,
+)
 
 from sharegroup.client import Producer
 from tests.bench.client_process import Span, in_process

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from jsonschema import Draft7Validator
 
 from sharegroup.testing.registry.errors import InvalidSchema

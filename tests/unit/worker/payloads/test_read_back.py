@@ -15,8 +15,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.worker import App, Registry
 from sharegroup.worker.payloads import json_values

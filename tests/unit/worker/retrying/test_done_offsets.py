@@ -8,8 +8,7 @@ import random
 import zlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharegroup.worker.retrying import shelf as done_offsets
 

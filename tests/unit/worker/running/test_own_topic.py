@@ -10,8 +10,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from sharegroup.dead_letters.story import RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import STORY, story_headers

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest
-from kio.schema.alter_partition_reassignments.v1 import request as reassign
-from kio.schema.alter_partition_reassignments.v1 import response as reassigned
+from kio.schema.alter_partition_reassignments.v1 import request as reassign, response as reassigned
 from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
 from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirPartitionResult,

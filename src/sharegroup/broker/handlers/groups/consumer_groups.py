@@ -9,13 +9,9 @@ from uuid import uuid4
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 from kio.schema.consumer_group_describe.v1.response import (
     Assignment as DescribedAssignment,
-)
-from kio.schema.consumer_group_describe.v1.response import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
     Member,
-)
-from kio.schema.consumer_group_describe.v1.response import (
     TopicPartitions as DescribedPartitions,
 )
 from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
@@ -25,8 +21,7 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
     TopicPartitions,
 )
 from kio.schema.errors import ErrorCode
-from kio.schema.types import GroupId as WireGroupId
-from kio.schema.types import TopicName as WireTopicName
+from kio.schema.types import GroupId as WireGroupId, TopicName as WireTopicName
 from kio.static.primitive import i8, i32
 
 from sharegroup.broker.access import checks as required

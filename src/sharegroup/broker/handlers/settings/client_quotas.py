@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Mapping
 
 from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest, EntryData
-from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
-from kio.schema.alter_client_quotas.v1.response import EntityData as AlteredEntity
-from kio.schema.alter_client_quotas.v1.response import EntryData as AlteredEntry
+from kio.schema.alter_client_quotas.v1.response import (
+    AlterClientQuotasResponse,
+    EntityData as AlteredEntity,
+    EntryData as AlteredEntry,
+)
 from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
 from kio.schema.describe_client_quotas.v1.response import (
     DescribeClientQuotasResponse,
     EntityData,
-    ValueData,
-)
-from kio.schema.describe_client_quotas.v1.response import (
     EntryData as DescribedEntry,
+    ValueData,
 )
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64

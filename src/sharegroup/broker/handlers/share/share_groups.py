@@ -9,13 +9,9 @@ from kio.schema.errors import ErrorCode
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from kio.schema.share_group_describe.v1.response import (
     Assignment as DescribedAssignment,
-)
-from kio.schema.share_group_describe.v1.response import (
     DescribedGroup,
     Member,
     ShareGroupDescribeResponse,
-)
-from kio.schema.share_group_describe.v1.response import (
     TopicPartitions as DescribedPartitions,
 )
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
@@ -24,8 +20,7 @@ from kio.schema.share_group_heartbeat.v1.response import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kio.schema.types import GroupId as WireGroupId
-from kio.schema.types import TopicName as WireTopicName
+from kio.schema.types import GroupId as WireGroupId, TopicName as WireTopicName
 from kio.static.primitive import i32
 
 from sharegroup.broker.access import checks as required

@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from kio.schema.delete_share_group_state.v0 import request as delete
-from kio.schema.delete_share_group_state.v0 import response as deleted
+from kio.schema.delete_share_group_state.v0 import request as delete, response as deleted
 from kio.schema.errors import ErrorCode
-from kio.schema.initialize_share_group_state.v0 import request as initialize
-from kio.schema.initialize_share_group_state.v0 import response as initialized
-from kio.schema.read_share_group_state.v0 import request as read_request
-from kio.schema.read_share_group_state.v0 import response as read
-from kio.schema.read_share_group_state_summary.v1 import request as summary_request
-from kio.schema.read_share_group_state_summary.v1 import response as summary
-from kio.schema.write_share_group_state.v1 import request as write
-from kio.schema.write_share_group_state.v1 import response as written
+from kio.schema.initialize_share_group_state.v0 import (
+    request as initialize,
+    response as initialized,
+)
+from kio.schema.read_share_group_state.v0 import request as read_request, response as read
+from kio.schema.read_share_group_state_summary.v1 import (
+    request as summary_request,
+    response as summary,
+)
+from kio.schema.write_share_group_state.v1 import request as write, response as written
 from kio.static.primitive import i8, i16, i32, i64
 
 from sharegroup.broker.access import checks as required

@@ -17,8 +17,7 @@ from kio.schema.describe_topic_partitions.v0.response import (
     DescribeTopicPartitionsResponseTopic,
 )
 from kio.schema.errors import ErrorCode
-from kio.schema.types import BrokerId
-from kio.schema.types import TopicName as WireTopicName
+from kio.schema.types import BrokerId, TopicName as WireTopicName
 from kio.static.primitive import i32
 
 from sharegroup.broker.access import checks as required

@@ -22,8 +22,7 @@ from kio.schema.metadata.v13.response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kio.schema.types import BrokerId
-from kio.schema.types import TopicName as WireTopicName
+from kio.schema.types import BrokerId, TopicName as WireTopicName
 from kio.static.primitive import i32
 
 from sharegroup.broker.access import checks as required

@@ -22,12 +22,9 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import (
     ListTransactionsResponse,
-)
-from kio.schema.list_transactions.v2.response import (
     TransactionState as ListedTransaction,
 )
-from kio.schema.types import ProducerId, TransactionalId
-from kio.schema.types import TopicName as WireTopicName
+from kio.schema.types import ProducerId, TopicName as WireTopicName, TransactionalId
 from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 from kio.schema.write_txn_markers.v2.response import (
     WritableTxnMarkerPartitionResult,

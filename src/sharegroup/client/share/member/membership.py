@@ -26,8 +26,7 @@ from uuid import uuid4
 
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
-from kio.schema.types import GroupId as KioGroupId
-from kio.schema.types import TopicName as KioTopicName
+from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32
 
 from sharegroup.client.metrics.client_metrics import ShareConsumerMetrics

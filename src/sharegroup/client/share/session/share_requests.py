@@ -15,16 +15,12 @@ from uuid import UUID
 
 from kio.schema.share_acknowledge.v2.request import (
     AcknowledgementBatch as AcknowledgeBatchMessage,
-)
-from kio.schema.share_acknowledge.v2.request import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
 from kio.schema.share_fetch.v2.request import (
     AcknowledgementBatch as FetchBatchMessage,
-)
-from kio.schema.share_fetch.v2.request import (
     FetchPartition,
     FetchTopic,
     ForgottenTopic,
