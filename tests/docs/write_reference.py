@@ -63,13 +63,18 @@ def reference() -> Iterator[str]:
 
 
 def exported() -> dict[str, str]:
-    """By public name: the module that it is in."""
+    """By public name: the module that it is in, below `sharegroup`."""
     tree = ast.parse((SOURCE / "worker" / "__init__.py").read_text())
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
-            found: dict[str, str] = ast.literal_eval(node.value)
-            return found
-    raise AssertionError("sharegroup.worker has no table of its names")
+    found = {
+        name.name: (imported.module or "").removeprefix("sharegroup.")
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for imported in node.body
+        if isinstance(imported, ast.ImportFrom)
+        for name in imported.names
+    }
+    assert found, "sharegroup.worker imports no names for type checkers"
+    return found
 
 
 def entry(module: str, name: str) -> Iterator[str]:

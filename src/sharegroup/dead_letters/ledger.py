@@ -104,13 +104,11 @@ class Ledger:
 
     async def create(self, cluster: Cluster) -> None:
         """Create the topic if it is missing, with the default replicas of a worker's topics."""
-        brokers = (
-            await describe_cluster(cluster, include_fenced=True, authorized_operations=False)
-        ).nodes
+        brokers = (await describe_cluster(cluster, include_fenced=True)).nodes
         replicas = default_replicas(max(1, len(brokers)))
         configs = {**CONFIGS, MIN_INSYNC: str(default_min_insync(replicas))}
         new = NewTopic(self.topic, 1, replicas, configs)
-        created = (await create_topics(cluster, [new], validate_only=False))[self.topic]
+        created = (await create_topics(cluster, [new]))[self.topic]
         if created is not None and not isinstance(created, TopicAlreadyExists):
             raise created
 

@@ -11,6 +11,7 @@ from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsReques
 from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.static.primitive import i8
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.topics import ask_any, outcome
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.client.net.cluster import Cluster
@@ -22,10 +23,11 @@ Code = TypeVar("Code", bound=IntEnum)
 Item = TypeVar("Item")
 
 
+@call
 async def create_acls(
-    cluster: Cluster, bindings: Iterable[AclBinding]
+    cluster: Cluster, bindings: Iterable[AclBinding], *, timeout: float | None = None
 ) -> dict[AclBinding, KafkaError | None]:
-    """Create ACLs; the result of a binding is None, also if it exists, or its error."""
+    """Create ACLs; one that exists already is no error."""
     wanted = tuple(dict.fromkeys(bindings))
     if not wanted:
         return {}
@@ -42,11 +44,14 @@ async def create_acls(
     }
 
 
-async def describe_acls(cluster: Cluster, filter_: AclBindingFilter) -> tuple[AclBinding, ...]:
-    """Return the ACLs that match a filter, in order; raise the error of the request."""
+@call
+async def describe_acls(
+    cluster: Cluster, filter_: AclBindingFilter | None = None, *, timeout: float | None = None
+) -> tuple[AclBinding, ...]:
+    """Return the ACLs that match a filter, or all, in the order of resources and users."""
     answer = await ask_any(
         cluster,
-        DescribeAclsRequest(**_fields_of(filter_)),
+        DescribeAclsRequest(**_fields_of(filter_ or AclBindingFilter())),
         subject="describe_acls",
     )
     if answer.error_code != NONE:
@@ -61,10 +66,11 @@ async def describe_acls(cluster: Cluster, filter_: AclBindingFilter) -> tuple[Ac
     )
 
 
+@call
 async def delete_acls(
-    cluster: Cluster, filters: Iterable[AclBindingFilter]
+    cluster: Cluster, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
 ) -> dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError]:
-    """Delete the ACLs that match filters; return by filter what it deleted, or its error."""
+    """Delete the ACLs that match filters, and return what each filter deleted."""
     wanted = tuple(dict.fromkeys(filters))
     if not wanted:
         return {}

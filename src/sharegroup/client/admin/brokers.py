@@ -14,6 +14,7 @@ from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeatur
 from kio.static.primitive import i8, i16, i32
 
 import sharegroup
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.topics import ask_any, known, outcome, timeout_of
 from sharegroup.client.admin.types import (
     FeatureRange,
@@ -35,10 +36,13 @@ METADATA_TOPIC = "__cluster_metadata"
 LogDirs = dict[str, LogDirDescription | KafkaError]
 
 
+@call
 async def describe_log_dirs(
-    cluster: Cluster, node_ids: Iterable[int] | None
-) -> dict[int, LogDirs | KafkaError]:
-    """Describe the log directories of these brokers, or of all with None, by node id and path.
+    cluster: Cluster, node_ids: Iterable[int] | None = None, *, timeout: float | None = None
+) -> dict[int, dict[str, LogDirDescription | KafkaError] | KafkaError]:
+    """Describe the log directories of these brokers, or of all: sizes of logs, room on disk.
+
+    The result is by node id and path.
 
     The result of a broker that does not answer is its error.
     """
@@ -94,8 +98,11 @@ def _log_dir(log_dir: DescribeLogDirsResult) -> LogDirDescription:
     )
 
 
-async def describe_metadata_quorum(cluster: Cluster) -> MetadataQuorum:
-    """Describe the controllers, which replicate the cluster's metadata (KIP-836)."""
+@call
+async def describe_metadata_quorum(
+    cluster: Cluster, *, timeout: float | None = None
+) -> MetadataQuorum:
+    """Describe the leader and the replicas of the cluster's metadata, the controllers."""
     request = DescribeQuorumRequest(
         topics=(
             TopicData(
@@ -145,8 +152,9 @@ def _replica(replica: ReplicaState) -> QuorumReplica:
 UNKNOWN_EPOCH = -1
 
 
-async def describe_features(cluster: Cluster) -> Features:
-    """Return the feature levels that a broker supports and the cluster's finalized levels.
+@call
+async def describe_features(cluster: Cluster, *, timeout: float | None = None) -> Features:
+    """Return the feature levels that the brokers support and those in effect.
 
     The answer to ApiVersions contains them (KIP-584); it is the answer of a single broker.
     """
@@ -167,10 +175,15 @@ async def describe_features(cluster: Cluster) -> Features:
     )
 
 
+@call
 async def update_features(
-    cluster: Cluster, updates: Mapping[str, FeatureUpdate], *, validate_only: bool
+    cluster: Cluster,
+    updates: Mapping[str, FeatureUpdate],
+    *,
+    validate_only: bool = False,
+    timeout: float | None = None,
 ) -> dict[str, KafkaError | None]:
-    """Change the finalized levels of features; the result of a feature is None or the error.
+    """Change the levels of features, either all of them or none.
 
     The broker changes all features or none, so every feature has the same result.
     """

@@ -20,6 +20,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 from kio.static.primitive import i8
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.topics import ask_any, by_item, outcome
 from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
 from sharegroup.client.net.cluster import Cluster
@@ -34,14 +35,18 @@ ALL_TYPES = 1
 Result = TypeVar("Result")
 
 
+@call
 async def describe_configs(
     cluster: Cluster,
     resources: Iterable[ConfigResource],
     *,
-    documentation: bool,
+    documentation: bool = False,
     node_id: int | None = None,
+    timeout: float | None = None,
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-    """Return the configs of each resource by name, or the error of that resource.
+    """Return every config of these topics, brokers and groups, with the source of its value.
+
+    ``node_id`` is the broker to ask about topics and groups; None asks any broker.
 
     Sends one request to each broker among the resources, and one for all other resources.
     ``node_id`` is the broker to ask for those; None means any broker.
@@ -75,10 +80,13 @@ async def describe_configs(
     return by_item(wanted, results, "resource")
 
 
+@call
 async def list_config_resources(
-    cluster: Cluster, types: Iterable[ResourceType]
+    cluster: Cluster, types: Iterable[ResourceType] = (), *, timeout: float | None = None
 ) -> list[ConfigResource]:
-    """Return the resources that have configs, sorted; all types with none given (KIP-1142).
+    """List the resources that have configs, of these types or of all, sorted.
+
+    Groups are listed that have configs of their own, whether the group exists or not.
 
     Types that this client does not know are left out.
     """
@@ -110,13 +118,15 @@ async def list_config_resources(
     )
 
 
+@call
 async def incremental_alter_configs(
     cluster: Cluster,
     changes: Mapping[ConfigResource, Sequence[AlterConfig]],
     *,
-    validate_only: bool,
+    validate_only: bool = False,
+    timeout: float | None = None,
 ) -> dict[ConfigResource, KafkaError | None]:
-    """Change configs of each resource; the result of a resource is None or its error.
+    """Change single configs and keep the others; atomic for each resource.
 
     A request is atomic for each resource.  ``validate_only`` changes nothing.
     """

@@ -34,11 +34,13 @@ from kio.schema.offset_fetch.v9.request import (
 from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.groups import (
     Answered,
     ask_about_group,
     ask_coordinator,
     by_group,
+    list_groups,
     offsets_by_group,
 )
 from sharegroup.client.admin.topics import by_item, known, operations_of, outcome
@@ -46,11 +48,12 @@ from sharegroup.client.admin.types import (
     CommittedOffset,
     ConsumerGroupDescription,
     ConsumerMemberDescription,
+    GroupListing,
     GroupState,
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic, commit_topics
-from sharegroup.client.records import OffsetAndMetadata, TopicPartition
+from sharegroup.client.records import Offsets, TopicPartition, checked_offsets
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import GroupType
 from sharegroup.wire.codec.decoder import DecodeError, decode
@@ -66,10 +69,38 @@ CONSUMER_PROTOCOL = "consumer"
 Descriptions = dict[str, ConsumerGroupDescription | KafkaError]
 
 
+@call
+async def list_consumer_groups(
+    cluster: Cluster,
+    *,
+    states_filter: Iterable[GroupState | str] = (),
+    timeout: float | None = None,
+) -> list[GroupListing]:
+    """List consumer groups of both protocols, sorted by id; the type names the protocol.
+
+    A classic group without members and without a protocol counts as one: it has offsets.
+    """
+    groups = await list_groups(
+        cluster,
+        states_filter=states_filter,
+        types_filter=(GroupType.CONSUMER, GroupType.CLASSIC),
+    )
+    return [
+        group
+        for group in groups
+        if group.type is GroupType.CONSUMER or group.protocol_type in (CONSUMER_PROTOCOL, "")
+    ]
+
+
+@call
 async def describe_consumer_groups(
-    cluster: Cluster, group_ids: Iterable[str], *, authorized_operations: bool = False
-) -> Descriptions:
-    """Describe consumer groups; the result of a group is its description or its error.
+    cluster: Cluster,
+    group_ids: Iterable[str],
+    *,
+    include_authorized_operations: bool = False,
+    timeout: float | None = None,
+) -> dict[str, ConsumerGroupDescription | KafkaError]:
+    """Describe consumer groups, of the newer or the classic protocol: state and members.
 
     A group that the broker does not know as one of the newer protocol (KIP-848), or a broker
     without that protocol, is asked for a classic group instead.
@@ -78,14 +109,14 @@ async def describe_consumer_groups(
     async def describe(group_id: str) -> ConsumerGroupDescription:
         request = ConsumerGroupDescribeRequest(
             group_ids=(KioGroupId(group_id),),
-            include_authorized_operations=authorized_operations,
+            include_authorized_operations=include_authorized_operations,
         )
         try:
             group = await ask_about_group(cluster, group_id, request)
         except (GroupIdNotFound, UnsupportedVersion):
             # The group or the broker does not use the newer protocol.
             return await _classic_group(
-                cluster, group_id, authorized_operations=authorized_operations
+                cluster, group_id, authorized_operations=include_authorized_operations
             )
         return ConsumerGroupDescription(
             group.group_id,
@@ -103,17 +134,22 @@ async def describe_consumer_groups(
     return await by_group(group_ids, describe)
 
 
-async def describe_classic_groups(
-    cluster: Cluster, group_ids: Iterable[str], *, authorized_operations: bool = False
-) -> Descriptions:
-    """Describe classic groups of every protocol type, with the request DescribeGroups.
+@call
+async def describe_groups(
+    cluster: Cluster,
+    group_ids: Iterable[str],
+    *,
+    include_authorized_operations: bool = False,
+    timeout: float | None = None,
+) -> dict[str, ConsumerGroupDescription | KafkaError]:
+    """Describe classic groups, including those that are not consumers: state and members.
 
     Only groups whose protocol type is ``consumer`` have assignments.
     """
     return await by_group(
         group_ids,
         lambda group_id: _classic_group(
-            cluster, group_id, authorized_operations=authorized_operations
+            cluster, group_id, authorized_operations=include_authorized_operations
         ),
     )
 
@@ -142,10 +178,16 @@ async def _classic_group(
     )
 
 
+@call
 async def list_consumer_group_offsets(
-    cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
+    cluster: Cluster,
+    groups: Mapping[str, Iterable[TopicPartition] | None],
+    *,
+    timeout: float | None = None,
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-    """Return the committed offsets by group and partition, or the error of a group or partition.
+    """Return the committed offsets of consumer groups by partition.
+
+    None in place of partitions means all partitions of the group.
 
     None in place of partitions means all partitions that the group has offsets for.
     """
@@ -168,27 +210,34 @@ async def list_consumer_group_offsets(
     return await offsets_by_group(cluster, groups, request, offset)
 
 
+@call
 async def alter_consumer_group_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    cluster: Cluster, group_id: str, offsets: Offsets, *, timeout: float | None = None
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Commit offsets as an administrator; the result of a partition is None or its error.
+    """Set the committed offsets of a consumer group that has no members.
 
     A commit without a member and generation is valid only for a group without members.
     """
+    to_commit = checked_offsets(offsets)
     request = OffsetCommitRequest(
         group_id=KioGroupId(group_id),
         generation_id_or_member_epoch=i32(NO_GENERATION),
         member_id="",
-        topics=commit_topics(offsets, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
+        topics=commit_topics(to_commit, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
     )
     response = await ask_coordinator(cluster, group_id, request, lambda _: None, operation="READ")
-    return by_item(offsets, _outcomes(cluster, group_id, response), "partition")
+    return by_item(to_commit, _outcomes(cluster, group_id, response), "partition")
 
 
+@call
 async def delete_consumer_group_offsets(
-    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
+    cluster: Cluster,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    timeout: float | None = None,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Delete committed offsets; the result of a partition is None or its error.
+    """Delete committed offsets of a consumer group for partitions that no member reads.
 
     The broker refuses partitions of topics that a member subscribes to (KIP-496).
     """

@@ -29,6 +29,7 @@ from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
 from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.topics import by_item, known, operations_of, outcome, several
 from sharegroup.client.admin.types import (
     GroupListing,
@@ -69,14 +70,25 @@ ABOUT_OFFSETS = (
 """Requests that Kafka's coordinator may answer late: see `ConnectionPurpose.SHARE_OFFSETS`."""
 
 
+@call
 async def list_groups(
-    cluster: Cluster, *, states: tuple[str, ...], types: tuple[str, ...]
+    cluster: Cluster,
+    *,
+    states_filter: Iterable[GroupState | str] = (),
+    types_filter: Iterable[GroupType | str] = (),
+    timeout: float | None = None,
 ) -> list[GroupListing]:
-    """Return the groups of all brokers, sorted by id.
+    """List groups of all types, sorted by id.
+
+    ``states_filter`` (for example ``GroupState.STABLE`` or ``"Stable"``) and ``types_filter``
+    (for example ``GroupType.SHARE`` or ``"share"``) restrict the list.
 
     Each broker lists the groups that it coordinates.  An error of one broker fails the whole
     request, because a list without its groups would be incomplete.
     """
+
+    # Iterables may be read once, and an attempt may be repeated.
+    states, types = tuple(states_filter), tuple(types_filter)
 
     async def attempt() -> list[GroupListing]:
         # Without topics: only the brokers are asked for.
@@ -100,15 +112,31 @@ async def list_groups(
     return await cluster.retrying(attempt, subject="list_groups")
 
 
+@call
+async def list_share_groups(
+    cluster: Cluster,
+    *,
+    states_filter: Iterable[GroupState | str] = (),
+    timeout: float | None = None,
+) -> list[GroupListing]:
+    """List share groups, sorted by id."""
+    return await list_groups(cluster, states_filter=states_filter, types_filter=(GroupType.SHARE,))
+
+
+@call
 async def describe_share_groups(
-    cluster: Cluster, group_ids: Iterable[str], *, authorized_operations: bool = False
+    cluster: Cluster,
+    group_ids: Iterable[str],
+    *,
+    include_authorized_operations: bool = False,
+    timeout: float | None = None,
 ) -> dict[str, ShareGroupDescription | KafkaError]:
-    """Describe share groups; the result of a group is its description or its error."""
+    """Describe share groups: state, epochs and members."""
 
     async def describe(group_id: str) -> ShareGroupDescription:
         request = ShareGroupDescribeRequest(
             group_ids=(KioGroupId(group_id),),
-            include_authorized_operations=authorized_operations,
+            include_authorized_operations=include_authorized_operations,
         )
         group = await ask_about_group(cluster, group_id, request)
         return _described(group, await cluster.coordinator(group_id))
@@ -116,10 +144,16 @@ async def describe_share_groups(
     return await by_group(group_ids, describe)
 
 
+@call
 async def list_share_group_offsets(
-    cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
+    cluster: Cluster,
+    groups: Mapping[str, Iterable[TopicPartition] | None],
+    *,
+    timeout: float | None = None,
 ) -> dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError]:
-    """Return start offsets and lags by group and partition, or the error of either.
+    """Return the start offset and lag of share groups by partition.
+
+    None in place of partitions means all partitions of the group.
 
     None in place of partitions means all partitions that the group has offsets for.
     """
@@ -166,10 +200,15 @@ async def offsets_by_group(
     return await by_group(groups, offsets)
 
 
+@call
 async def alter_share_group_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    timeout: float | None = None,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Set the start offsets of a share group; the result of a partition is None or its error.
+    """Set the start offsets of a share group that has no members.
 
     The coordinator refuses a group that has members (KIP-932).
     """
@@ -207,10 +246,11 @@ async def alter_share_group_offsets(
     return by_item(offsets, answered, "partition")
 
 
+@call
 async def delete_share_group_offsets(
-    cluster: Cluster, group_id: str, topics: Iterable[str]
+    cluster: Cluster, group_id: str, topics: Iterable[str], *, timeout: float | None = None
 ) -> dict[str, KafkaError | None]:
-    """Delete a share group's state of whole topics; the result of a topic is None or its error.
+    """Delete the offsets and state of these topics from a share group without members.
 
     The coordinator refuses a group that has members (KIP-932).
     """
@@ -239,10 +279,11 @@ async def delete_share_group_offsets(
     return by_item(topic_names, answered, "topic")
 
 
+@call
 async def delete_share_groups(
-    cluster: Cluster, group_ids: Iterable[str]
+    cluster: Cluster, group_ids: Iterable[str], *, timeout: float | None = None
 ) -> dict[str, KafkaError | None]:
-    """Delete share groups only.
+    """Delete share groups without members and their state; groups of other types are kept.
 
     They are described first, because the request deletes groups of any type.
     """
@@ -259,8 +300,11 @@ async def delete_share_groups(
     return by_item(requested, errors | await delete_groups(cluster, share_group_ids), "group")
 
 
-async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-    """Delete groups of any type; the result of a group is None or its error.
+@call
+async def delete_groups(
+    cluster: Cluster, group_ids: Iterable[str], *, timeout: float | None = None
+) -> dict[str, KafkaError | None]:
+    """Delete groups of any type that have no members.
 
     A coordinator refuses a group that has members.
     """

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, assert_never
 
 from sharegroup.client.admin import groups as admin_groups, topics as admin_topics
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.net.cluster import Cluster
@@ -116,15 +117,21 @@ def new_offsets(
     }
 
 
+@call
 async def reset_group_offsets(
     cluster: Cluster,
     group_id: str,
     to: Scenario,
     *,
-    partitions: Iterable[str | TopicPartition] | None,
-    dry_run: bool,
+    partitions: Iterable[str | TopicPartition] | None = None,
+    dry_run: bool = False,
+    timeout: float | None = None,
 ) -> Plan:
-    """Plan the start offsets for a scenario, set them unless ``dry_run``, and return the plan.
+    """Move the start offsets of a share group without members to the target of a scenario.
+
+    The scenarios, such as `ToEarliest`, are in `offset_resets`.  ``partitions`` holds
+    partitions, or topics for all their partitions; None means all partitions that the group
+    has offsets for.  ``dry_run`` returns the same plan without changing anything.
 
     The plan has a change or an error for each partition.  Raises NonEmptyGroup if the group has
     members.  ``partitions`` holds partitions or topics; None means the partitions of a `FromPlan`,
@@ -181,7 +188,7 @@ async def _refuse_unless_empty(cluster: Cluster, group_id: str) -> None:
     """
     description = (await admin_groups.describe_share_groups(cluster, [group_id]))[group_id]
     if isinstance(description, GroupIdNotFound):
-        for group in await admin_groups.list_groups(cluster, states=(), types=()):
+        for group in await admin_groups.list_groups(cluster):
             if group.group_id == group_id:
                 raise GroupIdNotFound(
                     f"group {group_id!r} is a {group.type} group, not a share group"

@@ -19,6 +19,7 @@ from kio.schema.describe_client_quotas.v1.request import (
 )
 from kio.static.primitive import f64, i8
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.topics import ask_any, by_item, outcome
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import refused
@@ -69,13 +70,18 @@ EXACT, DEFAULT_NAME, ANY_NAME = range(3)
 """The codes of the ways to match a name in the protocol."""
 
 
+@call
 async def alter_client_quotas(
     cluster: Cluster,
     changes: Mapping[QuotaEntity, Mapping[str, float | None]],
     *,
-    validate_only: bool,
+    validate_only: bool = False,
+    timeout: float | None = None,
 ) -> dict[QuotaEntity, KafkaError | None]:
-    """Set limits by key, or remove those that are None; the result is None or the error."""
+    """Set limits of users, client ids and addresses by key; None removes a limit.
+
+    The keys are those of Kafka, such as ``producer_byte_rate``.
+    """
     for entity in changes:
         if any(name is QuotaName.ANY for _, name in entity.named()):
             raise ValueError(f"{entity}: QuotaName.ANY is for filters; use a name or DEFAULT")
@@ -109,13 +115,22 @@ async def alter_client_quotas(
     return by_item(changes, answered, "quota entity")
 
 
+@call
 async def describe_client_quotas(
-    cluster: Cluster, wanted: QuotaEntity, *, strict: bool
+    cluster: Cluster,
+    *,
+    user: Name = None,
+    client_id: Name = None,
+    ip: Name = None,
+    strict: bool = False,
+    timeout: float | None = None,
 ) -> dict[QuotaEntity, dict[str, float]]:
-    """Return the limits of all entities that have the names of ``wanted``.
+    """Return the limits of the entities that have these names, or of all.
 
-    With ``strict``, entities that have further names are left out.
+    ``QuotaName.DEFAULT`` is the default and ``QuotaName.ANY`` every name.  With ``strict``,
+    entities with further names are left out.
     """
+    wanted = QuotaEntity(user, client_id, ip)
     request = DescribeClientQuotasRequest(
         components=tuple(_component(kind, name) for kind, name in wanted.named()), strict=strict
     )

@@ -29,6 +29,7 @@ from kio.schema.metadata.v13.response import MetadataResponseTopic
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.types import (
     ClusterDescription,
     NewTopic,
@@ -113,10 +114,15 @@ async def ask_any(
     return await cluster.retrying(attempt, subject=subject)
 
 
+@call
 async def create_topics(
-    cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool
+    cluster: Cluster,
+    topics: Iterable[NewTopic],
+    *,
+    validate_only: bool = False,
+    timeout: float | None = None,
 ) -> dict[str, KafkaError | None]:
-    """Create topics; the result of a topic is None or its error."""
+    """Create topics; the result is None or an error, such as TopicAlreadyExists, by name."""
     new_topics = tuple(topics)
 
     async def ask(names: Mapping[str, None]) -> dict[str, KafkaError | None]:
@@ -161,8 +167,11 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
-async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError | None]:
-    """Delete topics; the result of a topic is None or its error.
+@call
+async def delete_topics(
+    cluster: Cluster, names: Iterable[str], *, timeout: float | None = None
+) -> dict[str, KafkaError | None]:
+    """Delete topics; the result is None or an error by name.
 
     The cached metadata of these topics is outdated afterwards, even if a deletion failed.
     """
@@ -185,10 +194,15 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Kaf
     return by_item(topic_names, answered, "topic")
 
 
+@call
 async def create_partitions(
-    cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool
+    cluster: Cluster,
+    counts: Mapping[str, int],
+    *,
+    validate_only: bool = False,
+    timeout: float | None = None,
 ) -> dict[str, KafkaError | None]:
-    """Increase the partition counts of topics; the result of a topic is None or its error.
+    """Increase the number of partitions of topics to the numbers in ``counts``.
 
     The cached metadata of these topics is outdated afterwards.
     """
@@ -211,22 +225,39 @@ async def create_partitions(
     return by_item(counts, answered, "topic")
 
 
+@call
+async def list_topics(
+    cluster: Cluster, *, internal: bool = False, timeout: float | None = None
+) -> list[str]:
+    """Return the sorted names of all topics; internal topics only with ``internal=True``."""
+    return sorted(
+        name
+        for name, topic in (await describe_topics(cluster)).items()
+        if isinstance(topic, TopicDescription) and (internal or not topic.is_internal)
+    )
+
+
+@call
 async def describe_topics(
     cluster: Cluster,
-    names: Iterable[str] | None,
+    names: Iterable[str] | None = None,
     *,
+    include_authorized_operations: bool = False,
     operation: str | None = None,
-    authorized_operations: bool = False,
+    timeout: float | None = None,
 ) -> dict[str, TopicDescription | KafkaError]:
-    """Describe these topics, or all topics with None.
+    """Describe these topics, or all topics: topic id, partitions and leaders.
 
-    ``operation`` is the ACL operation that the caller needs on the topics; None means the one of
-    the client's config.
+    With ``include_authorized_operations`` also the operations that the user may perform.
+    ``operation`` is the ACL operation that the caller needs on the topics, for the text of a
+    refusal; None means the one of the client's config.
     """
     operation = operation or cluster.config.topic_operation
     topic_names = None if names is None else several(names)
     response = await cluster.retrying(
-        lambda: cluster.ask_metadata(topic_names, authorized_operations=authorized_operations),
+        lambda: cluster.ask_metadata(
+            topic_names, authorized_operations=include_authorized_operations
+        ),
         subject="describe_topics",
     )
     results = {
@@ -270,15 +301,20 @@ def operations_of(bits: int) -> frozenset[AclOperation] | None:
     return frozenset(operation for operation in AclOperation if bits & 1 << operation)
 
 
+@call
 async def describe_topics_by_id(
-    cluster: Cluster, topic_ids: Iterable[UUID], *, authorized_operations: bool
+    cluster: Cluster,
+    topic_ids: Iterable[UUID],
+    *,
+    include_authorized_operations: bool = False,
+    timeout: float | None = None,
 ) -> dict[UUID, TopicDescription | KafkaError]:
-    """Describe topics by their ids; the result of an id is a description or its error."""
+    """Describe topics by their ids; a topic that was created again has another id."""
     wanted = tuple(topic_ids)
     request = MetadataRequest(
         topics=tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in wanted),
         allow_auto_topic_creation=False,
-        include_topic_authorized_operations=authorized_operations,
+        include_topic_authorized_operations=include_authorized_operations,
     )
     # Brokers before Kafka 3.1 cannot look up a topic by its id.
     response = await ask_any(
@@ -300,12 +336,20 @@ async def describe_topics_by_id(
     return by_item(wanted, answered, "topic id")
 
 
+@call
 async def describe_cluster(
-    cluster: Cluster, *, include_fenced: bool, authorized_operations: bool
+    cluster: Cluster,
+    *,
+    include_fenced: bool = False,
+    include_authorized_operations: bool = False,
+    timeout: float | None = None,
 ) -> ClusterDescription:
-    """Return the cluster's id, controller and brokers; raise the error of the answer."""
+    """Describe the cluster: its id, controller and brokers.
+
+    With ``include_fenced`` also the brokers that are registered but not running.
+    """
     request = DescribeClusterRequest(
-        include_cluster_authorized_operations=authorized_operations,
+        include_cluster_authorized_operations=include_authorized_operations,
         include_fenced_brokers=include_fenced,
     )
     response = await ask_any(cluster, request, subject="describe_cluster")
@@ -324,10 +368,13 @@ async def describe_cluster(
     )
 
 
+@call
 async def delete_records(
-    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
 ) -> dict[TopicPartition, int | KafkaError]:
-    """Delete the records before these offsets; the result is the new log start offset or an error.
+    """Delete the records before these offsets; return the new log start offsets.
+
+    The offset -1 deletes all records of the partition.
 
     The requests go to the partition leaders.  The offset -1 means the high watermark.
     """

@@ -30,6 +30,7 @@ from kio.schema.write_txn_markers.v2.request import (
 )
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.groups import ask_coordinator, by_group
 from sharegroup.client.admin.topics import known
 from sharegroup.client.admin.types import (
@@ -57,25 +58,34 @@ BY_PATTERN = 2
 NO_DURATION = -1
 
 
+@call
 async def list_transactions(
     cluster: Cluster,
     *,
-    states: tuple[str, ...],
-    producer_ids: tuple[int, ...],
-    duration_min_ms: int | None,
-    pattern: str | None,
+    states_filter: Iterable[TransactionState | str] = (),
+    producer_ids_filter: Iterable[int] = (),
+    duration_min_ms: int | None = None,
+    transactional_id_pattern: str | None = None,
+    timeout: float | None = None,
 ) -> list[TransactionListing]:
-    """Return the transactions of all brokers, sorted by transactional id.
+    """List the transactional ids of all coordinators, sorted.
+
+    ``duration_min_ms`` restricts the list to transactions that have been open for longer, and
+    ``transactional_id_pattern``, a regular expression of RE2, to ids that match as a whole.
 
     An error of one broker fails the whole request, because the list would be incomplete.
     """
     request = ListTransactionsRequest(
-        state_filters=states,
-        producer_id_filters=tuple(map(KioProducerId, producer_ids)),
+        state_filters=tuple(states_filter),
+        producer_id_filters=tuple(map(KioProducerId, producer_ids_filter)),
         duration_filter=i64(NO_DURATION if duration_min_ms is None else duration_min_ms),
-        transactional_id_pattern=pattern,
+        transactional_id_pattern=transactional_id_pattern,
     )
-    version_min = BY_PATTERN if pattern is not None else BY_DURATION * (duration_min_ms is not None)
+    version_min = 0
+    if transactional_id_pattern is not None:
+        version_min = BY_PATTERN
+    elif duration_min_ms is not None:
+        version_min = BY_DURATION
 
     async def attempt() -> list[TransactionListing]:
         await cluster.refresh(())
@@ -105,10 +115,11 @@ async def list_transactions(
     return await cluster.retrying(attempt, subject="list_transactions")
 
 
+@call
 async def describe_transactions(
-    cluster: Cluster, transactional_ids: Iterable[str]
+    cluster: Cluster, transactional_ids: Iterable[str], *, timeout: float | None = None
 ) -> dict[str, TransactionDescription | KafkaError]:
-    """Describe transactions; the result of an id is its description or its error."""
+    """Describe transactions by their transactional ids: state, producer and partitions."""
 
     async def describe(transactional_id: str) -> TransactionDescription:
         request = DescribeTransactionsRequest(
@@ -129,10 +140,11 @@ async def describe_transactions(
     return await by_group(transactional_ids, describe)
 
 
+@call
 async def fence_producers(
-    cluster: Cluster, transactional_ids: Iterable[str]
+    cluster: Cluster, transactional_ids: Iterable[str], *, timeout: float | None = None
 ) -> dict[str, ProducerIdentity | KafkaError]:
-    """Fence the producers of these ids and abort their transactions.
+    """Fence the producers with these transactional ids, and abort their transactions.
 
     The result is the producer id and the epoch that older producers are fenced by, or the error.
     """
@@ -158,10 +170,11 @@ async def fence_producers(
     return await by_group(transactional_ids, fence)
 
 
+@call
 async def describe_producers(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout: float | None = None
 ) -> dict[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
-    """Describe the producers that the leaders of partitions know, sorted by producer id."""
+    """Describe the idempotent and transactional producers that partition leaders know."""
 
     def request(
         part: Mapping[TopicPartition, None], _: Mapping[str, Topic]
@@ -183,8 +196,13 @@ async def describe_producers(
     )
 
 
-async def abort_transaction(cluster: Cluster, transaction: OpenTransaction) -> None:
-    """Write an abort marker to one partition, in place of a coordinator that has forgotten it.
+@call
+async def abort_transaction(
+    cluster: Cluster, transaction: OpenTransaction, *, timeout: float | None = None
+) -> None:
+    """Write an abort marker to one partition; for a transaction that no coordinator knows.
+
+    Use `fence_producers` for all others.  `describe_producers` has the values to give.
 
     The user needs CLUSTER_ACTION on the cluster, like a broker.
     """

@@ -21,6 +21,7 @@ from kio.schema.describe_user_scram_credentials.v0.request import (
 )
 from kio.static.primitive import i8, i32
 
+from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.topics import ask_any, by_item, outcome, several
 from sharegroup.client.admin.types import (
     ScramCredentialAlteration,
@@ -37,10 +38,11 @@ from sharegroup.protocol_enums import ScramMechanism
 SALT_BYTES = 24
 
 
+@call
 async def describe_user_scram_credentials(
-    cluster: Cluster, users: Iterable[str] | None
+    cluster: Cluster, users: Iterable[str] | None = None, *, timeout: float | None = None
 ) -> dict[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
-    """Return the credentials of these users, or of all users with None."""
+    """Return the SCRAM credentials of these users, or of all users: mechanisms, no keys."""
     asked = None if users is None else several(users)
     if asked == ():
         return {}  # For a broker, an empty list means all users.
@@ -67,10 +69,14 @@ async def describe_user_scram_credentials(
     return by_item(asked, described, "user")
 
 
+@call
 async def alter_user_scram_credentials(
-    cluster: Cluster, alterations: Iterable[ScramCredentialAlteration]
+    cluster: Cluster,
+    alterations: Iterable[ScramCredentialAlteration],
+    *,
+    timeout: float | None = None,
 ) -> dict[str, KafkaError | None]:
-    """Set and remove credentials; the result of a user is None or its error."""
+    """Set and remove passwords of users for SCRAM; a user may be named once."""
     listed = tuple(alterations)
     deletions = [change for change in listed if isinstance(change, UserScramCredentialDeletion)]
     upsertions = [change for change in listed if isinstance(change, UserScramCredentialUpsertion)]
