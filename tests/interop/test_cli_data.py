@@ -209,7 +209,7 @@ def test_logs_and_kafkas_dump_find_the_same_batches(cluster: Cluster) -> None:
 def test_both_perf_tools_print_the_same_columns(cluster: Cluster) -> None:
     topic = "cli.perf"
     create_topic(cluster.bootstrap_servers, topic, partitions=2)
-    earliest(cluster, "cli.measuring.perf.ours", "cli.measuring.perf.theirs")
+    earliest(cluster, "cli.perf.ours", "cli.perf.theirs")
     sent = run(cluster, f"perf produce --topic {topic} --num-records 5000 --record-size 100")
     assert sent.startswith(b"5000 records sent, ")
     words = f"--topic {topic} --num-records 5000 --timeout 30000"

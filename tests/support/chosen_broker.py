@@ -64,6 +64,9 @@ SHORT_TIMES = {
 """What a group may ask for: short locks make short tests, and both brokers refuse less than a
 second."""
 
+KEPT = {"log.retention.ms": "-1"}
+"""Tests send records of 1970.  Retention would delete them after a while, in the middle of a test."""
+
 SOONER = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "1000",
@@ -107,6 +110,7 @@ def running(
 ) -> Iterator[RunningBroker]:
     """The broker of this name over an empty folder."""
     assert name in (OURS, KAFKA), f"SHAREGROUP_INTEROP is {OURS} or {KAFKA}, not {name!r}"
+    settings = {**KEPT, **settings}
     if name == KAFKA:
         with KafkaPeer(folder, {**SOONER, **settings}, heap=heap) as kafka:
             yield RunningBroker(kafka.bootstrap_servers, folder / "data", kafka.kill, kafka.start)

@@ -29,7 +29,7 @@ from sharegroup.client import (
     ShareConsumer,
 )
 from sharegroup.testing import run_broker
-from tests.support.chosen_broker import KAFKA, SHORT_TIMES, chosen, running
+from tests.support.chosen_broker import KAFKA, KEPT, SHORT_TIMES, chosen, running
 from tests.support.limits import HANGING_SECONDS
 
 RECORDS = 4
@@ -67,10 +67,8 @@ Run = Callable[..., Printed]
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    settings = {**SHORT_TIMES, "num.partitions": "2"}
+    settings = {**SHORT_TIMES, **KEPT, "num.partitions": "2"}
     if chosen() == KAFKA:
-        # Records of 1970 are older than Kafka keeps them by itself.
-        settings["log.retention.ms"] = "-1"
         with running(KAFKA, tmp_path_factory.mktemp("cli"), settings) as kafka:
             set_up(kafka.bootstrap_servers, "first-of-all")
             yield kafka.bootstrap_servers
