@@ -174,6 +174,7 @@ class ByteBudget(Generic[A]):
         self._accounts.discard(account)
         self._blocked.pop(account, None)
         self.change(account, 0)
+        # After `change`, which takes the bytes from the share of the user as well.
         share, account.share = account.share, None
         if share is not None:
             share.account_count -= 1

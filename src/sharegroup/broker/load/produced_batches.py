@@ -163,6 +163,8 @@ class ProducedBatches:
 
     def _check_room(self, user: Principal | None, size: int) -> None:
         """Raise RequestTimedOut if a batch must not wait; the first one of a user may."""
+        # REQUEST_TIMED_OUT, because producers send such a batch again.  The first batch always
+        # fits, however large it is.
         if self.waiting_bytes and self.waiting_bytes + size > WAITING_BYTES_MAX:
             raise RequestTimedOut(
                 f"batches of {self.waiting_bytes} bytes wait to be checked or compressed, the "
@@ -190,6 +192,7 @@ class ProducedBatches:
             self._bytes_of_users[user] -= size
             if not self._bytes_of_users[user]:
                 del self._bytes_of_users[user]
+        # A later batch of the partition may wait behind this one by now.
         if self.last.get(partition) is task:
             del self.last[partition]
 

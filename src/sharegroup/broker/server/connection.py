@@ -170,6 +170,8 @@ class Connection(asyncio.Protocol):
         if self._login is not None:
             self._login.closed()
             self._login = None  # It refers to this connection.
+        # What was received is decided nevertheless, because acks=0 has no other sign of success.
+        # Until then the connection keeps its place and its bytes (ADR 0006).
         if self._is_undecided:
             self.is_lost = True
             self._parts.late_requests.finish(self.connection_id, self._decided)
@@ -220,6 +222,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._log_closed(reason)
             self.drop()
+        # Its peer has gone, but its undecided requests still hold memory that others need.
         elif self.is_lost:
             self._log_closed(reason)
             self._parts.late_requests.drop(self.connection_id)
@@ -241,6 +244,8 @@ class Connection(asyncio.Protocol):
             self.close("an incomplete request made no progress")
         elif not self._writable and now_ms - self._last_write_ms > server.frame_progress_ms:
             self.close("responses were not read")
+        # A connection with a waiting request is not idle: during a long poll its client sends
+        # nothing.
         elif not self._replies and now_ms - self._last_read_ms > server.connection_idle_ms:
             self.close("idle")
 

@@ -241,6 +241,7 @@ def _origin(request: _LargeRequest | _DecodedRequest) -> RequestOrigin:
 
 def _charged(call: _DecodedRequest, frame_bytes: int) -> _DecodedRequest:
     """Count the bytes of a Produce request, and note its throttle time for the answer."""
+    # The bytes of a fetch are known only with its answer, so its handler counts them.
     if call.header.api_key != PRODUCE:
         return call
     return call._replace(throttle_ms=call.parts.quotas.produced(call.context, frame_bytes))
@@ -346,6 +347,8 @@ def prepare_steps(
         encoder.prepare(response_class(api_key, version))
         yield
         encoder.prepare(response_class(api_key, version), in_steps=True)
+    # The cause may be a full disk or a lack of descriptors: the next request of this type tries
+    # again.
     except (ImportError, OSError) as error:
         log.exception("event=import_failed api=%s version=%d", APIS[api_key].snake_name, version)
         raise CloseConnection(f"{APIS[api_key].name} could not be imported") from error

@@ -395,6 +395,8 @@ class SaslLogin:
         """Return a future that ends the connection with this reply after the delay."""
         self.failed(reason)
         ended: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        # The delay keeps a client with a wrong password from connecting again in a hot loop
+        # (KIP-306).
         due_ms = self._parts.clock.now_ms() + self._accepted.failure_delay_ms
         end_now = partial(_end_now, ended, LoginEnded(reason, reply))
         self._delayed = self._parts.clock.call_at_ms(due_ms, end_now), end_now

@@ -259,6 +259,7 @@ def letter_batch(
         records.append(record)
         missing_count += isinstance(original, str)
         if ranges and ranges[-1][1] == offset:
+            # Joined, because core archives offset ranges: those of a rejected batch become one.
             ranges[-1] = (ranges[-1][0], offset + 1)
         else:
             ranges.append((offset, offset + 1))

@@ -242,6 +242,8 @@ class DeadLetters:
 
     async def stop(self) -> None:
         """Finish the letters that are being written, and begin no others."""
+        # A step that is under way ends first: a letter that is durable before its record is
+        # archived would be written again at the next start (ADR 0013).
         self._is_stopping = True
         self._wake.set()
         self._alarm.stop()
@@ -316,6 +318,8 @@ class DeadLetters:
         if authors is not None and author is not None and (wait_ms := authors.throttle_ms(author)):
             raise _Throttled(wait_ms)
         batch = await self._batch(live, letters, target, author)
+        # Making the batch took turns of the event loop, in which the share partition may have been
+        # dropped.
         if live.fenced:
             return True
         counts = self._counts_of(key.group_id)
@@ -350,6 +354,7 @@ class DeadLetters:
             bytes_max=self._topics.settings(target).message_bytes_max,
             wall_ms=self._clock.wall_ms(),
         )
+        # The work takes the turns of the user on whose behalf the letter is written (ADR 0037).
         owner = self.owner_of(live.key.group_id) if author is None else author.limited_user
         made = finish(walk) if self.jobs is None else await self.jobs.complete(walk, owner)
         return await self._compressed(made, self._topics.settings(target), owner)

@@ -123,6 +123,8 @@ class ShareCoordinator:
             return
         if not self._states.says_of_offsets(key):
             return
+        # After a loss of power the log may end earlier.  Records that are written there later must
+        # not inherit an acknowledgement (spec proof-4).
         log_end = self._topics.log_of(topic, key.partition).end_offset
         cut = self._states.cut(key, log_end, wall_ms=self._clock.wall_ms())
         if cut:
@@ -245,6 +247,8 @@ class ShareCoordinator:
     def delete_one(self, key: SharePartitionKey) -> Ticket | None:
         """Delete the state of a share partition of an existing topic; None if it had no state."""
         partition = self._known_partition(key)
+        # Before `check_exists`, as in `initialize`: a negative index is INVALID_REQUEST (spec
+        # state-17).
         records = self._states.delete(key)
         self.check_exists(key)
         return self._apply(partition, records)
@@ -299,6 +303,7 @@ class ShareCoordinator:
             self._reload_after_failure()
         while self._uncorrected:
             self._correct(self._uncorrected[-1])
+            # Taken only afterwards: a correction that cannot be written is tried again.
             self._uncorrected.pop()
 
     def _known_partition(self, key: SharePartitionKey) -> int:

@@ -193,6 +193,7 @@ class SharePartitions:
         sharers: int,
     ) -> FetchedRecords | None:
         """Look for records to acquire; look further if only withheld batches are found."""
+        # First, because the log refuses a position below its start.
         self.follow_log_start(live)
         limits = self._settings.limits(live.key.group_id)
         for _ in range(LOOKS_MAX):
@@ -248,6 +249,8 @@ class SharePartitions:
             limits=limits,
             now_ms=self._clock.now_ms(),
         )
+        # The holes that the look has found.  Kafka writes them with the next acknowledgement, and
+        # until then its lag includes them (docs/differences.md).
         self._append_unattended(live, acquisition.delta)
         if live.fenced or not acquisition.ranges:
             return None  # Fenced by the write above, or nothing to acquire.
@@ -331,6 +334,7 @@ class SharePartitions:
         """Unload one share partition that is not in use."""
         live = self._live.pop(key, None)
         if live is not None:
+            # The lock timer and tasks that wait for a write may still refer to it.
             live.fenced = True
 
     def unload_group(self, group_id: GroupId) -> None:

@@ -115,6 +115,7 @@ def _is_withheld(header: BatchHeader, aborted: tuple[tuple[int, int, int], ...])
     return header.is_control or (
         header.is_transactional
         and any(
+            # By offset, too: other transactions of the same producer may have been committed.
             producer_id == header.producer_id and first <= header.base_offset <= last
             for producer_id, first, last in aborted
         )
@@ -213,4 +214,5 @@ def limits_of_one(
     acquired_count = live.state.snapshot().acquired_count
     if acquired_count <= part:
         return limits  # Few records are still acquired.
+    # The limit counts the locks of all members, so the part of this fetch comes on top of them.
     return replace(limits, in_flight_max=min(limits.in_flight_max, acquired_count + part))

@@ -169,6 +169,7 @@ class StatePruning:
         nothing is returned until the next time.
         """
         topic = self._topics.catalog.topic(SHARE_GROUP_STATE)
+        # Of existing logs only, because asking for the others would create their files (ADR 0007).
         ends = {
             partition: self._log(partition).end_offset
             for partition in range(topic.partition_count)
@@ -212,6 +213,8 @@ class StatePruning:
         if self._checkpoint is None:
             if prunable.last is not None:
                 await prunable.last
+        # With durability=os a ticket says nothing about the disk.  Only a recovery point behind the
+        # snapshots shows that they are on it.
         elif prunable.log.recovery_point < prunable.end:
             return  # The checkpoint failed, and has logged that.
         size = prunable.log.size

@@ -50,6 +50,7 @@ def unknown_open_transactions(
     if not by_producer:
         return
     for topic in topics.catalog.topics():
+        # A log is created by its first use (ADR 0007), so the other partitions have no batches.
         for log_ in topics.opened(topic):
             partition = TransactionPartition(topic.name, log_.key.partition)
             for producer_id, entry in log_.producers.open_transactions():

@@ -112,6 +112,7 @@ def produced_transaction(
             partitions.append(partition)
     if not producers:
         return None
+    # As in Kafka's `ReplicaManager`: a transactional id has one producer at a time.
     if len(producers) > 1:
         raise InvalidProducerIdMapping(
             f"transactional id {transactional_id!r}: the request has batches of {len(producers)} "

@@ -239,6 +239,8 @@ class TransactionCoordinator:
             return Durable(None if record is None else self._decide(record), None)
 
         await (await self.when_settled(transactional_id, fence))
+        # The abort is decided; this waits for its markers.  Kafka answers CONCURRENT_TRANSACTIONS
+        # instead, and the client asks again (docs/differences.md).
         await self.when_settled(transactional_id, lambda: None)
 
     async def _producer_id_for(self, transactional_id: str, version: int | None) -> int | None:
@@ -624,6 +626,8 @@ class TransactionCoordinator:
             self._go_on()
 
     def _reload(self) -> None:
+        # Read into a new object: if the topic cannot be read to its end, the present state stays
+        # whole.
         transactions = self._transactions.restarted()
         now = self._now()
         for _, key, value in self._log.records():

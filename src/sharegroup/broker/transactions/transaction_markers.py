@@ -54,6 +54,8 @@ class TransactionMarkers:
         """
         topic, log_ = self._topics.named(partition.topic, partition.partition)
         if topic.name == CONSUMER_OFFSETS:
+            # By their coordinator: the offsets of the transaction become valid in memory with the
+            # marker.
             ticket = self._consumer_groups().end_transaction(partition.partition, marker)
         else:
             now_ms = self._clock.wall_ms()

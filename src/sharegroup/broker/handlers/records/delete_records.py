@@ -110,6 +110,7 @@ def _find(
         topic, log = parts.topics.named(name, index)
         if topic.is_internal:
             raise PolicyViolation(f"{name!r} is internal: its records cannot be deleted")
+        # As in Kafka (spec wire-13): such a topic promises to keep the newest record of each key.
         if parts.topics.settings(topic).is_compacted_only:
             raise PolicyViolation(
                 f"{name!r} has cleanup.policy=compact: its records cannot be deleted"

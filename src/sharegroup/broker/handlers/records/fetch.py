@@ -299,6 +299,8 @@ class _Fetch:
             )
             await parts.slices.later(partial(self._watch, parked), owner)
             if self._is_enough() and self._answers.room(self._number) > 0 and not tried_again:
+                # Once only: if the look reads less than was measured, another try would run in a
+                # circle.
                 tried_again = True  # New records arrived while partitions were measured.
                 parked.answer.cancel()
                 continue
@@ -331,6 +333,8 @@ class _Fetch:
             log, end = self._readable(key, wanted := self._plan.partitions[key])
             size = 0
             if wanted.fetch_offset < end:
+                # At least 1, because the first batch of a response is sent even above the limit
+                # (KIP-74).
                 size = min(max(1, wanted.bytes_max), log.bytes_from(wanted.fetch_offset, end=end))
         except KafkaError:
             self._failed = True  # A response is due at once and will contain the error.
@@ -345,6 +349,8 @@ class _Fetch:
                 yield
 
     def _is_enough(self) -> bool:
+        # The error of a partition is answered at once, and nothing could wake a fetch without
+        # partitions.
         if self._failed or not self._plan.partitions or self._request.min_bytes <= 0:
             return True
         bytes_min: int = self._request.min_bytes
@@ -552,6 +558,7 @@ def _aborted(log: PartitionLog, offset: int, end: int, records: bytes) -> Aborte
     if not found:
         return ()  # Without transactions, the end of the records need not be found.
     end = max(header.end_offset for _, header in scan(records))
+    # Transactions that begin behind the returned records concern only later responses (KIP-98).
     return tuple((producer_id, first) for producer_id, first, _ in found if first < end)
 
 

@@ -140,6 +140,7 @@ def _listed(
     try:
         _check_timestamp(wanted.timestamp, version)
         _, log = parts.topics.named(name, wanted.partition_index)
+        # A client whose metadata is of another leader epoch has to refresh it first (KIP-320).
         parts.topics.check_leader_epoch(log.key, wanted.current_leader_epoch)
         end = log.last_stable_offset if committed_only else log.high_watermark
         timestamp, offset = yield from _find(log, wanted.timestamp, end, allowance)
@@ -176,6 +177,7 @@ def _find(
     """
     if timestamp == LATEST:
         return -1, end
+    # Without remote storage the local log is the whole log.
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start_offset
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -184,6 +186,7 @@ def _find(
         found = yield from log.times.latest(allowance)
     else:
         found = yield from log.times.first_not_older(timestamp, allowance)
+    # The indexes cover the whole log, also records that this client may not see yet.
     return NOT_FOUND if found is None or found.offset >= end else found
 
 
@@ -205,6 +208,8 @@ def offset_for_leader_epoch(
     that its position is still valid.
     """
     rights = context.rights
+    # Replicas send it with CLUSTER_ACTION.  Consumers send it since KIP-320, and need only DESCRIBE
+    # on the topics, so a missing CLUSTER_ACTION is no denial yet.
     is_broker = is_allowed_on_cluster(rights, required.CLUSTER_ACTION, is_audited=False)
     describe = Permission(UNLIMITED if is_broker else rights, required.DESCRIBE_TOPICS)
     topics = []

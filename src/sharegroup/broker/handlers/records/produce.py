@@ -280,6 +280,8 @@ def _append(
         else:
             found, log = parts.topics.identified(TopicId(topic.topic_id or ZERO_ID), data.index)
         if found.is_internal:
+            # As in Kafka's `ReplicaManager`: coordinators would replay the records of a client as
+            # their own.
             raise InvalidTopic(f"{found.name!r} is internal: only the broker writes to it")
         settings = parts.topics.settings(found)
         batch: Any = data.records  # Dispatch has it decoded as a `Writable`, which kio cannot say.
@@ -316,6 +318,7 @@ def _check(batch: Writable | None, settings: LogSettings, where: str) -> BatchHe
     """Return the header of the only batch; raise if there is not exactly one valid batch."""
     if not batch:
         raise InvalidRecord(f"{where}: expected one record batch, found none")
+    # Before `validate`, whose checksum takes longer the larger the batch is.
     if len(batch) > settings.message_bytes_max:
         raise MessageTooLarge(
             f"{where}: the batch has {len(batch)} bytes, max.message.bytes is "
@@ -394,6 +397,7 @@ def _without_reply(results: Results) -> Encoded | Later[Encoded]:
                 # connection tells the producer of the error and lets it ask for new metadata.
                 raise CloseConnection(f"produce with acks=0 failed: {result}") from result
             if isinstance(result, asyncio.Task):
+                # The append may still fail, and then the connection must be closed, too.
                 return Later(_without_reply_later(results))
     return NO_REPLY
 

@@ -61,6 +61,8 @@ def handle(
     if closed is not None:
         share_requests.release(parts, closed)
     if started.waiting:
+        # Nothing is confirmed before it is durable: a confirmed record must not be delivered again
+        # after a crash.
         return Later(_respond_later(parts, key.group_id, named, started))
     outcomes = share_requests.counted(parts, started.outcomes)
     return (yield from _response_steps(parts, key.group_id, named, outcomes))

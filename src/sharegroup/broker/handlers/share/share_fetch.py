@@ -169,6 +169,8 @@ def _forgotten(request: ShareFetchRequest) -> Steps[list[TopicIdPartition]]:
         for partition in topic.partitions
     )
     for (topic_id, partition), pause in paced(pairs):
+        # No topic has the zero id, so a partition without a topic id is one that the session does
+        # not have.
         forgotten.append(TopicIdPartition(TopicId(topic_id or share_requests.ZERO_ID), partition))
         if pause:
             yield
@@ -259,6 +261,7 @@ class _Reply:
         steps = share_fetch_frame(
             self._context.correlation_id,
             topics,
+            # KIP-1222: the group's lock duration may change at any time, and members learn it here.
             lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
             throttle_ms=self._throttle_ms(fetched) if self._parts.quotas.is_on else 0,
             endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
@@ -283,6 +286,8 @@ def _with_errors(
         error_message=None if error is None else str(error),
         ack_error_code=0 if ack_error is None else ack_error.code,
         ack_error_message=None if ack_error is None else str(ack_error),
+        # Kafka also leaves the fields of the current leader at 0 if the error is not about the
+        # leader.
         leader_id=node.node_id if share_requests.leader_is_news(error, ack_error) else 0,
     )
 

@@ -201,6 +201,8 @@ def _described_topic(
         if topic is not None:
             key = SharePartitionKey(group_id, topic.topic_id, index)
             ticket = parts.share_coordinator.last_write(key)
+            # A failed write is done, too: the state that it lost was forgotten when the offsets
+            # were read.
             if ticket is not None and not ticket.done:
                 tickets[ticket] = None
         if pause:
@@ -270,6 +272,7 @@ async def _alter(
             failed = error.with_traceback(None)
             for topic, partition in piece:
                 key = (TopicName(topic.topic_name), int(partition.partition_index))
+                # A partition that was refused before the write keeps its own, more precise error.
                 outcomes[key] = outcomes[key] or failed
     return await parts.slices.finish(_response(parts, request, outcomes, read))
 
@@ -299,6 +302,7 @@ def _check_piece(
 
 def _check(parts: Parts, name: TopicName, partition: int, start_offset: int) -> Topic:
     topic, log = parts.topics.named(name, partition)
+    # Kafka stores any offset, and takes -1 for the reset policy (docs/differences.md).
     if not log.start_offset <= start_offset <= log.high_watermark:
         raise OffsetOutOfRange(
             f"{name}-{partition}: offset {start_offset} is outside the log, which holds "
@@ -357,6 +361,8 @@ async def _delete(
     parts: Parts, request: DeleteShareGroupOffsetsRequest, read: Permission
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = GroupId(request.group_id)
+    # An error of the group fails the whole request; the results of topics have only errors of
+    # topics.
     parts.share_group_coordinator.check_empty(group_id)
     # Each name is answered once, so that no request multiplies its answer.
     topics = {topic.topic_name: topic for topic in request.topics}

@@ -155,13 +155,18 @@ class ShareLook:
         The session may end between two steps.
         """
         request, session, found = self._request, self._session, ShareFetchResult()
+        # No record could end its wait, so it is answered at once (spec fetch-7).
         if request.max_records <= 0 or request.max_bytes <= 0:
             yield from self._tell_unknown(found.errors)
             return found
         if session.is_over or not self._is_on_connection():
             return found  # The answer will not be read, so no record must be locked for it.
+        # Before any lock: Kafka locks the records and then drops them, which uses up the delivery
+        # counts of throttled members (docs/differences.md).
         if self._is_throttled(found):
             return found
+        # Tried by each look: a partition that was just added was never looked at, and events do not
+        # tell of everything that makes an unusable one usable again.
         if session.any_doubtful:
             yield from self._try_doubtful(found.errors)
         # With min_bytes=1 any record is enough, and the look itself finds out.
@@ -227,6 +232,7 @@ class ShareLook:
     def _take(self, found: ShareFetchResult, turns: int, bytes_left: int) -> None:
         """Acquire and read records of the next ``turns`` partitions."""
         session, bytes_before = self._session, found.record_bytes
+        # MaxRecords limits the records of all partitions of a request together (KIP-1206).
         records_left = int(self._request.max_records) - found.record_count
         for _ in range(turns):
             if records_left <= 0 or bytes_left <= 0:
@@ -267,6 +273,8 @@ class ShareLook:
             turns -= PIECE_PARTITIONS
             if turns > 0:
                 yield
+                # Asked again: during the pause other answers and requests may have used up the room
+                # or the quota.
                 bytes_left = self._bytes_left(found)
 
     def _tell_unknown(self, errors: dict[TopicIdPartition, KafkaError]) -> Steps[None]:
@@ -330,6 +338,8 @@ class ShareLook:
 
     def _try_wide(self, last: bool) -> ShareFetchResult | Woken | None:
         """Look at once if few partitions are to be looked at; otherwise return `Woken`."""
+        # During a look in slices the wake-up only ends the wait, so that the look is repeated: a
+        # second look must not take turns of the same session in between.
         if last or self._is_looking or self._session.look_count > WIDE_PARTITIONS:
             return Woken(last)
         return self.look()
@@ -371,6 +381,8 @@ class ShareLook:
                     parked = self._park_wide()
                 woken = found
         finally:
+            # Otherwise the parked attempt would lock records for an answer that nobody is waiting
+            # for.
             parked.cancel()
 
     def _begin_to_wait(self) -> int:
@@ -440,6 +452,8 @@ class ShareLook:
         if session.is_over or not session.any_usable:
             return True
         request, server = self._request, self._parts.config.server
+        # An answer never has more bytes, so a larger MinBytes would never be reached (spec
+        # fetch-40).
         bytes_min = min(request.min_bytes, request.max_bytes, server.fetch_bytes_max)
         if bytes_min <= 1:
             return True
@@ -453,6 +467,8 @@ class ShareLook:
             if live is None:
                 continue
             try:
+                # Measured in the log without acquiring: a fetch that goes on waiting must not hold
+                # locks.
                 size = share_partitions.available_bytes(live, bytes_max=bytes_min)
             except KafkaError:
                 return True  # An error is answered at once.
@@ -463,6 +479,7 @@ class ShareLook:
             # takes writes again: these stay ready.
             if not size and not live.fenced and share_partitions.can_settle(live):
                 session.quieten(partition)
+        # The ready partitions have records, but too few: more of them must wake this fetch, too.
         return (yield from self._watch_ready())
 
     def _watch_ready(self) -> Steps[bool]:
@@ -479,4 +496,5 @@ class ShareLook:
 
 def wait_ms(request: ShareFetchRequest) -> int:
     """Return how many milliseconds the request may wait."""
+    # A negative time means no wait; each parked request costs memory, so its wait has a limit.
     return min(max(0, request.max_wait // timedelta(milliseconds=1)), WAIT_MS_MAX)

@@ -104,6 +104,8 @@ def named_partitions(
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     wires = ((topic.topic_id, wire) for topic in topics for wire in topic.partitions)
     for (topic_id, wire), pause in paced(wires):
+        # No topic has the zero id: only this partition fails with UNKNOWN_TOPIC_ID, not the
+        # request.
         partition = TopicIdPartition(TopicId(topic_id or ZERO_ID), wire.partition_index)
         named[partition] = None
         if wire.acknowledgement_batches:
@@ -117,6 +119,7 @@ def named_partitions(
 
 def _ack_batches(wire: WirePartition) -> tuple[AckBatch, ...]:
     return tuple(
+        # Not checked here: core refuses malformed ranges, and then only those of this partition.
         AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
         for batch in wire.acknowledgement_batches
     )
@@ -218,6 +221,8 @@ def release(parts: Parts, closed: Closed) -> None:
     for partition in closed.partitions:
         key = SharePartitionKey(closed.key.group_id, *partition)
         parts.share_partitions.release(key, closed.key.member_id)
+    # The stored state is all that the next member needs, so the share partitions of a group without
+    # sessions need not stay in memory.
     if not parts.share_sessions.group_has_sessions(closed.key.group_id):
         parts.share_partitions.unload_group(closed.key.group_id)
 

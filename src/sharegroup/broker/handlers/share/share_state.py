@@ -169,6 +169,7 @@ def _changed(parts: Parts, key: SharePartitionKey, ticket: Ticket | None) -> Non
     """Unload a share partition whose state was changed by a request, so it is loaded again."""
     if ticket is not None:
         parts.share_partitions.unload(key)
+        # Fetches that wait look again: the state from outside may have other available records.
         parts.waiting.wake(key)
 
 
@@ -322,6 +323,8 @@ def _summarize(
     parts: Parts, key: SharePartitionKey, wanted: summary_request.PartitionData
 ) -> Decided:
     """Return start offset and epochs, without fencing a leader."""
+    # In this order, because `summary` refuses a negative index as INVALID_REQUEST (spec state-17),
+    # which `check_exists` does not know.
     found = parts.share_coordinator.summary(key)
     parts.share_coordinator.check_exists(key)
     result = SUMMARY.done(
