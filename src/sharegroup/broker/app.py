@@ -99,6 +99,8 @@ class Running(NamedTuple):
         self._stop_timers()
         await self.server.stop()
         if self.parts.share.existing is not None:
+            # Before the background tasks are cancelled: a letter that is being written is finished,
+            # otherwise it would be written again at the next start (ADR 0013).
             await self.parts.share.existing.dead_letters.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
@@ -298,6 +300,7 @@ async def _build(
         audit=audit,
         authorizer=_authorizer(started, topics, audit, listeners),
         quotas=_quotas(started, topics, clock),
+        # With durability=fsync a settled ticket already means that the records are on disk.
         checkpoint=directory.checkpoint if directory.durability is Durability.OS else None,
     )
     features.on_share_groups_off(lambda: _share_groups_off(parts))
@@ -309,6 +312,7 @@ async def _build(
 def _load_state(parts: Parts) -> None:
     """Read the state of share partitions, groups and transactions, if there is any."""
     if _has_logs(parts, SHARE_GROUP_STATE):
+        # Without `agree`, which a call would include: the groups have not been read yet.
         parts.share.make()
     parts.groups.load()
     if parts.share.existing is not None:
@@ -460,6 +464,8 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.slices.drop(connection_id)
     parts.record_jobs.drop(connection_id)
     parts.client_telemetry.connection_closed(connection_id)
+    # Before the sessions end: the records that they release would be locked again for fetches of
+    # this connection, whose answers nobody reads (spec session-23).
     parts.waiting.give_up(OfConnection(connection_id))
     if parts.fetch_sessions_on_demand.existing is not None:
         parts.fetch_sessions_on_demand.existing.release_connection(connection_id)

@@ -131,6 +131,7 @@ class AuditLog:
         origin = Origin.of(peer)
         if not self._may_log("administered", origin.principal):
             return
+        # One more than is shown, which tells whether there are more without counting them all.
         subjects = list(islice(subjects_of(request), SUBJECTS_MAX + 1))
         more = " and more" if len(subjects) > SUBJECTS_MAX else ""
         names = ",".join(_short(subject) for subject in subjects[:SUBJECTS_MAX])

@@ -101,6 +101,8 @@ class _Decisions:
         if bits is None:
             authorizer = self._authorizer
             bits = authorizer.rules.operations(self.principal, self._host, resource_type, name)
+            # Clients choose the names that they ask for; only those that resources can have are
+            # kept.
             if len(name) <= NAME_CHARACTERS_MAX:
                 # A principal that asks for many names loses its own decisions first.  `forget`
                 # empties the tables and keeps them, so `known` is still one of them.

@@ -178,6 +178,8 @@ class Quotas:
             return 0
         windows, now_ms = self._mutation_windows, self._clock.now_ms()
         bucket = self._buckets.of(_meter_key(MUTATION, limit), self._is_idle, client.limited_user)
+        # KIP-599: a strict quota refuses a change only if earlier ones have used it up, so that a
+        # single change may be larger than the quota.
         throttle_ms = bucket.throttle_ms(limit.value, windows, now_ms) if is_strict else 0
         if not throttle_ms:
             bucket.record(partitions, limit.value, windows, now_ms)

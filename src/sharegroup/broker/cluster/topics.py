@@ -371,6 +371,8 @@ class Topics:
         """
         async with self._changing:
             self.check_new(name, partitions=partitions, settings=settings, user=user)
+            # A new id each time: groups and share states of a deleted topic of this name do not
+            # apply to it.
             topic_id = TopicId(uuid4())
             await self._happen(
                 self.catalog.create_topic(name, topic_id, partitions=partitions, settings=settings)
@@ -447,6 +449,8 @@ class Topics:
             await self._happen({"event": "topic_deleted", "id": topic.topic_id.hex})
         log.info("event=topic_deleted topic=%s", topic.name)
         self._settings.pop(topic.name, None)
+        # Without the lock: the deletion is durable, so other changes need not wait for files and
+        # callbacks.
         self._directory.delete(
             topic.topic_id,
             partition_count=topic.partition_count,

@@ -186,6 +186,7 @@ class ConsumerGroupCoordinator:
 
     def sync(self, request: SyncRequest, connection_id: int) -> Awaitable[SyncReply]:
         """Return the assignment of a member; the reply comes when the group leader has assigned."""
+        # As for a join: the assignments of the leader change the group before they are written.
         self._begin(request.group_id, writes=True)
         call = next(self._calls)
         decision = self._groups.sync(request, call, now=self._now())
@@ -261,6 +262,8 @@ class ConsumerGroupCoordinator:
         OffsetCommit.
         """
         group_id = committer.group_id
+        # Whether the disk takes writes is not asked first, as it is for a join: no offset changes
+        # in memory before its record is appended (ADR 0005).
         self._begin(group_id)
         bytes_max = self._config.consumer_group.offsets_bytes_max
         is_transactional = producer is not NO_PRODUCER
@@ -517,6 +520,7 @@ class ConsumerGroupCoordinator:
 
     def begin_reading(self) -> Reading:
         """Return the consumer of this coordinator's records for a new reading of the log."""
+        # The owners of groups are kept, because the log does not have them.
         groups = ConsumerGroups(subscribed_topics, totals=self._groups.shared_totals.restarted())
 
         def replay(key: bytes, value: bytes | None) -> None:

@@ -546,6 +546,8 @@ class ModernGroupCoordinator:
         with as_a_coordinator():
             self._log.check_writable(group_id)
             records = self._groups.deleted(group_id)
+            # In one batch with the group: offsets that outlive their group would be a classic group
+            # without members.
             offsets = self._classic().forget(group_id)
             ticket = self._write(group_id, records, before=offsets)
         # The last one is the tombstone of the group that holds the offsets (`forget`).

@@ -256,6 +256,8 @@ class ShareGroupCoordinator:
         start_offset = summary.start_offset
         complete = max(0, summary.delivery_complete_count)
         if start_offset < log_.start_offset:
+            # Kafka lists the old offset until a member settles a record, but deleted records cannot
+            # be settled (docs/differences.md).
             start_offset, complete = self._behind_log_start(key, log_)
         lag = log_.high_watermark - start_offset - complete
         return OffsetListing(start_offset, summary.leader_epoch, max(0, lag))
@@ -280,6 +282,8 @@ class ShareGroupCoordinator:
     ) -> Awaitable[None]:
         """Set the start offsets of an empty group; late acknowledgements are fenced."""
         self._forget_what_failed(group_id)
+        # Before the first write: those of the share coordinator cannot be undone if the group's
+        # record is refused afterwards.
         self._log.check_writable(group_id)
         self._log.check_type(group_id, GroupType.SHARE)
         self._preparations.check_none(group_id)
@@ -385,6 +389,8 @@ class ShareGroupCoordinator:
         reset = self._settings.own(key.group_id).auto_offset_reset
         if reset == "earliest":
             return log_.start_offset
+        # Resolved here once and stored.  Kafka resolves it with each new leader until the first
+        # write, which may skip records (docs/differences.md).
         if reset == "latest":
             return log_.high_watermark
         since_ms = self._clock.wall_ms() - reset_duration_ms(reset)

@@ -262,6 +262,7 @@ class WaitingRoom:
         end = self.seconds() + SLICE_SECONDS
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             heapq.heappop(self._deadlines)[2].try_now(last=True)
+            # The alarm is set to a time that is over, so the rest follows in the next turn.
             if self.seconds() >= end:
                 break
         self._set_alarm()

@@ -222,6 +222,8 @@ def leave_group(
 def _leave(
     parts: Parts, group_id: GroupId, leaving: tuple[LeavingMember, ...]
 ) -> Awaitable[list[KafkaError | None]]:
+    # Asked for each piece: the members that left with the one before may have made the group a
+    # classic one (KIP-848).
     if parts.modern_groups.has(group_id):
         return parts.modern_group_coordinator.leave_classic(group_id, leaving)
     return parts.consumer_group_coordinator.leave(group_id, leaving)

@@ -60,6 +60,7 @@ def describe_groups(
     """
     describe = Permission(context.rights, required.DESCRIBE_GROUPS)
     groups = []
+    # Each group once: a small request must not multiply the description of a large group.
     for group_id, pause in paced(dict.fromkeys(request.groups), FEW):
         if (denial := describe.denial(group_id)) is not None:
             groups.append(_failed(group_id, denial))

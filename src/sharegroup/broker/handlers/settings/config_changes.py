@@ -215,6 +215,7 @@ def _check_room(
     user: Principal | None,
 ) -> None:
     """Refuse settings beyond the limit for all groups, and a group that may not be created."""
+    # Only for a first setting: a group that has settings already may still change them.
     if not before:
         check_new_group(group_id)
     growth_bytes = settings_bytes(group_id, after) - settings_bytes(group_id, before)

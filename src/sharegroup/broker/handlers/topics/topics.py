@@ -231,6 +231,7 @@ async def _delete_all(
             topic = _find(parts, wanted, describe)
             delete.require(topic.name, wanted.topic_id)
             _check(parts, topic)
+            # After the checks: a deletion that is refused does not count for the quota.
             mutations.record(topic.partition_count)
             await parts.topics.delete(topic)
             responses.append(
