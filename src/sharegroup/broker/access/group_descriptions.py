@@ -66,6 +66,8 @@ def _hidden_topic(
             for assignment in assignments_of(member)
             for topic in assignment.topic_partitions
         }
+        # Subscribed topics, too, which Kafka does not check: no answer names a topic that the
+        # principal may not describe (docs/differences.md).
         if not all(map(topics.allows, named.union(member.subscribed_topic_names))):
             return TopicAuthorizationFailed(
                 "members of the group use topics that no ACL allows this user to DESCRIBE"

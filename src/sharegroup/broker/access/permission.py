@@ -39,6 +39,8 @@ class Permission:
         """Return whether the operation is allowed on a resource."""
         if self._is_unlimited:
             return True
+        # Kept for the request: a name that occurs often is looked up once, and its denial audited
+        # once.
         allowed = self._allowed.get(name)
         if allowed is None:
             check, rights = self._check, self._rights

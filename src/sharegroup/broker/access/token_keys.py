@@ -170,6 +170,7 @@ class TokenKeys:
     async def _refresh_now(self) -> None:
         self._due.clear()
         try:
+            # In a thread: a slow server, or a set of many keys, must not hold the event loop.
             self._keys = await asyncio.to_thread(lambda: parse_key_set(self._read(self._url)))
         except KeySetUnreadable as error:
             self._failures += 1

@@ -190,6 +190,7 @@ class ModernGroupCoordinator:
         self._groups.check_heartbeat(request, limits)
         if request.leaves:
             return self._leave(request, limits)
+        # After the checks: a heartbeat that is refused must not cost the matching of its patterns.
         needed = self._groups.patterns(request, self._version)
         if needed:
             # The result None means that the steps were few and are done; otherwise it is a future.

@@ -92,6 +92,8 @@ class TopicPatterns:
                 found = frozenset(map(TopicName, names))
                 if len(self._matches) >= PATTERNS_KEPT_MAX:
                     del self._matches[next(iter(self._matches))]
+                # With the version of the beginning: if topics change during the steps, the result
+                # is out of date.
                 self._matches[pattern] = (version, found)
 
 

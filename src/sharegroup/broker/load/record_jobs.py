@@ -121,6 +121,7 @@ class RecordJobs:
         self._slices = slices
         self._turns = UserTurns()
         self._is_closed = False
+        # One thread is enough: only the walk whose turn it is decompresses.
         self._thread = ThreadPoolExecutor(1, "records", initializer=_give_way)
         self._tasks: defaultdict[Hashable, set[asyncio.Task[Any]]] = defaultdict(set)
         self.job_count = 0

@@ -257,6 +257,8 @@ class Slices:
             if not self._working:
                 return
             now_ms = self._work_until_end(self._working[0], now_ms)
+        # The next slice begins with another computation, so a short one does not wait for a long
+        # one.
         self._working.rotate(-1)
 
     def _work_until_end(self, work: _Work, began_ms: int) -> int:

@@ -130,6 +130,7 @@ def dispatch(
     """
     # The number is taken now: when a late request is taken, the connection has counted others.
     late, number = parts.late_requests, answers.request_number
+    # Behind a request that is still being decoded: requests are decided in their order (ADR 0006).
     if connection_id in late.waiting:
         return late.wait(
             connection_id,
@@ -415,6 +416,7 @@ def _admit(call: _DecodedRequest) -> None:
     parts.features.check_served(api_key)
     if gates and not (rights := call.context.rights).is_unlimited:
         check_gates(gates, rights, call.request)
+    # After the checks: a request that is refused changes nothing, and its denial has its own line.
     if api_key in ADMINISTRATIVE:
         parts.audit.administered(call.context.peer, api_key, call.request)
 
@@ -533,6 +535,8 @@ async def _unexpected(
 def _refuse(call: _DecodedRequest, error: KafkaError) -> Any:
     """Count a refusal; return its response, or steps that return it."""
     call.counters.refused(error)
+    # The traceback refers to frames that hold the request, and a refusal may be steps that take a
+    # while.
     return _refusal(call, error.with_traceback(None))
 
 

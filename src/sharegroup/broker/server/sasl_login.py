@@ -277,6 +277,7 @@ class SaslLogin:
         with_requests = header.api_version > 0
         self._state = _State.AUTHENTICATE if with_requests else _State.TOKENS
         bytes_max = self._accepted.frame_bytes_max
+        # Only tokens are longer: strangers must not take memory from users (docs/limits.md).
         if wanted != OAUTHBEARER:
             bytes_max = min(bytes_max, LOGIN_FRAME_BYTES_MAX)
         self._carrier.limit_frames(

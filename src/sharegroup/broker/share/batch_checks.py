@@ -139,6 +139,8 @@ class BatchChecks:
 def _verdict(live: LiveSharePartition, first: int, end: int) -> bool | None:
     """Return whether members can read the batch; None if it was not checked."""
     count, start = end - first, max(first, live.log.start_offset)
+    # Neither large nor thin: to read it first would cost more than the few pieces in which a member
+    # rejects it.
     if count <= LARGE_BATCH_RECORDS and live.log.bytes_from(start, end=end) >= count:
         return True
     return live.batch_verdicts.get(first)

@@ -432,6 +432,7 @@ class DeadLetters:
 
     def _wait(self, key: SharePartitionKey, stall: _Stall, delay_ms: int) -> None:
         stall.is_waiting = True
+        # The number keeps the order of arrival among equal times.
         heapq.heappush(self._due, (self._clock.now_ms() + delay_ms, next(self._order), key))
         self._set_alarm()
 

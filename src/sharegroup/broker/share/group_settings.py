@@ -76,6 +76,8 @@ class GroupSettings:
                 lock_ms=group.lock_ms or broker.lock_ms,
                 delivery_count_max=group.delivery_count_max or broker.delivery_count_max,
                 in_flight_max=group.in_flight_max or broker.in_flight_max,
+                # Not a setting of groups: it keeps a snapshot of the state small enough for a
+                # record.
                 runs_max=broker.runs_max,
                 renewal=group.renewal,
                 dead_letters=self._has_dead_letters(group_id),

@@ -506,6 +506,7 @@ class SharePartitions:
         current = self._live.pop(live.key, None)
         if current is not None:
             current.fenced = True
+        # Fetches that wait load the share partition again, or report why that is not possible.
         self._waiting.wake(live.key)
 
     def _expire(self, live: LiveSharePartition, now_ms: int) -> None:

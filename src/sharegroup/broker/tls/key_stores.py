@@ -232,6 +232,8 @@ def _key_from_pkcs12(content: bytes, password: str, source: str) -> bytes:
     pem = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     chain = [found.cert.certificate]
     issuers = {other.certificate.subject: other.certificate for other in found.additional_certs}
+    # PKCS12 keeps certificates in no order, but TLS sends each before that of its issuer.  A
+    # certificate that names itself as its issuer ends the chain.
     while chain[-1].issuer in issuers and chain[-1].issuer != chain[-1].subject:
         chain.append(issuers.pop(chain[-1].issuer))
     return pem + b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)

@@ -71,6 +71,8 @@ async def create_acls(parts: Parts, wanted: Sequence[Acl | KafkaError]) -> list[
             await parts.slices.turn()
             error = acl if isinstance(acl, KafkaError) else None
             if not isinstance(acl, KafkaError) and acl not in entries.acls and acl not in new:
+                # An ACL that exists already needs no room, so a request may be repeated at the
+                # limit.
                 if len(entries.acls) + len(new) < room:
                     new[acl] = None
                 else:
@@ -110,6 +112,7 @@ async def delete_acls(
                 continue
             found = await parts.slices.finish(find(entries.acls, filter_))
             matched += len(found)
+            # Raised before any ACL is deleted, so the request fails as a whole.
             if matched > DELETED_MAX:
                 raise InvalidRequest(
                     f"the filters match more than {DELETED_MAX} ACLs; nothing was deleted, send "

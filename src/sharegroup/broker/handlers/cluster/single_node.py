@@ -137,6 +137,7 @@ def _reassigned(
     error: KafkaError | None = None
     if not 0 <= index < count:
         error = UnknownTopicOrPartition(f"there is no partition {index} of topic {name!r}")
+    # KIP-455: null cancels a reassignment, and here there is never one to cancel (spec node-6).
     elif wanted.replicas is None:
         error = NoReassignmentInProgress(f"no reassignment of {name}-{index} is in progress")
     elif wanted.replicas != (node_id,):

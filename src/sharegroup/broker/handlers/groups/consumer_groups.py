@@ -94,6 +94,8 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
     names_itself = context.api_version >= MEMBER_ID_VERSION
     member_id = request.member_id
     if not member_id and not names_itself and request.member_epoch == JOIN_EPOCH:
+        # KIP-1082: only clients of version 0 let the broker choose.  If they do not get the
+        # response, the member stays until its session times out.
         member_id = str(uuid4())
     return HeartbeatRequest(
         group_id=GroupId(request.group_id),

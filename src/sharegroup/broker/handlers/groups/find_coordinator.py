@@ -119,6 +119,7 @@ def _check_share(context: RequestContext, key: str) -> None:
             f"coordinator key {key!r}: key type {SHARE} needs version {SHARE_SINCE} or newer, "
             f"not {context.api_version}"
         )
+    # From the right, because the group id may contain colons (spec state-23).
     group_id, *suffix = key.rsplit(":", 2)
     if not group_id.strip() or TOPIC_ID_AND_PARTITION.fullmatch(":".join(suffix)) is None:
         raise InvalidRequest(

@@ -404,6 +404,7 @@ class _Fetch:
     def _readable(self, key: FetchKey, wanted: RequestedPartition) -> tuple[PartitionLog, int]:
         """Return the log of a partition, and the offset below which this fetch may read."""
         log = self._log(key)
+        # Noted for `wait`: an event names a log by topic id, a request may name its topic by name.
         self._keys[log.key] = key
         self._parts.topics.check_leader_epoch(log.key, wanted.leader_epoch)
         # The end and not the high watermark, as in `LocalLog.read`: an offset whose record is not

@@ -108,6 +108,8 @@ def _wanted(
                 names.add(known.name)
             if pause:
                 yield
+    # By name, because the cursor is a name: topics that are created between two pages move no
+    # others.
     return sorted(name for name in names if name >= start_name)
 
 
