@@ -171,16 +171,16 @@ class ClientTelemetry:
             plain = bytes(decompress(codec, payload, bytes_max=bytes_max))
         except CorruptMessage as error:
             raise InvalidRecord(f"the pushed metrics: {error}") from error
-        found = yield from read_metrics(plain)
-        self.values.dropped_count += found.skipped_count
+        metrics = yield from read_metrics(plain)
+        self.values.dropped_count += metrics.skipped_count
         client, now_ms = self._identity(sender, instance_id), self._clock.now_ms()
         self.values.expire(now_ms=now_ms)
-        for first in range(0, len(found.values), STEP_ELEMENTS):
+        for first in range(0, len(metrics.values), STEP_ELEMENTS):
             self.values.put(
                 instance_id,
                 client,
-                found.labels,
-                found.values[first : first + STEP_ELEMENTS],
+                metrics.labels,
+                metrics.values[first : first + STEP_ELEMENTS],
                 now_ms=now_ms,
                 interval_ms=interval_ms,
                 owner=sender.user,

@@ -96,8 +96,8 @@ class _Decisions:
         """Return the bits of the operations that are allowed on a resource."""
         if self._version != self._entries.version:
             self.forget()
-        known = self._operations[resource_type]
-        bits = known.get(name)
+        bits_by_name = self._operations[resource_type]
+        bits = bits_by_name.get(name)
         if bits is None:
             authorizer = self._authorizer
             bits = authorizer.rules.operations(self.principal, self._host, resource_type, name)
@@ -105,11 +105,11 @@ class _Decisions:
             # kept.
             if len(name) <= NAME_CHARACTERS_MAX:
                 # A principal that asks for many names loses its own decisions first.  `forget`
-                # empties the tables and keeps them, so `known` is still one of them.
+                # empties the tables and keeps them, so `bits_by_name` is still one of them.
                 if self._count >= PRINCIPAL_DECISIONS_MAX:
                     self.forget()
                 authorizer.make_room()
-                known[name] = bits
+                bits_by_name[name] = bits
                 self._count += 1
                 authorizer.decision_count += 1
         return bits
@@ -119,21 +119,21 @@ class _Decisions:
         if self._version != self._entries.version:
             self.forget()
         key = int(operation), int(resource_type)
-        found = self._anywhere.get(key)
-        if found is None:
+        is_allowed = self._anywhere.get(key)
+        if is_allowed is None:
             version = self._version
-            found = yield from self._authorizer.rules.may_any(
+            is_allowed = yield from self._authorizer.rules.may_any(
                 self.principal, self._host, operation, resource_type
             )
             if version == self._entries.version:  # Otherwise ACLs have changed meanwhile.
-                self._anywhere[key] = found
-        return found
+                self._anywhere[key] = is_allowed
+        return is_allowed
 
     def forget(self) -> None:
         """Forget all decisions."""
         self._version = self._entries.version
-        for known in self._operations:
-            known.clear()
+        for bits_by_name in self._operations:
+            bits_by_name.clear()
         self._anywhere.clear()
         self._authorizer.decision_count -= self._count
         self._count = 0

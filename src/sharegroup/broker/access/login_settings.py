@@ -127,7 +127,7 @@ def _bearer(
     )
     # Listeners with the same key set share it, so it is read once.
     place = (url, *refresh)
-    found = keys.get(place) or keys.setdefault(place, TokenKeys(url, clock, refresh))
+    shared_keys = keys.get(place) or keys.setdefault(place, TokenKeys(url, clock, refresh))
     rules = TokenRules(
         issuer=settings.issuer,
         audiences=settings.audiences,
@@ -135,7 +135,7 @@ def _bearer(
         scope_claim=settings.scope_claim,
         subject_claim=settings.subject_claim,
     )
-    return partial(BearerExchange, TokenVerifier(rules, found, clock))
+    return partial(BearerExchange, TokenVerifier(rules, shared_keys, clock))
 
 
 def _check_token_settings(settings: SaslConfig, listener: str) -> None:

@@ -127,8 +127,10 @@ class TopicPermission:
         """Return the error if the operation is not allowed on a topic, otherwise None."""
         if not isinstance(topic, UUID):
             return self._permission.denial(topic)
-        found = self._catalog.by_id(TopicId(topic))
-        return None if found is None else self._permission.denial(found.name, topic)
+        existing_topic = self._catalog.by_id(TopicId(topic))
+        return (
+            None if existing_topic is None else self._permission.denial(existing_topic.name, topic)
+        )
 
     def denial_of(self, topic: Any) -> AuthorizationException | None:
         """Return the same for a topic of a request, which has a ``name`` or a ``topic_id``."""

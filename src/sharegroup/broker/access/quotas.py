@@ -238,16 +238,16 @@ class Quotas:
     def _limit_of(self, key: QuotaKey, client: Client) -> Limit | None:
         if key not in self._limits.in_use:
             return None
-        asked = MeterKey(key, client.peer.principal.name, client.client_id)
-        if len(asked.client_id) > CLIENT_ID_CHARACTERS_MAX:
-            return self._limits.limit_of(*asked)
+        meter_key = MeterKey(key, client.peer.principal.name, client.client_id)
+        if len(meter_key.client_id) > CLIENT_ID_CHARACTERS_MAX:
+            return self._limits.limit_of(*meter_key)
         try:
-            return self._kept[asked]
+            return self._kept[meter_key]
         except KeyError:
             if len(self._kept) >= LIMITS_KEPT_MAX:
                 self._kept.clear()
-            found = self._kept[asked] = self._limits.limit_of(*asked)
-            return found
+            limit = self._kept[meter_key] = self._limits.limit_of(*meter_key)
+            return limit
 
     def _rate(self, key: QuotaKey, limit: Limit, client: Client) -> Rate:
         # By the limit and not by the client: a user's limit without a client id is one rate for all

@@ -124,9 +124,9 @@ class TokenKeys:
     def fitting(self, key_id: str | None, algorithm: str) -> list[Key]:
         """Return the keys that a token may be signed with; a token without an id may have any."""
         return [
-            found.key
-            for found in self._keys
-            if algorithm in found.algorithms and key_id in (None, found.key_id)
+            token_key.key
+            for token_key in self._keys
+            if algorithm in token_key.algorithms and key_id in (None, token_key.key_id)
         ]
 
     async def load(self) -> None:

@@ -372,10 +372,10 @@ def group_settings_event(
 
 
 def _author(event: Event) -> Author | None:
-    found = event.get("dead_letter_author")
-    if found is None:
+    author = event.get("dead_letter_author")
+    if author is None:
         return None
-    principal, host = found
+    principal, host = author
     return Author(parse_principal(principal), host)
 
 

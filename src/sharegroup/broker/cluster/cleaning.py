@@ -135,10 +135,10 @@ class Cleaning:
                 if looked_at % SLICE_LOGS == 0:
                     await asyncio.sleep(0)
                 if log_.awaits_checkpoint and log_.key not in self._damaged:
-                    found = log_.compactable(
+                    compactable = log_.compactable(
                         now_ms=now_ms, lag_ms=compaction.lag_ms_min, after_checkpoint=True
                     )
-                    if _dirty_ratio(found, compaction, now_ms):
+                    if _dirty_ratio(compactable, compaction, now_ms):
                         due.append(log_)
         if due:
             await self._topics.checkpoint(due)
@@ -157,10 +157,10 @@ class Cleaning:
                     await asyncio.sleep(0)
                 if log_.key in failed or log_.key in self._damaged:
                     continue
-                found = log_.compactable(now_ms=now_ms, lag_ms=settings.compaction.lag_ms_min)
-                ratio = _dirty_ratio(found, settings.compaction, now_ms)
+                compactable = log_.compactable(now_ms=now_ms, lag_ms=settings.compaction.lag_ms_min)
+                ratio = _dirty_ratio(compactable, settings.compaction, now_ms)
                 if ratio > max_ratio:
-                    max_ratio, dirtiest = ratio, (topic, log_, found, self._limits(settings))
+                    max_ratio, dirtiest = ratio, (topic, log_, compactable, self._limits(settings))
         return dirtiest
 
     def _limits(self, settings: LogSettings) -> CompactionLimits:
@@ -194,15 +194,17 @@ def _report(topic: Topic, key: TopicIdPartition, before: int, start: int) -> Non
     )
 
 
-def _dirty_ratio(found: Compactable, settings: CompactionSettings, now_ms: int) -> float:
+def _dirty_ratio(compactable: Compactable, settings: CompactionSettings, now_ms: int) -> float:
     """Return the ratio of new bytes in a log, or 0 if the log needs no compaction."""
     # Imported at first use, because only old logs are compacted.
     from sharegroup.storage.log.compaction import dirty_bytes
 
-    dirty, total = dirty_bytes(found)
+    dirty, total = dirty_bytes(compactable)
     if not dirty:
         return 0.0
-    first = next(segment for segment in found.segments if segment.end_offset > found.cleaned_to)
+    first = next(
+        segment for segment in compactable.segments if segment.end_offset > compactable.cleaned_to
+    )
     is_overdue = now_ms - first.first_timestamp > settings.lag_ms_max
     return dirty / total if is_overdue or dirty / total > settings.dirty_ratio_min else 0.0
 

@@ -189,10 +189,10 @@ class CoordinatorLog:
         return any(self.was_cut(partition) for partition in self._last)
 
     def _log_of(self, partition: int) -> PartitionLog:
-        found = self._logs.get(partition)
-        if found is None:
-            found = self._logs[partition] = self._topics.named(self._name, partition)[1]
-        return found
+        log_ = self._logs.get(partition)
+        if log_ is None:
+            log_ = self._logs[partition] = self._topics.named(self._name, partition)[1]
+        return log_
 
     def records(self, transactional: OnTransactional | None = None) -> Iterator[KeyedRecord]:
         """Yield offset, key and value of all records of all partitions, each from its start.

@@ -76,10 +76,10 @@ def check_identity(catalog: Catalog, directory: LogDirectory) -> bool:
 
 def keep_meta_properties(catalog: Catalog, directory: LogDirectory, *, node_id: int) -> None:
     """Write `meta.properties` if it is missing or damaged, or names another node id."""
-    wanted = MetaProperties(catalog.cluster_id, node_id)
-    if _meta_properties(directory) != wanted:
+    properties = MetaProperties(catalog.cluster_id, node_id)
+    if _meta_properties(directory) != properties:
         try:
-            write_meta_properties(directory.files, directory.path, wanted)
+            write_meta_properties(directory.files, directory.path, properties)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -120,13 +120,13 @@ def check_journal(directory: LogDirectory, journal: Journal) -> None:
 
     An older copy may lack settings; with another ``retention.ms``, records would be deleted.
     """
-    expected, found = directory.closed_journals.get(CATALOG_FILE), journal.found
-    if expected is not None and found is not None and found != expected:
+    expected, current = directory.closed_journals.get(CATALOG_FILE), journal.found
+    if expected is not None and current is not None and current != expected:
         raise _refusal(
             directory,
             f"{CATALOG_FILE} is not the one with which the last broker stopped (it had "
-            f"{expected[0]} bytes, this one has {found[0]}): it may be an older copy, without the "
-            "newest topics and settings",
+            f"{expected[0]} bytes, this one has {current[0]}): it may be an older copy, without "
+            "the newest topics and settings",
         )
 
 
@@ -158,8 +158,8 @@ def remove_deleted(catalog: Catalog, directory: LogDirectory) -> None:
     """Remove the remaining folders of deleted topics, and forget deleted topics without folders."""
     partition_counts: dict[TopicId, int] = {}
     for key in (*directory.partitions(), *directory.doomed_partitions()):
-        known = partition_counts.get(key.topic_id, 0)
-        partition_counts[key.topic_id] = max(known, key.partition + 1)
+        partition_count = partition_counts.get(key.topic_id, 0)
+        partition_counts[key.topic_id] = max(partition_count, key.partition + 1)
     directory.forget_offsets(frozenset(catalog.deleted_topics))
     for topic_id in catalog.deleted_topics:
         if topic_id in partition_counts:

@@ -150,7 +150,7 @@ class FinalizedFeatures:
 
 def _check(update: Update, current: int) -> None:
     """Raise InvalidUpdateVersion; the checks have the order of Kafka's controller."""
-    asked = f"feature {update.name!r} cannot go from level {current} to {update.level}"
+    change = f"feature {update.name!r} cannot go from level {current} to {update.level}"
     feature = next((candidate for candidate in FEATURES if candidate.name == update.name), None)
     problem = ""
     if update.upgrade_type not in tuple(UpgradeType):
@@ -166,4 +166,4 @@ def _check(update: Update, current: int) -> None:
     elif update.name == METADATA_VERSION and update.level != current:
         problem = "this broker has only one metadata format"
     if problem:
-        raise InvalidUpdateVersion(f"{asked}: {problem}")
+        raise InvalidUpdateVersion(f"{change}: {problem}")

@@ -262,9 +262,9 @@ class Topics:
                 f"topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}, "
                 f"not {partition}"
             )
-        found = self._directory.get(topic.topic_id, partition)
-        if found is not None:
-            return found
+        existing = self._directory.get(topic.topic_id, partition)
+        if existing is not None:
+            return existing
         created = self._directory.create(
             topic.topic_id,
             partition,
@@ -327,9 +327,9 @@ class Topics:
     def opened(self, topic: Topic) -> Iterator[PartitionLog]:
         """Yield the existing logs of a topic, without creating others."""
         for partition in range(topic.partition_count):
-            found = self._directory.get(topic.topic_id, partition)
-            if found is not None:
-                yield found
+            log_ = self._directory.get(topic.topic_id, partition)
+            if log_ is not None:
+                yield log_
 
     def opened_log(self, topic: Topic, partition: int) -> PartitionLog | None:
         """Return the log of a partition, or None if it does not exist yet."""
@@ -388,10 +388,10 @@ class Topics:
 
         An older version of the broker may have created it with other settings.
         """
-        found = self.catalog.find(name)
-        if found is None:
+        topic = self.catalog.find(name)
+        if topic is None:
             await self.create(name, partitions=partitions, settings=settings)
-        elif dict(found.settings) != dict(settings):
+        elif dict(topic.settings) != dict(settings):
             try:
                 await self.alter(
                     lambda: {"event": "topic_settings", "name": name, "settings": dict(settings)}

@@ -159,12 +159,12 @@ class LiveConfig:
 
     def _check_listeners(self, names: Iterable[str]) -> None:
         """Raise InvalidConfig for keys of listeners that do not exist; anyone could invent them."""
-        known = self._started.listener_names
+        listener_names = self._started.listener_names
         for name in names:
-            if name.startswith(PREFIX) and listener_of(name) not in known:
+            if name.startswith(PREFIX) and listener_of(name) not in listener_names:
                 raise InvalidConfig(
                     f"{name[:200]}: the broker has no listener {listener_of(name)[:100].upper()}; "
-                    f"its listeners are {', '.join(sorted(known)).upper()}"
+                    f"its listeners are {', '.join(sorted(listener_names)).upper()}"
                 )
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
@@ -264,10 +264,10 @@ def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 def _is_secret(name: str) -> bool:
     """Return whether the value is a password; that of an unknown key may be one."""
     try:
-        found = _part_entries().get(name) or kafka_entry(name)
+        entry = _part_entries().get(name) or kafka_entry(name)
     except InvalidConfig:
         return True
-    return kind_of(found) is ConfigType.PASSWORD
+    return kind_of(entry) is ConfigType.PASSWORD
 
 
 @cache
@@ -279,13 +279,13 @@ def _kafka_key(name: str) -> KafkaKey:
     # Imported here, because these keys are rare and reading their table takes milliseconds.
     from sharegroup.broker.configuration.kafka_keys import find_key
 
-    found = find_key(name)
-    if found is None:
+    kafka_key = find_key(name)
+    if kafka_key is None:
         raise InvalidConfig(
             f"{name[:200]!r} is no key of Apache Kafka 4.4 or of this broker; docs/config.md lists "
             "all keys"
         )
-    return found
+    return kafka_key
 
 
 def check_dynamic(names: Iterable[str], *, of_all_brokers: bool = False) -> None:

@@ -96,10 +96,10 @@ class GroupLog:
         Raise InvalidGroupId for an id that no new group may have, if there is no such group.
         """
         self.check_id(group_id)
-        found = self.type_of(group_id)
-        if found not in (None, group_type):
+        actual_type = self.type_of(group_id)
+        if actual_type not in (None, group_type):
             raise GroupIdNotFound(
-                f"group {group_id!r} is a {found.value} group, not a {group_type.value} group"
+                f"group {group_id!r} is a {actual_type.value} group, not a {group_type.value} group"
             )
 
     def load(self) -> None:
@@ -116,17 +116,17 @@ class GroupLog:
 
         def transactional(partition: int, batch: TransactionalBatch) -> None:
             for _, key, value in batch.records:
-                found = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
-                if found is not None and found.replay_pending is not None:
-                    found.replay_pending(partition, batch.producer_id, key, value)
+                target = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
+                if target is not None and target.replay_pending is not None:
+                    target.replay_pending(partition, batch.producer_id, key, value)
             for reading in readings:
                 if batch.marker is not None and reading.end_transaction is not None:
                     reading.end_transaction(partition, batch.producer_id, batch.marker.is_commit)
 
         for _, key, value in self._log.records(transactional):
-            found = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
-            if found is not None:
-                found.replay(key, value)
+            target = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
+            if target is not None:
+                target.replay(key, value)
         for reading in readings:
             reading.finish()
 

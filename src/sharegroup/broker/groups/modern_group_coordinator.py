@@ -328,8 +328,8 @@ class ModernGroupCoordinator:
 
     def _check_kind(self, request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
         """Raise GroupIdNotFound if a group of another type has the id and is not upgraded."""
-        found = self._log.type_of(request.group_id)
-        if found is GroupType.CLASSIC and request.member_epoch == JOIN_EPOCH:
+        existing_type = self._log.type_of(request.group_id)
+        if existing_type is GroupType.CLASSIC and request.member_epoch == JOIN_EPOCH:
             classic = self._classic().upgradable(request.group_id)
             if classic is not None:
                 check_upgrade(classic, limits)
@@ -637,10 +637,14 @@ class ModernGroupCoordinator:
         return self._catalog.topics_version + self._catalog.acls.version
 
     def _cluster(self, patterns: Iterable[str] = (), describe: Permission | None = None) -> Cluster:
-        found = {pattern: self._patterns.known(pattern, describe) for pattern in patterns}
+        names_by_pattern = {
+            pattern: self._patterns.known(pattern, describe) for pattern in patterns
+        }
         # Left out if the topics changed since the last match: `ModernGroups.seen` does not count
         # the group as compared then, and the next heartbeat asks for the pattern again.
-        matches = {pattern: names for pattern, names in found.items() if names is not None}
+        matches = {
+            pattern: names for pattern, names in names_by_pattern.items() if names is not None
+        }
         return Cluster(self._topics, self._version, matches)
 
     def _name_of(self, topic_id: TopicId) -> TopicName | None:

@@ -62,13 +62,13 @@ class TopicPatterns:
 
         If ``describe`` is given, topics that it does not allow are left out.
         """
-        found = self._matches.pop(pattern, None)
-        if found is None or found[0] != self._catalog.topics_version:
+        entry = self._matches.pop(pattern, None)
+        if entry is None or entry[0] != self._catalog.topics_version:
             return None
-        self._matches[pattern] = found  # At the end: it was used most recently.
+        self._matches[pattern] = entry  # At the end: it was used most recently.
         if describe is None or describe.is_unlimited:
-            return found[1]
-        return frozenset(filter(describe.allows, found[1]))
+            return entry[1]
+        return frozenset(filter(describe.allows, entry[1]))
 
     def match(self, patterns: Iterable[str], describe: Permission) -> Steps[None]:
         """Match patterns with all topics, and ask which of these the sender may describe.
@@ -89,12 +89,12 @@ class TopicPatterns:
             if self.known(pattern) is None:
                 version = self._catalog.topics_version
                 names = yield from matching(pattern, tuple(self._catalog.names))
-                found = frozenset(map(TopicName, names))
+                topic_names = frozenset(map(TopicName, names))
                 if len(self._matches) >= PATTERNS_KEPT_MAX:
                     del self._matches[next(iter(self._matches))]
                 # With the version of the beginning: if topics change during the steps, the result
                 # is out of date.
-                self._matches[pattern] = (version, found)
+                self._matches[pattern] = (version, topic_names)
 
 
 def modern_group_limits(config: LiveConfig, own: GroupConfig) -> ModernGroupLimits:

@@ -129,10 +129,12 @@ class ShareGroupCoordinator:
         initialized = self._groups.initialized_keys()
         # A dict keeps the order, so the same seed writes in the same order in the simulation (ADR
         # 0015).
-        known = dict.fromkeys(self._share_coordinator.known())
+        stored_keys = dict.fromkeys(self._share_coordinator.known())
         by_id = self._topics.catalog.by_id
         # Sorting all keys takes long: there may be 200,000, and nearly always both logs agree.
-        different = [key for key in initialized if key not in known or by_id(key.topic_id) is None]
+        different = [
+            key for key in initialized if key not in stored_keys or by_id(key.topic_id) is None
+        ]
         for key in sorted(different):
             topic = by_id(key.topic_id)
             if topic is None:
@@ -145,7 +147,7 @@ class ShareGroupCoordinator:
                         key, state_epoch=0, start_offset=start_offset
                     )
                 )
-        orphans = [key for key in known if key not in initialized]
+        orphans = [key for key in stored_keys if key not in initialized]
         self._pair(*self._share_coordinator.delete(orphans))
         self._set_alarm()
 
@@ -394,9 +396,9 @@ class ShareGroupCoordinator:
         if reset == "latest":
             return log_.high_watermark
         since_ms = self._clock.wall_ms() - reset_duration_ms(reset)
-        found = log_.times.start_not_older(since_ms)
+        offset = log_.times.start_not_older(since_ms)
         # No record is recent enough: the group begins with the next one (`docs/differences.md`).
-        return log_.high_watermark if found is None else found
+        return log_.high_watermark if offset is None else offset
 
     def _topic_metadata(self, request: HeartbeatRequest) -> dict[TopicName, TopicMetadata]:
         """Return the existing topics among those that the group subscribes to."""

@@ -51,17 +51,17 @@ class Descriptors:
 def raise_limit() -> None:
     """Raise the soft limit of the process to the hard limit, and log the result; never fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = UNLIMITED if hard == resource.RLIM_INFINITY else hard
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    target = UNLIMITED if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= target:
         return
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     except (OSError, ValueError) as error:
         log.warning(
-            "event=descriptors_not_raised limit=%d wanted=%d error=%r", soft, wanted, str(error)
+            "event=descriptors_not_raised limit=%d wanted=%d error=%r", soft, target, str(error)
         )
     else:
-        log.info("event=descriptors_raised limit=%d before=%d", wanted, soft)
+        log.info("event=descriptors_raised limit=%d before=%d", target, soft)
 
 
 def divide(connections_max: int) -> Descriptors:

@@ -110,15 +110,15 @@ class LateRequests:
 
     async def _run(self, connection_id: int, queue: _Queue) -> None:
         try:
-            left, end_ms = TURN_REQUESTS, self._clock.now_ms() + TURN_MS
+            remaining, end_ms = TURN_REQUESTS, self._clock.now_ms() + TURN_MS
             while queue.requests:
                 # One request in each turn of the event loop would never reach the end: a client
                 # that sends ahead has sent the next one by then, and all its requests would go the
                 # long way through this queue for as long as it is busy.
-                if not left or self._clock.now_ms() >= end_ms:
+                if not remaining or self._clock.now_ms() >= end_ms:
                     await asyncio.sleep(0)
-                    left, end_ms = TURN_REQUESTS, self._clock.now_ms() + TURN_MS
-                left -= 1
+                    remaining, end_ms = TURN_REQUESTS, self._clock.now_ms() + TURN_MS
+                remaining -= 1
                 take, served_from, reply = queue.requests.popleft()
                 if not await self._is_decided(queue, take, served_from, reply):
                     break

@@ -171,12 +171,12 @@ class ProducedBatches:
                 f"limit is {WAITING_BYTES_MAX}; send this batch again later"
             )
         held = 0 if user is None else self._bytes_of_users[user]
-        left = part_left(held=held, limit=WAITING_BYTES_MAX, percent=self._user_percent)
-        if held and size > left:
+        room = part_left(held=held, limit=WAITING_BYTES_MAX, percent=self._user_percent)
+        if held and size > room:
             self.user_refused_count += 1
             raise RequestTimedOut(
                 f"{user}: batches of {held} bytes wait to be checked or compressed, and one user "
-                f"may have {held + left} ({PERCENT_KEY}={self._user_percent} of "
+                f"may have {held + room} ({PERCENT_KEY}={self._user_percent} of "
                 f"{WAITING_BYTES_MAX}); send this batch again later"
             )
 
@@ -287,16 +287,16 @@ def _checked(body: Buffer, header: BatchHeader, needs: Preparation) -> Walk[None
 
 
 def _check_times(body: Buffer, header: BatchHeader, earliest: int, latest: int) -> Walk[None]:
-    found = yield from records_out_of_time(body, header, earliest=earliest, latest=latest)
+    records = yield from records_out_of_time(body, header, earliest=earliest, latest=latest)
     # The header may claim other times than its records have; either is a reason to refuse.
-    if found or not has_valid_times(header, earliest, latest):
+    if records or not has_valid_times(header, earliest, latest):
         raise RecordsOutOfTime(
-            f"timestamps of {len(found)} records must lie within {earliest} and {latest} "
+            f"timestamps of {len(records)} records must lie within {earliest} and {latest} "
             f"(message.timestamp.before.max.ms and .after.max.ms); the batch has "
             f"{header.first_timestamp} (first) and {header.max_timestamp} (largest)",
             tuple(
                 RecordError(index, f"timestamp {timestamp} is not within {earliest} and {latest}")
-                for index, timestamp in found
+                for index, timestamp in records
             ),
         )
 

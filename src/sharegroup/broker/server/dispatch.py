@@ -558,10 +558,10 @@ def _encode(call: _DecodedRequest, response: Any) -> Reply:
     if call.parts.quotas.is_on:
         response = _throttled(call, response)
     header = call.header
-    wanted = response_class(header.api_key, header.api_version)
+    cls = response_class(header.api_key, header.api_version)
     try:
-        if type(response) is not wanted:
-            response = call.handler.to_older(response, wanted)
+        if type(response) is not cls:
+            response = call.handler.to_older(response, cls)
         return encode_response_chunks(header.correlation_id, response)
     except Exception as error:
         # A fault of the broker.  Later replies of this connection must not overtake the missing
@@ -575,13 +575,13 @@ def _encode_steps(call: _DecodedRequest, response: Any) -> Steps[Reply]:
     if call.parts.quotas.is_on:
         response = _throttled(call, response)
     header, handler = call.header, call.handler
-    wanted = response_class(header.api_key, header.api_version)
+    cls = response_class(header.api_key, header.api_version)
     try:
-        if type(response) is not wanted:
+        if type(response) is not cls:
             if handler.to_older is downgrade:
-                response = yield from convert_steps(response, wanted)
+                response = yield from convert_steps(response, cls)
             else:
-                response = handler.to_older(response, wanted)
+                response = handler.to_older(response, cls)
         return (yield from encode_response_steps(header.correlation_id, response))
     except Exception as error:
         log.exception("event=response_not_encoded api=%s", APIS[header.api_key].snake_name)

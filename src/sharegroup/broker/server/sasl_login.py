@@ -244,18 +244,18 @@ class SaslLogin:
     ) -> Reply | asyncio.Future[Reply]:
         reply = dispatch(self._parts, self._handler_of, frame, **context)
         if isinstance(reply, list):
-            self._told_versions(reply)
+            self._note_versions(reply)
             return reply
         self._state = _State.WAITING
-        return asyncio.get_running_loop().create_task(self._tell_versions_later(reply))
+        return asyncio.get_running_loop().create_task(self._note_versions_later(reply))
 
-    async def _tell_versions_later(self, reply: asyncio.Future[Reply]) -> Reply:
+    async def _note_versions_later(self, reply: asyncio.Future[Reply]) -> Reply:
         chunks = await reply
         if self._state is _State.WAITING:  # The connection is still open.
-            self._told_versions(chunks)
+            self._note_versions(chunks)
         return chunks
 
-    def _told_versions(self, reply: Reply) -> None:
+    def _note_versions(self, reply: Reply) -> None:
         # The response begins with length, correlation id and error code.  After an error the client
         # may ask again, with another version.
         is_answered = b"".join(reply)[8:10] == b"\0\0"
@@ -267,18 +267,18 @@ class SaslLogin:
             now_ms = self._parts.clock.now_ms()
             # From the beginning of a login, as in `KafkaChannel` (lastReauthenticationStartNanos).
             self._renewed_ms, self._deadline_ms = now_ms, now_ms + self._accepted.login_ms
-        wanted, exchanges = str(request.mechanism), self._accepted.exchanges
-        code = ErrorCode.none if wanted in exchanges else ErrorCode.unsupported_sasl_mechanism
+        mechanism, exchanges = str(request.mechanism), self._accepted.exchanges
+        code = ErrorCode.none if mechanism in exchanges else ErrorCode.unsupported_sasl_mechanism
         response = SaslHandshakeResponse(error_code=code, mechanisms=tuple(exchanges))
         reply = _encoded(header, response)
         if code is not ErrorCode.none:
-            return self._end(f"the mechanism {wanted[:80]!r} is not enabled", reply)
-        self._wanted, self._exchange, self._messages = wanted, exchanges[wanted](), 0
+            return self._end(f"the mechanism {mechanism[:80]!r} is not enabled", reply)
+        self._wanted, self._exchange, self._messages = mechanism, exchanges[mechanism](), 0
         with_requests = header.api_version > 0
         self._state = _State.AUTHENTICATE if with_requests else _State.TOKENS
         bytes_max = self._accepted.frame_bytes_max
         # Only tokens are longer: strangers must not take memory from users (docs/limits.md).
-        if wanted != OAUTHBEARER:
+        if mechanism != OAUTHBEARER:
             bytes_max = min(bytes_max, LOGIN_FRAME_BYTES_MAX)
         self._carrier.limit_frames(
             max(bytes_max, FRAME_BYTES_MIN), FRAME_BYTES_MIN if with_requests else _TOKEN_BYTES_MIN
@@ -424,9 +424,9 @@ def _decoded(header: RequestHeader, frame: memoryview) -> Any:
 
 
 def _encoded(header: RequestHeader, response: Any) -> Reply:
-    wanted = response_class(header.api_key, header.api_version)
-    if type(response) is not wanted:
-        response = downgrade(response, wanted)
+    cls = response_class(header.api_key, header.api_version)
+    if type(response) is not cls:
+        response = downgrade(response, cls)
     return encode_response_chunks(header.correlation_id, response)
 
 

@@ -187,7 +187,7 @@ class SharePartitions:
         self,
         live: LiveSharePartition,
         member_id: MemberId,
-        wanted: AcquireRequest,
+        request: AcquireRequest,
         *,
         bytes_max: int,
         sharers: int,
@@ -202,7 +202,7 @@ class SharePartitions:
             # Writes of this loop may fail, which fences the share partition.
             if live.fenced or position >= end or not self._can_take(live, limits):
                 return None
-            spans = log_batches(live, wanted, position=position, end=end, bytes_max=bytes_max)
+            spans = log_batches(live, request, position=position, end=end, bytes_max=bytes_max)
             # If all batches together are not large, none is: the usual fetch pays one subtraction.
             if spans.ends[-1] - spans.firsts[0] > THIN_BATCH_RECORDS:
                 known_spans = self.batch_checks.known(live, spans)
@@ -211,7 +211,7 @@ class SharePartitions:
                 spans = known_spans
             own_limits = limits_of_one(live, limits, sharers)
             fetched = self._acquire(
-                live, member_id, wanted, limits=own_limits, position=position, found=spans
+                live, member_id, request, limits=own_limits, position=position, found=spans
             )
             # The limits of the group, not the part of this member: it is crowded if nobody has
             # room.
@@ -228,7 +228,7 @@ class SharePartitions:
         self,
         live: LiveSharePartition,
         member_id: MemberId,
-        wanted: AcquireRequest,
+        request: AcquireRequest,
         *,
         limits: SharePartitionLimits,
         position: int,
@@ -245,7 +245,7 @@ class SharePartitions:
         acquisition = live.state.acquire(
             member_id,
             batches,
-            request=wanted,
+            request=request,
             limits=limits,
             now_ms=self._clock.now_ms(),
         )

@@ -168,25 +168,23 @@ def _format(content: bytes, kind: str, source: str) -> str:
     if kind == "PEM" and not is_pem:
         raise InvalidConfig(f"{source} has no PEM block (-----BEGIN ...-----); check the type")
     if kind != "PEM" and (is_pem or not content.startswith(_DER_SEQUENCE)):
-        found = "PEM: set the type to PEM" if is_pem else "neither PKCS12 nor PEM"
-        raise InvalidConfig(f"{source} should be PKCS12, but is {found}")
+        actual = "PEM: set the type to PEM" if is_pem else "neither PKCS12 nor PEM"
+        raise InvalidConfig(f"{source} should be PKCS12, but is {actual}")
     return "PEM" if kind == "PEM" else "PKCS12"
 
 
-def _blocks(text: str, source: str, wanted: str) -> list[str]:
+def _blocks(text: str, source: str, kind: str) -> list[str]:
     """Return the PEM blocks of a kind, each with lines of its own; expects one key at most.
 
     In a properties file, a block may be one line with spaces, as in Kafka.
     """
-    found = [
-        _rewrapped(label, body) for label, body in _PEM.findall(text) if label.endswith(wanted)
-    ]
-    if not found or (wanted == "PRIVATE KEY" and len(found) > 1):
-        expected = "one private key" if wanted == "PRIVATE KEY" else "at least one certificate"
-        raise InvalidConfig(f"{source} must have {expected} in PEM, found {len(found)}")
-    if not all(map(str.isascii, found)):
+    blocks = [_rewrapped(label, body) for label, body in _PEM.findall(text) if label.endswith(kind)]
+    if not blocks or (kind == "PRIVATE KEY" and len(blocks) > 1):
+        expected = "one private key" if kind == "PRIVATE KEY" else "at least one certificate"
+        raise InvalidConfig(f"{source} must have {expected} in PEM, found {len(blocks)}")
+    if not all(map(str.isascii, blocks)):
         raise InvalidConfig(f"{source}: a PEM block is damaged: it has bytes that are not ASCII")
-    return found
+    return blocks
 
 
 def _rewrapped(label: str, body: str) -> str:
@@ -219,7 +217,7 @@ def _from_pkcs12(content: bytes, password: str | None, source: str) -> PKCS12Key
 
 
 def _key_from_pkcs12(content: bytes, password: str, source: str) -> bytes:
-    found = _from_pkcs12(content, password, source)
+    store = _from_pkcs12(content, password, source)
     # As in `_from_pkcs12`.
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -227,11 +225,11 @@ def _key_from_pkcs12(content: bytes, password: str, source: str) -> bytes:
         PrivateFormat,
     )
 
-    if found.key is None or found.cert is None:
+    if store.key is None or store.cert is None:
         raise InvalidConfig(f"{source} must have a private key with its certificate")
-    pem = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    chain = [found.cert.certificate]
-    issuers = {other.certificate.subject: other.certificate for other in found.additional_certs}
+    pem = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    chain = [store.cert.certificate]
+    issuers = {other.certificate.subject: other.certificate for other in store.additional_certs}
     # PKCS12 keeps certificates in no order, but TLS sends each before that of its issuer.  A
     # certificate that names itself as its issuer ends the chain.
     while chain[-1].issuer in issuers and chain[-1].issuer != chain[-1].subject:
@@ -240,12 +238,12 @@ def _key_from_pkcs12(content: bytes, password: str, source: str) -> bytes:
 
 
 def _certificates_from_pkcs12(content: bytes, password: str | None, source: str) -> list[str]:
-    found = _from_pkcs12(content, password, source)
-    if not found.additional_certs:
+    store = _from_pkcs12(content, password, source)
+    if not store.additional_certs:
         raise InvalidConfig(f"{source} must have at least one certificate of an authority")
     # As in `_from_pkcs12`.
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return [
-        other.certificate.public_bytes(Encoding.PEM).decode() for other in found.additional_certs
+        other.certificate.public_bytes(Encoding.PEM).decode() for other in store.additional_certs
     ]

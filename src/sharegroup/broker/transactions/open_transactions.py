@@ -46,7 +46,7 @@ def unknown_open_transactions(
     Producers that no transactional id has are left alone: an administrator decides about them
     (``kafka-transactions.sh abort``).
     """
-    by_producer = {known.producer_id: known for known in transactions}
+    by_producer = {transaction.producer_id: transaction for transaction in transactions}
     if not by_producer:
         return
     for topic in topics.catalog.topics():
@@ -54,30 +54,30 @@ def unknown_open_transactions(
         for log_ in topics.opened(topic):
             partition = TransactionPartition(topic.name, log_.key.partition)
             for producer_id, entry in log_.producers.open_transactions():
-                known = by_producer.get(producer_id)
-                if known is not None and not _has(known, partition, entry.epoch):
-                    yield UnknownOpenTransaction(known, partition, entry.epoch)
+                transaction = by_producer.get(producer_id)
+                if transaction is not None and not _has(transaction, partition, entry.epoch):
+                    yield UnknownOpenTransaction(transaction, partition, entry.epoch)
 
 
 def report(unknown: UnknownOpenTransaction) -> None:
     """Log an open transaction and how it is taken in."""
-    known = unknown.known
+    transaction = unknown.known
     log.warning(
         "event=open_transaction_found transactional_id=%r topic=%s partition=%d producer=%d "
         "epoch=%d action=%s",
-        known.transactional_id,
+        transaction.transactional_id,
         *unknown.partition,
-        known.producer_id,
+        transaction.producer_id,
         unknown.epoch,
         "added" if unknown.is_current else "aborted",
     )
 
 
-def _has(known: TransactionMetadata, partition: TransactionPartition, epoch: int) -> bool:
+def _has(transaction: TransactionMetadata, partition: TransactionPartition, epoch: int) -> bool:
     """Return whether the transactional id will end the open transaction of this epoch."""
-    if known.state.is_prepared:
+    if transaction.state.is_prepared:
         # A decision raises the epoch.  So batches of the new epoch are of the next transaction,
         # whose record was lost with the completion of this one.  They are looked for again when
         # this one is complete.
-        return partition in known.partitions or epoch == known.producer_epoch
-    return known.state is TransactionState.ONGOING and partition in known.partitions
+        return partition in transaction.partitions or epoch == transaction.producer_epoch
+    return transaction.state is TransactionState.ONGOING and partition in transaction.partitions

@@ -228,11 +228,11 @@ class TransactionCoordinator:
         def fence() -> Awaitable[None]:
             # The action may run seconds later, when the state was read again after a failed write.
             self._begin()
-            known = self._transactions.find(transactional_id)
-            if known is not None and known.state is TransactionState.ONGOING:
+            transaction = self._transactions.find(transactional_id)
+            if transaction is not None and transaction.state is TransactionState.ONGOING:
                 # Only the producer id is compared here, as in `isValidProducerId` of Kafka's
                 # coordinator; `Transactions.init` compares the epoch, when the abort is complete.
-                self._transactions.check_continues(known, expected)
+                self._transactions.check_continues(transaction, expected)
             record = self._transactions.fence(
                 transactional_id, version=version, fresh_producer_id=fresh, now=self._now()
             )
@@ -334,7 +334,7 @@ class TransactionCoordinator:
 
         def end(fresh: int | None) -> Durable[ProducerIdAndEpoch]:
             self._begin()
-            found = self._transactions.end(
+            outcome = self._transactions.end(
                 transactional_id,
                 producer_id=producer.producer_id,
                 epoch=producer.epoch,
@@ -344,11 +344,11 @@ class TransactionCoordinator:
                 now=self._now(),
             )
             # A repeated request: the decision that it repeats may not be durable yet.
-            if found.record is None:
+            if outcome.record is None:
                 ticket = self.last_write(transactional_id)
             else:
-                ticket = self._decide(found.record)
-            identity = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
+                ticket = self._decide(outcome.record)
+            identity = ProducerIdAndEpoch(outcome.producer_id, outcome.producer_epoch)
             return Durable(ticket, identity)
 
         async def end_later() -> ProducerIdAndEpoch:
@@ -416,15 +416,15 @@ class TransactionCoordinator:
 
     def _take_in(self, unknown: UnknownOpenTransaction) -> None:
         """Add a partition to the transaction that is open in it, or abort it there."""
-        known, partition = unknown.known, unknown.partition
+        transaction, partition = unknown.known, unknown.partition
         report(unknown)
         if unknown.is_current:
             record = self._transactions.add_partitions(
-                known.transactional_id,
-                producer_id=known.producer_id,
+                transaction.transactional_id,
+                producer_id=transaction.producer_id,
                 epoch=unknown.epoch,
                 partitions=(partition,),
-                client_version=known.client_version,
+                client_version=transaction.client_version,
                 now=self._now(),
             )
             if record is not None:
@@ -433,8 +433,8 @@ class TransactionCoordinator:
         # The producer of these batches is fenced, so nobody else ends them.  The marker has the
         # current epoch, because logs refuse one that is lower than their newest
         # (`ProducerStates.check_marker`).
-        epoch = known.producer_epoch
-        marker = Marker(known.producer_id, epoch, False, self._epoch_of(known), 0)
+        epoch = transaction.producer_epoch
+        marker = Marker(transaction.producer_id, epoch, False, self._epoch_of(transaction), 0)
         self._markers.append_all((partition,), marker)
 
     def _complete_later(
@@ -473,14 +473,14 @@ class TransactionCoordinator:
                         self._begin()
                         decision, markers, was_read = self.last_write(transactional_id), None, True
                         has_failed = False
-                    known = self._decided(transactional_id)
-                    if known is None:
+                    decided = self._decided(transactional_id)
+                    if decided is None:
                         break  # The decision was lost, or all is done.
                     # A marker that is durable without the decision could commit one partition while
                     # another one is aborted (ADR 0029); `may_mark_at_once` has the exceptions.
                     await Durable(decision, None)
                     if markers is None:
-                        markers = await self._write_markers(known)
+                        markers = await self._write_markers(decided)
                     for ticket in markers:
                         await ticket
                     self._begin()
@@ -517,8 +517,8 @@ class TransactionCoordinator:
             await self._write(completed)
 
     def _decided(self, transactional_id: str) -> TransactionMetadata | None:
-        known = self._transactions.find(transactional_id)
-        return known if known is not None and known.state.is_prepared else None
+        transaction = self._transactions.find(transactional_id)
+        return transaction if transaction is not None and transaction.state.is_prepared else None
 
     async def _write_markers(self, decided: TransactionMetadata) -> list[Ticket]:
         """Append the markers of a decided transaction, in turns with other requests."""
@@ -542,10 +542,10 @@ class TransactionCoordinator:
         )
         return self._markers.append_all(partitions, marker)
 
-    def _epoch_of(self, known: TransactionMetadata) -> int:
+    def _epoch_of(self, transaction: TransactionMetadata) -> int:
         """Return the coordinator's epoch, which is the leader epoch of the id's partition."""
         topic = self._topics.catalog.topic(TRANSACTION_STATE)
-        partition = self._partition(known.transactional_id)
+        partition = self._partition(transaction.transactional_id)
         return self._topics.leader_epoch(TopicIdPartition(topic.topic_id, partition))
 
     # Time

@@ -110,17 +110,17 @@ async def delete_acls(
             if isinstance(filter_, KafkaError):
                 results.append(filter_)
                 continue
-            found = await parts.slices.finish(find(entries.acls, filter_))
-            matched += len(found)
+            matches = await parts.slices.finish(find(entries.acls, filter_))
+            matched += len(matches)
             # Raised before any ACL is deleted, so the request fails as a whole.
             if matched > DELETED_MAX:
                 raise InvalidRequest(
                     f"the filters match more than {DELETED_MAX} ACLs; nothing was deleted, send "
                     "several requests with narrower filters"
                 )
-            results.append(found)
+            results.append(matches)
         return entries.deleted(
-            dict.fromkeys(chain(*(found for found in results if isinstance(found, list))))
+            dict.fromkeys(chain(*(matches for matches in results if isinstance(matches, list))))
         )
 
     await parts.topics.alter_acls(decide)

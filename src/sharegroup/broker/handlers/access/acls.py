@@ -47,10 +47,10 @@ def describe_acls(
 
 
 def _describe(parts: Parts, filter_: AclFilter) -> Steps[DescribeAclsResponse]:
-    found = yield from find(parts.topics.catalog.acls.acls, filter_)
+    matches = yield from find(parts.topics.catalog.acls.acls, filter_)
     resources = []
     # `find` goes through the ACLs pattern by pattern, so those of one resource are adjacent.
-    for pattern, acls in groupby(found, key=lambda acl: acl.pattern):
+    for pattern, acls in groupby(matches, key=lambda acl: acl.pattern):
         resources.append(_resource(pattern, (yield from of_each(_description, acls))))
         yield
     return DescribeAclsResponse(

@@ -83,13 +83,13 @@ def describe_user_scram_credentials(
 def _described(
     credentials: ScramCredentials, user: str, *, named_twice: bool
 ) -> DescribeUserScramCredentialsResult:
-    found = credentials.of_user(user)
+    credentials_of_user = credentials.of_user(user)
     error: KafkaError | None = None
     if named_twice:
         error = DuplicateResource(
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
         )
-    elif not found:
+    elif not credentials_of_user:
         error = ResourceNotFound(
             f"Attempt to describe a user credential that does not exist: {user}"
         )
@@ -101,7 +101,7 @@ def _described(
         if error is not None
         else tuple(
             CredentialInfo(mechanism=i8(mechanism), iterations=i32(credential.iterations))
-            for mechanism, credential in sorted(found.items())
+            for mechanism, credential in sorted(credentials_of_user.items())
         ),
     )
 
@@ -151,18 +151,18 @@ async def _alter(
         return _response(changes.errors)
     # The reply is about what `event` decides when the change is written, not about this first
     # check.
-    found = [changes]
+    latest = [changes]
 
     def event() -> Event:
         # Called when earlier changes of the catalog have happened.
-        changes = found[0] = _checked(credentials, request, count_max)
+        changes = latest[0] = _checked(credentials, request, count_max)
         decoy_key = secrets.token_bytes(DECOY_KEY_BYTES)
         return credentials.changed(
             changes.upserted.values(), changes.removed.values(), decoy_key=decoy_key
         )
 
     await parts.topics.alter(event)
-    (changes,) = found
+    (changes,) = latest
     log.info(
         "event=scram_credentials_changed principal=%r peer=%s set=%r removed=%r refused=%d",
         str(context.peer.principal),

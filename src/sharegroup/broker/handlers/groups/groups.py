@@ -77,8 +77,8 @@ def _group(parts: Parts, context: RequestContext, group_id: WireGroupId) -> Step
     try:
         group = parts.consumer_group_coordinator.describe(GroupId(group_id))
     except GroupIdNotFound as error:
-        known = context.api_version >= NOT_FOUND_VERSION
-        return _failed(group_id, error if known else None)
+        has_error = context.api_version >= NOT_FOUND_VERSION
+        return _failed(group_id, error if has_error else None)
     members = []
     for member, pause in paced(group.members):
         members.append(

@@ -90,9 +90,9 @@ def _response(
         if (denial := read.denial(name)) is not None:
             make = partial(_failed, denial)
         else:
-            found = catalog.find(name)
-            known = 0 if found is None else found.partition_count
-            make = partial(_partition, refused.get(name), known)
+            catalog_topic = catalog.find(name)
+            partition_count = 0 if catalog_topic is None else catalog_topic.partition_count
+            make = partial(_partition, refused.get(name), partition_count)
         partitions = yield from of_each(make, topic.partitions)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         if pause:
@@ -103,11 +103,11 @@ def _response(
 
 
 def _partition(
-    refused: KafkaError | None, known: int, partition: OffsetDeleteRequestPartition
+    refused: KafkaError | None, partition_count: int, partition: OffsetDeleteRequestPartition
 ) -> OffsetDeleteResponsePartition:
     return OffsetDeleteResponsePartition(
         partition_index=partition.partition_index,
-        error_code=_code(refused, is_known=partition.partition_index < known),
+        error_code=_code(refused, is_known=partition.partition_index < partition_count),
     )
 
 

@@ -82,8 +82,8 @@ def handle(
 
 
 def refuse(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
-    asked = run_to_end(_asked(request))
-    groups = tuple(run_to_end(_refused(request, group, error)) for group in asked)
+    selections = run_to_end(_selections(request))
+    groups = tuple(run_to_end(_refused(request, group, error)) for group in selections)
     return _response(request, groups)
 
 
@@ -105,46 +105,48 @@ class _CommittedOffsets:
 
     async def response(self) -> OffsetFetchResponse:
         coordinator, slices = self._parts.consumer_group_coordinator, self._parts.slices
-        found = slices.run(self._read, self._connection_id)
+        answers = slices.run(self._read, self._connection_id)
         groups = []
-        for asked, group in await found if isinstance(found, asyncio.Future) else found:
+        for selection, group in await answers if isinstance(answers, asyncio.Future) else answers:
             await slices.turn()
             try:
                 # A member must not begin at an offset that a crash takes back: records would be
                 # skipped.
-                await coordinator.durable(asked.group_id)
+                await coordinator.durable(selection.group_id)
             except KafkaError as error:
-                groups.append(await slices.finish(_refused(self._request, asked, error)))
+                groups.append(await slices.finish(_refused(self._request, selection, error)))
             else:
                 groups.append(group)
         return _response(self._request, tuple(groups))
 
     def _read(self) -> Steps[list[tuple[GroupAndTopics, Any]]]:
-        found = []
-        for asked, pause in paced((yield from _asked(self._request))):
-            found.append((asked, (yield from self._group(asked))))
+        answers = []
+        for selection, pause in paced((yield from _selections(self._request))):
+            answers.append((selection, (yield from self._group(selection))))
             if pause:
                 yield
-        return found
+        return answers
 
-    def _group(self, asked: GroupAndTopics) -> Steps[Any]:
+    def _group(self, selection: GroupAndTopics) -> Steps[Any]:
         catalog = self._parts.topics.catalog
         try:
-            self._groups.require(asked.group_id)
-            if self._parts.modern_groups.has(asked.group_id):
+            self._groups.require(selection.group_id)
+            if self._parts.modern_groups.has(selection.group_id):
                 self._parts.modern_group_coordinator.check_fetch(
-                    asked.group_id, asked.member_id, asked.member_epoch
+                    selection.group_id, selection.member_id, selection.member_epoch
                 )
-            committed = self._parts.consumer_group_coordinator.offsets(asked.group_id)
+            committed = self._parts.consumer_group_coordinator.offsets(selection.group_id)
         except KafkaError as error:
-            return (yield from _refused(self._request, asked, error))
-        if asked.topics is None:
+            return (yield from _refused(self._request, selection, error))
+        if selection.topics is None:
             rows = _every(committed, catalog, self._topics, by_id=self._version >= TOPIC_ID_VERSION)
         else:
-            rows = (_of_topic(topic, committed, catalog, self._topics) for topic in asked.topics)
+            rows = (
+                _of_topic(topic, committed, catalog, self._topics) for topic in selection.topics
+            )
         if getattr(self._request, "require_stable", False):
-            rows = map(partial(self._with_unstable, asked.group_id), rows)
-        return (yield from _group(self._request, asked, rows))
+            rows = map(partial(self._with_unstable, selection.group_id), rows)
+        return (yield from _group(self._request, selection, rows))
 
     def _with_unstable(self, group_id: GroupId, row: TopicOffsets) -> TopicOffsets:
         if row.error is not None:
@@ -173,31 +175,33 @@ def _every(
         topic = catalog.find(name)
         if topic is not None:
             id_ = topic.topic_id
-            found = [entry for entry in partitions.items() if _is_of(id_, entry[1])]
-            if found:
-                yield TopicOffsets(topic.topic_id, found)
+            offsets = [entry for entry in partitions.items() if _is_of(id_, entry[1])]
+            if offsets:
+                yield TopicOffsets(topic.topic_id, offsets)
 
 
 def _of_topic(
-    wanted: OffsetFetchRequestTopics,
+    topic_query: OffsetFetchRequestTopics,
     committed: OffsetsOfGroup,
     catalog: Catalog,
     describe: Permission,
 ) -> TopicOffsets:
-    if hasattr(wanted, "name"):
-        if (denial := describe.denial(wanted.name)) is not None:
-            return TopicOffsets(wanted.name, _looked_up(wanted, {}), denial)
-        partitions = committed.get(TopicName(wanted.name), {})
-        return TopicOffsets(wanted.name, _looked_up(wanted, partitions))
-    topic = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
+    if hasattr(topic_query, "name"):
+        if (denial := describe.denial(topic_query.name)) is not None:
+            return TopicOffsets(topic_query.name, _looked_up(topic_query, {}), denial)
+        partitions = committed.get(TopicName(topic_query.name), {})
+        return TopicOffsets(topic_query.name, _looked_up(topic_query, partitions))
+    topic = None if topic_query.topic_id is None else catalog.by_id(TopicId(topic_query.topic_id))
     if topic is None:
-        unknown = UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
-        return TopicOffsets(wanted.topic_id, _looked_up(wanted, {}), unknown)
+        unknown = UnknownTopicId(f"there is no topic with id {topic_query.topic_id}")
+        return TopicOffsets(topic_query.topic_id, _looked_up(topic_query, {}), unknown)
     if (denial := describe.denial(topic.name, topic.topic_id)) is not None:
-        return TopicOffsets(topic.topic_id, _looked_up(wanted, {}), denial)
+        return TopicOffsets(topic.topic_id, _looked_up(topic_query, {}), denial)
     id_ = topic.topic_id
-    found = _looked_up(wanted, committed.get(topic.name, {}))
-    rows = ((index, offset if offset and _is_of(id_, offset) else None) for index, offset in found)
+    offsets = _looked_up(topic_query, committed.get(topic.name, {}))
+    rows = (
+        (index, offset if offset and _is_of(id_, offset) else None) for index, offset in offsets
+    )
     return TopicOffsets(id_, rows)
 
 
@@ -210,22 +214,22 @@ def _is_of(topic_id: TopicId, offset: OffsetAndMetadata) -> bool:
 
 
 def _looked_up(
-    wanted: OffsetFetchRequestTopics, partitions: Mapping[int, OffsetAndMetadata]
+    topic_query: OffsetFetchRequestTopics, partitions: Mapping[int, OffsetAndMetadata]
 ) -> Iterator[tuple[int, OffsetAndMetadata | None]]:
-    return ((index, partitions.get(index)) for index in wanted.partition_indexes)
+    return ((index, partitions.get(index)) for index in topic_query.partition_indexes)
 
 
-def _asked(request: Any) -> Steps[list[GroupAndTopics]]:
+def _selections(request: Any) -> Steps[list[GroupAndTopics]]:
     if not hasattr(request, "groups"):
         return [GroupAndTopics(GroupId(request.group_id), request.topics)]
     if len(request.groups) == 1:  # Without a hash, which would visit all topics.
         return [_of_member(group) for group in request.groups]
-    asked: dict[tuple[str, Any], GroupAndTopics] = {}
+    selections: dict[tuple[str, Any], GroupAndTopics] = {}
     for group, pause in paced(request.groups):
-        asked.setdefault((group.group_id, group.topics), _of_member(group))
+        selections.setdefault((group.group_id, group.topics), _of_member(group))
         if pause:
             yield
-    return list(asked.values())
+    return list(selections.values())
 
 
 def _of_member(group: Any) -> GroupAndTopics:
@@ -239,21 +243,23 @@ def _of_member(group: Any) -> GroupAndTopics:
     )
 
 
-def _refused(request: OffsetFetchRequest, asked: GroupAndTopics, error: KafkaError) -> Steps[Any]:
+def _refused(
+    request: OffsetFetchRequest, selection: GroupAndTopics, error: KafkaError
+) -> Steps[Any]:
     """Return the response for a group with an error; version 1 has it at each partition."""
     if request.__version__ >= GROUP_ERROR_VERSION:
-        return (yield from _group(request, asked, (), error))
+        return (yield from _group(request, selection, (), error))
     rows = (
         TopicOffsets(topic.name, _looked_up(topic, {}), error)
-        for topic in asked.topics or ()
+        for topic in selection.topics or ()
         if hasattr(topic, "name")
     )
-    return (yield from _group(request, asked, rows))
+    return (yield from _group(request, selection, rows))
 
 
 def _group(
     request: OffsetFetchRequest,
-    asked: GroupAndTopics,
+    selection: GroupAndTopics,
     rows: Iterable[TopicOffsets],
     error: KafkaError | None = None,
 ) -> Steps[Any]:
@@ -264,7 +270,7 @@ def _group(
         if pause:
             yield
     return messages.OffsetFetchResponseGroup(
-        group_id=asked.group_id,
+        group_id=selection.group_id,
         topics=tuple(topics),
         error_code=ErrorCode.none if error is None else error_code(error),
     )
@@ -275,16 +281,16 @@ def _topic(request: OffsetFetchRequest, row: TopicOffsets) -> Steps[Any]:
     code = ErrorCode.none if row.error is None else error_code(row.error)
     by_id = request.__version__ >= TOPIC_ID_VERSION
     partitions = []
-    for (index, found), pause in paced(row.partitions):
+    for (index, offset), pause in paced(row.partitions):
         if row.is_unstable(index):
             partitions.append(_unstable(messages, index))
         else:
             partitions.append(
                 messages.OffsetFetchResponsePartitions(
                     partition_index=i32(index),
-                    committed_offset=i64(-1 if found is None else found.offset),
-                    committed_leader_epoch=i32(-1 if found is None else found.leader_epoch),
-                    metadata="" if found is None else found.metadata,
+                    committed_offset=i64(-1 if offset is None else offset.offset),
+                    committed_leader_epoch=i32(-1 if offset is None else offset.leader_epoch),
+                    metadata="" if offset is None else offset.metadata,
                     error_code=code,
                 )
             )

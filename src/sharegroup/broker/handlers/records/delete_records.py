@@ -68,33 +68,33 @@ def handle(
 async def _delete(
     parts: Parts, request: DeleteRecordsRequest, delete: Permission
 ) -> DeleteRecordsResponse:
-    found = await parts.slices.finish(_find_all(parts, request, delete))
-    failure = await _move(parts, await parts.slices.finish(_ends(found)))
-    return await parts.slices.finish(_response(found, failure))
+    decisions = await parts.slices.finish(_find_all(parts, request, delete))
+    failure = await _move(parts, await parts.slices.finish(_ends(decisions)))
+    return await parts.slices.finish(_response(decisions, failure))
 
 
 def _find_all(parts: Parts, request: DeleteRecordsRequest, delete: Permission) -> Steps[Decisions]:
     """Decide for each partition; topics that are deleted meanwhile are skipped later."""
-    found = []
+    decisions = []
     for topic in request.topics:
         name, partitions = TopicName(topic.name), list[MovedPartition | RefusedPartition]()
         denial = delete.denial(name)
-        for wanted in topic.partitions:
+        for wire_partition in topic.partitions:
             if denial is None:
-                partitions.append(_find(parts, name, wanted))
+                partitions.append(_find(parts, name, wire_partition))
             else:
-                partitions.append(RefusedPartition(wanted.partition_index, denial))
+                partitions.append(RefusedPartition(wire_partition.partition_index, denial))
             if len(partitions) & FEW == FEW:
                 yield
-        found.append((topic.name, partitions))
-        if len(found) & FEW == FEW:
+        decisions.append((topic.name, partitions))
+        if len(decisions) & FEW == FEW:
             yield
-    return found
+    return decisions
 
 
-def _response(found: Decisions, failure: KafkaError | None) -> Steps[DeleteRecordsResponse]:
+def _response(decisions: Decisions, failure: KafkaError | None) -> Steps[DeleteRecordsResponse]:
     topics = []
-    for name, partitions in found:
+    for name, partitions in decisions:
         results = yield from of_each(partial(_result, failure=failure), partitions)
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
         if len(topics) & FEW == FEW:
@@ -103,9 +103,9 @@ def _response(found: Decisions, failure: KafkaError | None) -> Steps[DeleteRecor
 
 
 def _find(
-    parts: Parts, name: TopicName, wanted: DeleteRecordsPartition
+    parts: Parts, name: TopicName, wire_partition: DeleteRecordsPartition
 ) -> MovedPartition | RefusedPartition:
-    index = wanted.partition_index
+    index = wire_partition.partition_index
     try:
         topic, log = parts.topics.named(name, index)
         if topic.is_internal:
@@ -115,7 +115,9 @@ def _find(
             raise PolicyViolation(
                 f"{name!r} has cleanup.policy=compact: its records cannot be deleted"
             )
-        end = log.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
+        end = (
+            log.high_watermark if wire_partition.offset == HIGH_WATERMARK else wire_partition.offset
+        )
         if not 0 <= end <= log.high_watermark:
             raise OffsetOutOfRange(
                 f"{name}-{index}: cannot delete before offset {end}; the log holds "
@@ -126,10 +128,10 @@ def _find(
     return MovedPartition(index, log, end)
 
 
-def _ends(found: Decisions) -> Steps[dict[TopicIdPartition, int]]:
+def _ends(decisions: Decisions) -> Steps[dict[TopicIdPartition, int]]:
     """Return the new start offset of each log; of repeated partitions the larger offset counts."""
     ends: dict[TopicIdPartition, int] = {}
-    partitions = (partition for _, partitions in found for partition in partitions)
+    partitions = (partition for _, partitions in decisions for partition in partitions)
     for index, partition in enumerate(partitions):
         if isinstance(partition, MovedPartition):
             ends[partition.log.key] = max(partition.end, ends.get(partition.log.key, 0))

@@ -104,8 +104,8 @@ def handle(
     parts: Parts, context: RequestContext, request: FetchRequest
 ) -> Steps[Result[FetchResponse]]:
     named: dict[FetchKey, RequestedPartition] = {}
-    for (key, wanted), pause in paced(_named(request)):
-        named[key] = wanted
+    for (key, partition), pause in paced(_named(request)):
+        named[key] = partition
         if pause:
             yield
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
@@ -129,11 +129,11 @@ def handle(
     fetch = _Fetch(parts, context, request, plan)
     if len(plan.partitions) > WIDE_PARTITIONS:
         return Later(fetch.in_slices())
-    found = fetch.look(last=request.max_wait <= NO_WAIT)
+    response = fetch.look(last=request.max_wait <= NO_WAIT)
     # Without memory for the wait, it is answered at once with what there is.
-    if found is None and not fetch.may_wait():
-        found = fetch.look(last=True)
-    return found if found is not None else Later(fetch.wait())
+    if response is None and not fetch.may_wait():
+        response = fetch.look(last=True)
+    return response if response is not None else Later(fetch.wait())
 
 
 def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
@@ -168,8 +168,8 @@ def _denials(parts: Parts, context: RequestContext, request: FetchRequest) -> De
 
 def _is_replica(request: FetchRequest) -> bool:
     """Return whether the fetch has the node id of a broker, as replication has."""
-    named: Any = getattr(request, "replica_state", request)  # Since version 15 it is a struct.
-    return bool(named.replica_id >= 0)
+    replica: Any = getattr(request, "replica_state", request)  # Since version 15 it is a struct.
+    return bool(replica.replica_id >= 0)
 
 
 class _Fetch:
@@ -283,9 +283,9 @@ class _Fetch:
         deadline_ms = parts.clock.now_ms() + min(max(0, wait_ms), WAIT_MS_MAX)
         last, is_reserved, tried_again = wait_ms <= 0, False, False
         while True:
-            found = await parts.slices.later(partial(self._look, last=last), owner)
-            if found is not None:
-                return found
+            response = await parts.slices.later(partial(self._look, last=last), owner)
+            if response is not None:
+                return response
             is_reserved = is_reserved or self.may_wait()
             if not is_reserved:
                 last = True
@@ -330,12 +330,14 @@ class _Fetch:
     def _measure(self, key: FetchKey) -> None:
         """Update the number of bytes that a partition has for this fetch."""
         try:
-            log, end = self._readable(key, wanted := self._plan.partitions[key])
+            log, end = self._readable(key, partition := self._plan.partitions[key])
             size = 0
-            if wanted.fetch_offset < end:
+            if partition.fetch_offset < end:
                 # At least 1, because the first batch of a response is sent even above the limit
                 # (KIP-74).
-                size = min(max(1, wanted.bytes_max), log.bytes_from(wanted.fetch_offset, end=end))
+                size = min(
+                    max(1, partition.bytes_max), log.bytes_from(partition.fetch_offset, end=end)
+                )
         except KafkaError:
             self._failed = True  # A response is due at once and will contain the error.
             return
@@ -359,7 +361,7 @@ class _Fetch:
             self._bytes_max = min(
                 self._request.max_bytes,
                 self._parts.config.server.fetch_bytes_max,
-                sum(wanted.bytes_max for wanted in self._plan.partitions.values()),
+                sum(partition.bytes_max for partition in self._plan.partitions.values()),
             )
         return self._total >= min(max(1, self._bytes_max), bytes_min)
 
@@ -377,11 +379,11 @@ class _Fetch:
         return _Reads(bytes_max, has_room=room > 0)
 
     def _read_all(self, reading: _Reads) -> Steps[None]:
-        for (key, wanted), pause in paced(self._plan.partitions.items(), PIECE_PARTITIONS):
-            limit = min(wanted.bytes_max, reading.bytes_max - reading.total)
+        for (key, partition), pause in paced(self._plan.partitions.items(), PIECE_PARTITIONS):
+            limit = min(partition.bytes_max, reading.bytes_max - reading.total)
             # The first batch is sent whole whatever its size, so a consumer can get past it.
             whole = reading.total == 0 and reading.has_room
-            read = self._read(key, wanted, bytes_max=limit, whole_batch=whole)
+            read = self._read(key, partition, bytes_max=limit, whole_batch=whole)
             reading.reads.append((key, read))
             reading.total += len(read.records)
             if read.error is not None:
@@ -401,27 +403,27 @@ class _Fetch:
             return self._parts.topics.identified(TopicId(topic), partition)[1]
         return self._parts.topics.named(TopicName(topic), partition)[1]
 
-    def _readable(self, key: FetchKey, wanted: RequestedPartition) -> tuple[PartitionLog, int]:
+    def _readable(self, key: FetchKey, partition: RequestedPartition) -> tuple[PartitionLog, int]:
         """Return the log of a partition, and the offset below which this fetch may read."""
         log = self._log(key)
         # Noted for `wait`: an event names a log by topic id, a request may name its topic by name.
         self._keys[log.key] = key
-        self._parts.topics.check_leader_epoch(log.key, wanted.leader_epoch)
+        self._parts.topics.check_leader_epoch(log.key, partition.leader_epoch)
         # The end and not the high watermark, as in `LocalLog.read`: an offset whose record is not
         # durable yet is not out of range; the fetch waits for it.
-        if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
+        if not log.start_offset <= partition.fetch_offset <= log.end_offset:
             raise OffsetOutOfRange(
-                f"{key[0]}-{key[1]}: offset {wanted.fetch_offset} is outside the log, which "
+                f"{key[0]}-{key[1]}: offset {partition.fetch_offset} is outside the log, which "
                 f"holds {log.start_offset} to {log.high_watermark}"
             )
         return log, log.last_stable_offset if self._committed_only else log.high_watermark
 
     def _read(
-        self, key: FetchKey, wanted: RequestedPartition, *, bytes_max: int, whole_batch: bool
+        self, key: FetchKey, partition: RequestedPartition, *, bytes_max: int, whole_batch: bool
     ) -> Read:
-        offset = wanted.fetch_offset
+        offset = partition.fetch_offset
         try:
-            log, end = self._readable(key, wanted)
+            log, end = self._readable(key, partition)
             records = b""
             if offset < end and (bytes_max > 0 or whole_batch):
                 records = log.read(offset, end=end, bytes_max=max(0, bytes_max))
@@ -535,12 +537,12 @@ def _named(request: FetchRequest) -> Iterator[tuple[FetchKey, RequestedPartition
     for topic in request.topics:
         name = topic.topic if hasattr(topic, "topic") else topic.topic_id or ZERO_ID
         for partition in topic.partitions:
-            wanted = RequestedPartition(
+            requested_partition = RequestedPartition(
                 partition.fetch_offset,
                 partition.partition_max_bytes,
                 getattr(partition, "current_leader_epoch", -1),
             )
-            yield (name, partition.partition), wanted
+            yield (name, partition.partition), requested_partition
 
 
 def _forgotten(request: FetchRequest) -> list[FetchKey]:
@@ -555,12 +557,12 @@ def _forgotten(request: FetchRequest) -> list[FetchKey]:
 
 def _aborted(log: PartitionLog, offset: int, end: int, records: bytes) -> Aborted:
     """Return the aborted transactions that overlap the records that were read."""
-    found = log.aborted_transactions(offset, end) if records else ()
-    if not found:
+    transactions = log.aborted_transactions(offset, end) if records else ()
+    if not transactions:
         return ()  # Without transactions, the end of the records need not be found.
     end = max(header.end_offset for _, header in scan(records))
     # Transactions that begin behind the returned records concern only later responses (KIP-98).
-    return tuple((producer_id, first) for producer_id, first, _ in found if first < end)
+    return tuple((producer_id, first) for producer_id, first, _ in transactions if first < end)
 
 
 SERVED = {

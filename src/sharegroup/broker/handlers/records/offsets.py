@@ -91,7 +91,7 @@ def _answer(
     committed_only = request.isolation_level == READ_COMMITTED
     describe = Permission(context.rights, required.DESCRIBE_TOPICS)
     allowance = Allowance(parts.record_jobs.bytes_max)
-    asked = Counter(
+    mention_counts = Counter(
         (topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
@@ -102,19 +102,19 @@ def _answer(
         name = TopicName(topic.name)
         denial = describe.denial(name)
         answers: list[ListOffsetsPartitionResponse] = []
-        for wanted in topic.partitions:
+        for wire_partition in topic.partitions:
             if denial is not None:
-                answers.append(_not_listed(wanted.partition_index, denial))
-            elif asked[topic.name, wanted.partition_index] > 1:
+                answers.append(_not_listed(wire_partition.partition_index, denial))
+            elif mention_counts[topic.name, wire_partition.partition_index] > 1:
                 # As in `ReplicaManager.fetchOffset`, each mention gets this error.
-                answers.append(_not_listed(wanted.partition_index, ASKED_TWICE))
+                answers.append(_not_listed(wire_partition.partition_index, ASKED_TWICE))
             else:
                 answers.append(
                     (
                         yield from _listed(
                             parts,
                             name,
-                            wanted,
+                            wire_partition,
                             allowance,
                             context.api_version,
                             committed_only=committed_only,
@@ -131,23 +131,23 @@ def _answer(
 def _listed(
     parts: Parts,
     name: TopicName,
-    wanted: ListOffsetsPartition,
+    wire_partition: ListOffsetsPartition,
     allowance: Allowance,
     version: int,
     *,
     committed_only: bool,
 ) -> Walk[ListOffsetsPartitionResponse]:
     try:
-        _check_timestamp(wanted.timestamp, version)
-        _, log = parts.topics.named(name, wanted.partition_index)
+        _check_timestamp(wire_partition.timestamp, version)
+        _, log = parts.topics.named(name, wire_partition.partition_index)
         # A client whose metadata is of another leader epoch has to refresh it first (KIP-320).
-        parts.topics.check_leader_epoch(log.key, wanted.current_leader_epoch)
+        parts.topics.check_leader_epoch(log.key, wire_partition.current_leader_epoch)
         end = log.last_stable_offset if committed_only else log.high_watermark
-        timestamp, offset = yield from _find(log, wanted.timestamp, end, allowance)
+        timestamp, offset = yield from _find(log, wire_partition.timestamp, end, allowance)
     except KafkaError as error:
-        return _not_listed(wanted.partition_index, error)
+        return _not_listed(wire_partition.partition_index, error)
     return ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index,
+        partition_index=wire_partition.partition_index,
         error_code=ErrorCode.none,
         timestamp=i64(timestamp),
         offset=i64(offset),
@@ -183,11 +183,11 @@ def _find(
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND  # There is no remote storage.
     if timestamp == MAX_TIMESTAMP:
-        found = yield from log.times.latest(allowance)
+        position = yield from log.times.latest(allowance)
     else:
-        found = yield from log.times.first_not_older(timestamp, allowance)
+        position = yield from log.times.first_not_older(timestamp, allowance)
     # The indexes cover the whole log, also records that this client may not see yet.
-    return NOT_FOUND if found is None or found.offset >= end else found
+    return NOT_FOUND if position is None or position.offset >= end else position
 
 
 def _not_listed(partition: i32, error: KafkaError) -> ListOffsetsPartitionResponse:
@@ -216,11 +216,11 @@ def offset_for_leader_epoch(
     for topic, pause_after in paced(request.topics, FEW):
         denial = describe.denial(topic.topic)
         ends = []
-        for wanted, pause in paced(topic.partitions, FEW):
+        for wire_partition, pause in paced(topic.partitions, FEW):
             if denial is None:
-                ends.append(_end_of_epoch(parts, TopicName(topic.topic), wanted))
+                ends.append(_end_of_epoch(parts, TopicName(topic.topic), wire_partition))
             else:
-                ends.append(_no_end(wanted, denial))
+                ends.append(_no_end(wire_partition, denial))
             if pause:
                 yield
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(ends)))
@@ -230,28 +230,28 @@ def offset_for_leader_epoch(
 
 
 def _end_of_epoch(
-    parts: Parts, name: TopicName, wanted: OffsetForLeaderPartition
+    parts: Parts, name: TopicName, wire_partition: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
-        _, log = parts.topics.named(name, wanted.partition)
-        parts.topics.check_leader_epoch(log.key, wanted.current_leader_epoch)
+        _, log = parts.topics.named(name, wire_partition.partition)
+        parts.topics.check_leader_epoch(log.key, wire_partition.current_leader_epoch)
     except KafkaError as error:
-        return _no_end(wanted, error)
+        return _no_end(wire_partition, error)
     epoch, end = -1, -1
     # Of an epoch that nobody has begun the broker knows nothing, as in Kafka.
-    if LEADER_EPOCH <= wanted.leader_epoch <= parts.topics.leader_epoch(log.key):
+    if LEADER_EPOCH <= wire_partition.leader_epoch <= parts.topics.leader_epoch(log.key):
         # Not the end of the log: nothing is visible before it is durable (docs/differences.md).
-        epoch, end = wanted.leader_epoch, log.high_watermark
+        epoch, end = wire_partition.leader_epoch, log.high_watermark
     return EpochEndOffset(
         error_code=ErrorCode.none,
-        partition=wanted.partition,
+        partition=wire_partition.partition,
         leader_epoch=i32(epoch),
         end_offset=i64(end),
     )
 
 
-def _no_end(wanted: OffsetForLeaderPartition, error: KafkaError) -> EpochEndOffset:
-    return EpochEndOffset(error_code=error_code(error), partition=wanted.partition)
+def _no_end(wire_partition: OffsetForLeaderPartition, error: KafkaError) -> EpochEndOffset:
+    return EpochEndOffset(error_code=error_code(error), partition=wire_partition.partition)
 
 
 SERVED = {

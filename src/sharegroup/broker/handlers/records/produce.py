@@ -205,10 +205,10 @@ def _headers(
         if hasattr(topic, "name"):
             name = TopicName(topic.name)
         else:
-            found = parts.topics.catalog.by_id(TopicId(topic.topic_id or ZERO_ID))
-            if found is None:
+            catalog_topic = parts.topics.catalog.by_id(TopicId(topic.topic_id or ZERO_ID))
+            if catalog_topic is None:
                 continue  # `_append` says so.
-            name = found.name
+            name = catalog_topic.name
         for data in topic.partition_data:
             batch: Any = data.records
             if batch is not None and len(batch) >= HEADER_BYTES:
@@ -276,17 +276,19 @@ def _append(
 ) -> PartitionResult | WaitingAppend:
     try:
         if hasattr(topic, "name"):
-            found, log = parts.topics.named(TopicName(topic.name), data.index)
+            catalog_topic, log = parts.topics.named(TopicName(topic.name), data.index)
         else:
-            found, log = parts.topics.identified(TopicId(topic.topic_id or ZERO_ID), data.index)
-        if found.is_internal:
+            catalog_topic, log = parts.topics.identified(
+                TopicId(topic.topic_id or ZERO_ID), data.index
+            )
+        if catalog_topic.is_internal:
             # As in Kafka's `ReplicaManager`: coordinators would replay the records of a client as
             # their own.
-            raise InvalidTopic(f"{found.name!r} is internal: only the broker writes to it")
-        settings = parts.topics.settings(found)
+            raise InvalidTopic(f"{catalog_topic.name!r} is internal: only the broker writes to it")
+        settings = parts.topics.settings(catalog_topic)
         batch: Any = data.records  # Dispatch has it decoded as a `Writable`, which kio cannot say.
         now_ms = parts.clock.wall_ms()
-        where = f"{found.name}-{data.index}"
+        where = f"{catalog_topic.name}-{data.index}"
         header = _check(batch, settings, where)
         if header.is_transactional:
             if transaction is None:
@@ -443,14 +445,18 @@ def _response(version: int, results: Results) -> Steps[ProduceResponse]:
     responses = []
     answers = 0
     for topic, partitions in results:
-        answered = []
+        partition_answers = []
         for index, result in partitions:
-            answered.append(messages.PartitionProduceResponse(**_fields(version, index, result)))
+            partition_answers.append(
+                messages.PartitionProduceResponse(**_fields(version, index, result))
+            )
             answers += 1
             if answers % PIECE_PARTITIONS == 0:
                 yield
         responses.append(
-            messages.TopicProduceResponse(**_which(topic), partition_responses=tuple(answered))
+            messages.TopicProduceResponse(
+                **_which(topic), partition_responses=tuple(partition_answers)
+            )
         )
     response: ProduceResponse = messages.ProduceResponse(responses=tuple(responses))
     return response

@@ -50,21 +50,21 @@ def describe_client_quotas(
 ) -> Steps[DescribeClientQuotasResponse]:
     """DescribeClientQuotas (48): lists the limits of the matching users, clients, addresses."""
     quotas = parts.topics.catalog.client_quotas
-    wanted = parse_filter(
+    quota_filter = parse_filter(
         (component.entity_type, int(component.match_type), component.match)
         for component in request.components
     )
-    found = []
+    entries = []
     for entity, pause in paced(quotas.entities()):
-        if is_match(entity, wanted, strict=request.strict):
-            found.append(_entry(entity, dict(quotas.limits(entity))))
+        if is_match(entity, quota_filter, strict=request.strict):
+            entries.append(_entry(entity, dict(quotas.limits(entity))))
         if pause:
             yield
     return DescribeClientQuotasResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         error_message=None,
-        entries=tuple(found),
+        entries=tuple(entries),
     )
 
 

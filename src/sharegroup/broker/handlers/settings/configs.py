@@ -68,7 +68,7 @@ def describe_configs(
     parts: Parts, context: RequestContext, request: DescribeConfigsRequest
 ) -> Steps[DescribeConfigsResponse]:
     """DescribeConfigs (32): lists the settings of topics, groups, brokers with their sources."""
-    brokers = sum(int(found.resource_type) == ResourceType.BROKER for found in request.resources)
+    brokers = sum(int(entry.resource_type) == ResourceType.BROKER for entry in request.resources)
     count = len(request.resources) + (BROKER_WEIGHT - 1) * brokers
     if count > RESOURCES_MAX:
         raise InvalidRequest(
@@ -77,58 +77,60 @@ def describe_configs(
         )
     permissions = ConfigPermissions(context.rights, DESCRIBE_CONFIGS)
     results = []
-    for wanted in request.resources:
-        denial = permissions.denial(wanted.resource_type, wanted.resource_name)
+    for resource in request.resources:
+        denial = permissions.denial(resource.resource_type, resource.resource_name)
         results.append(
-            _resource(parts, request, wanted) if denial is None else _failed(wanted, denial)
+            _resource(parts, request, resource) if denial is None else _failed(resource, denial)
         )
         yield
     return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
 def _resource(
-    parts: Parts, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
+    parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        found = _settings(parts, wanted)
+        all_settings = _settings(parts, resource)
     except KafkaError as error:
-        return _failed(wanted, error)
-    names = set(wanted.configuration_keys or ())
+        return _failed(resource, error)
+    names = set(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_code=ErrorCode.none,
         error_message=None,
-        resource_type=wanted.resource_type,
-        resource_name=wanted.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=tuple(
-            _result(setting, request) for setting in found if not names or setting.name in names
+            _result(setting, request)
+            for setting in all_settings
+            if not names or setting.name in names
         ),
     )
 
 
-def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[settings.Setting]:
-    catalog, name = parts.topics.catalog, wanted.resource_name
-    if int(wanted.resource_type) == ResourceType.TOPIC:
+def _settings(parts: Parts, resource: DescribeConfigsResource) -> Iterable[settings.Setting]:
+    catalog, name = parts.topics.catalog, resource.resource_name
+    if int(resource.resource_type) == ResourceType.TOPIC:
         check_topic_name(TopicName(name))  # An invalid name is another error than a missing topic.
         return settings.describe_topic(parts.config, catalog.topic(TopicName(name)).settings)
-    if int(wanted.resource_type) == ResourceType.GROUP:
+    if int(resource.resource_type) == ResourceType.GROUP:
         if not name:
             raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
         own = catalog.group_settings(GroupId(name))
         return settings.describe_group(parts.config, own)
-    if int(wanted.resource_type) == ResourceType.CLIENT_METRICS:
+    if int(resource.resource_type) == ResourceType.CLIENT_METRICS:
         if not name:
             raise InvalidRequest("a client metrics resource has a name, not an empty one")
         return settings.describe_client_metrics(catalog.client_metrics.all().get(name, {}))
-    if int(wanted.resource_type) == ResourceType.BROKER_LOGGER:
+    if int(resource.resource_type) == ResourceType.BROKER_LOGGER:
         if not name:
             raise InvalidRequest("the loggers of a broker need its node id, not an empty name")
         settings.check_is_this_broker(name, node_id=parts.node.node_id)
         return settings.describe_loggers(loggers.logger_levels())
-    if int(wanted.resource_type) == ResourceType.BROKER:
+    if int(resource.resource_type) == ResourceType.BROKER:
         settings.check_is_this_broker(name, node_id=parts.node.node_id)
-        found = settings.describe_broker(parts.config)
-        return found if name else settings.of_all_brokers(found)
-    raise InvalidRequest(f"configurations of resource type {wanted.resource_type} are not served")
+        broker_settings = settings.describe_broker(parts.config)
+        return broker_settings if name else settings.of_all_brokers(broker_settings)
+    raise InvalidRequest(f"configurations of resource type {resource.resource_type} are not served")
 
 
 def _result(
@@ -151,12 +153,12 @@ def _result(
     )
 
 
-def _failed(wanted: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=error_code(error),
         error_message=str(error),
-        resource_type=wanted.resource_type,
-        resource_name=wanted.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=(),
     )
 
@@ -170,10 +172,10 @@ def list_config_resources(
     parts: Parts, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """ListConfigResources (74): lists topics, groups with settings, the broker (KIP-1142)."""
-    wanted: Set[int] = {int(resource_type) for resource_type in request.resource_types} or KNOWN
+    types: Set[int] = {int(resource_type) for resource_type in request.resource_types} or KNOWN
     if context.api_version == VERSION_OF_METRICS_ALONE:
-        wanted = {ResourceType.CLIENT_METRICS}
-    if unknown := sorted(wanted - KNOWN):
+        types = {ResourceType.CLIENT_METRICS}
+    if unknown := sorted(types - KNOWN):
         raise UnsupportedVersion(f"configurations of type {unknown[0]} are not known")
     return ListConfigResourcesResponse(
         throttle_time=NO_THROTTLE,
@@ -181,7 +183,7 @@ def list_config_resources(
         config_resources=tuple(
             ConfigResource(resource_name=name, resource_type=i8(kind))
             for kind, name in _resources(parts)
-            if kind in wanted
+            if kind in types
         ),
     )
 

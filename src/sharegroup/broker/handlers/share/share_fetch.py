@@ -136,24 +136,24 @@ def _release_evicted(parts: Parts, outcome: Fetching) -> None:
 
 
 def _acquire_mode(request: ShareFetchRequest, key: SessionKey) -> AcquireMode:
-    asked = getattr(request, "share_acquire_mode", 0)  # Version 1 has no such field.
-    mode = ACQUIRE_MODES.get(asked)
+    code = getattr(request, "share_acquire_mode", 0)  # Version 1 has no such field.
+    mode = ACQUIRE_MODES.get(code)
     if mode is None:
         raise InvalidRequest(
-            f"group {key.group_id!r} member {key.member_id!r}: ShareAcquireMode is {asked}; known "
+            f"group {key.group_id!r} member {key.member_id!r}: ShareAcquireMode is {code}; known "
             "are 0 (batch_optimized) and 1 (record_limit)"
         )
     return mode
 
 
 def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
-    asked = {
+    limits = {
         "MaxBytes": request.max_bytes,
         "MinBytes": request.min_bytes,
         "MaxRecords": request.max_records,
         "MaxWaitMs": request.max_wait // timedelta(milliseconds=1),
     }
-    wrong = ", ".join(f"{name}={value}" for name, value in asked.items() if value != 0)
+    wrong = ", ".join(f"{name}={value}" for name, value in limits.items() if value != 0)
     if wrong:
         raise InvalidRequest(
             f"group {key.group_id!r} member {key.member_id!r}: a request with IsRenewAck=true "

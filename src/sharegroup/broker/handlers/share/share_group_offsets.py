@@ -141,28 +141,28 @@ def _answer(
 def _group(
     parts: Parts,
     rights: Rights,
-    wanted: DescribeShareGroupOffsetsRequestGroup,
+    group: DescribeShareGroupOffsetsRequestGroup,
     tickets: dict[Ticket, None],
 ) -> Steps[DescribeShareGroupOffsetsResponseGroup]:
-    group_id = GroupId(wanted.group_id)
+    group_id = GroupId(group.group_id)
     describe = Permission(rights, required.DESCRIBE_TOPICS)
     topics: Iterable[tuple[TopicName, Iterable[int]]]
-    if wanted.topics is None:
+    if group.topics is None:
         topics = parts.share_group_coordinator.initialized(group_id).items()
     else:
-        topics = [(TopicName(topic.topic_name), topic.partitions) for topic in wanted.topics]
+        topics = [(TopicName(topic.topic_name), topic.partitions) for topic in group.topics]
     described = []
     for (name, indexes), pause in paced(topics, FEW):
         if (denial := describe.denial(name)) is None:
             described.append((yield from _described_topic(parts, group_id, name, indexes, tickets)))
         # Only a topic that the request names is refused: the refusal of another would tell its
         # name.
-        elif wanted.topics is not None:
+        elif group.topics is not None:
             described.append((yield from _denied_topic(name, indexes, denial)))
         if pause:
             yield
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=wanted.group_id, topics=tuple(described), error_code=ErrorCode.none
+        group_id=group.group_id, topics=tuple(described), error_code=ErrorCode.none
     )
 
 
@@ -221,15 +221,15 @@ def _described_partition(
     try:
         topic, log = parts.topics.named(name, index)
     except KafkaError:
-        found = NOTHING_KNOWN
+        listing = NOTHING_KNOWN
     else:
         key = SharePartitionKey(group_id, topic.topic_id, index)
-        found = parts.share_group_coordinator.offset(key, log)
+        listing = parts.share_group_coordinator.offset(key, log)
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=i32(index),
-        start_offset=i64(found.start_offset),
-        leader_epoch=i32(found.leader_epoch),
-        lag=i64(found.lag),
+        start_offset=i64(listing.start_offset),
+        leader_epoch=i32(listing.leader_epoch),
+        lag=i64(listing.lag),
         error_code=ErrorCode.none,
     )
 
@@ -257,11 +257,11 @@ async def _alter(
     user: Principal | None,
 ) -> AlterShareGroupOffsetsResponse:
     group_id, outcomes = GroupId(request.group_id), PartitionErrors()
-    wanted = ((topic, partition) for topic in request.topics for partition in topic.partitions)
+    partitions = ((topic, partition) for topic in request.topics for partition in topic.partitions)
     # An error of the group fails the whole request, even a request without partitions.
-    found = _check_piece(parts, list(islice(wanted, PIECE_PARTITIONS)), outcomes, read)
-    await parts.share_group_coordinator.alter_offsets(group_id, *found, user=user)
-    while piece := list(islice(wanted, PIECE_PARTITIONS)):
+    first_piece = _check_piece(parts, list(islice(partitions, PIECE_PARTITIONS)), outcomes, read)
+    await parts.share_group_coordinator.alter_offsets(group_id, *first_piece, user=user)
+    while piece := list(islice(partitions, PIECE_PARTITIONS)):
         await parts.slices.turn()
         offsets, topics = _check_piece(parts, piece, outcomes, read)
         if not offsets:
@@ -283,8 +283,8 @@ def _check_piece(
     """Return the offsets and topics that can be altered; ``outcomes`` gets the other errors."""
     offsets: dict[TopicIdPartition, int] = {}
     topics: dict[TopicName, Topic] = {}
-    for wanted, partition in piece:
-        name = TopicName(wanted.topic_name)
+    for wire_topic, partition in piece:
+        name = TopicName(wire_topic.topic_name)
         key = (name, int(partition.partition_index))
         try:
             read.require(name)
@@ -318,15 +318,15 @@ def _response(
     read: Permission,
 ) -> Steps[AlterShareGroupOffsetsResponse]:
     responses = []
-    for wanted, pause in paced(request.topics):
-        name = TopicName(wanted.topic_name)
+    for wire_topic, pause in paced(request.topics):
+        name = TopicName(wire_topic.topic_name)
         # Kafka also shows the id of a topic that the principal may not read.
         topic = parts.topics.catalog.find(name) if read.allows(name) else None
-        indexes = (partition.partition_index for partition in wanted.partitions)
+        indexes = (partition.partition_index for partition in wire_topic.partitions)
         partitions = yield from of_each(partial(_altered_partition, name, outcomes), indexes)
         responses.append(
             AlterShareGroupOffsetsResponseTopic(
-                topic_name=wanted.topic_name,
+                topic_name=wire_topic.topic_name,
                 topic_id=None if topic is None else topic.topic_id,
                 partitions=partitions,
             )
@@ -367,13 +367,13 @@ async def _delete(
     # Each name is answered once, so that no request multiplies its answer.
     topics = {topic.topic_name: topic for topic in request.topics}
     responses = []
-    for wanted in topics.values():
+    for wire_topic in topics.values():
         await parts.slices.turn()
-        denial = read.denial(wanted.topic_name)
+        denial = read.denial(wire_topic.topic_name)
         responses.append(
-            await _deleted_topic(parts, group_id, wanted)
+            await _deleted_topic(parts, group_id, wire_topic)
             if denial is None
-            else _not_deleted(wanted, None, denial)
+            else _not_deleted(wire_topic, None, denial)
         )
     return DeleteShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, responses=tuple(responses)
@@ -381,25 +381,25 @@ async def _delete(
 
 
 async def _deleted_topic(
-    parts: Parts, group_id: GroupId, wanted: DeleteShareGroupOffsetsRequestTopic
+    parts: Parts, group_id: GroupId, wire_topic: DeleteShareGroupOffsetsRequestTopic
 ) -> DeleteShareGroupOffsetsResponseTopic:
-    topic = parts.topics.catalog.find(TopicName(wanted.topic_name))
+    topic = parts.topics.catalog.find(TopicName(wire_topic.topic_name))
     topic_id = None if topic is None else topic.topic_id
     try:
-        found = parts.topics.catalog.topic(TopicName(wanted.topic_name))
-        await parts.share_group_coordinator.delete_offsets(group_id, found)
+        existing_topic = parts.topics.catalog.topic(TopicName(wire_topic.topic_name))
+        await parts.share_group_coordinator.delete_offsets(group_id, existing_topic)
     except KafkaError as error:
-        return _not_deleted(wanted, topic_id, error)
+        return _not_deleted(wire_topic, topic_id, error)
     return DeleteShareGroupOffsetsResponseTopic(
-        topic_name=wanted.topic_name, topic_id=topic_id, error_code=ErrorCode.none
+        topic_name=wire_topic.topic_name, topic_id=topic_id, error_code=ErrorCode.none
     )
 
 
 def _not_deleted(
-    wanted: DeleteShareGroupOffsetsRequestTopic, topic_id: UUID | None, error: KafkaError
+    wire_topic: DeleteShareGroupOffsetsRequestTopic, topic_id: UUID | None, error: KafkaError
 ) -> DeleteShareGroupOffsetsResponseTopic:
     return DeleteShareGroupOffsetsResponseTopic(
-        topic_name=wanted.topic_name,
+        topic_name=wire_topic.topic_name,
         topic_id=topic_id,
         error_code=error_code(error),
         error_message=str(error),

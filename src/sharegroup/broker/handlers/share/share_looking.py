@@ -131,8 +131,8 @@ class ShareLook:
         last = self._parts.clock.now_ms() >= self._deadline_ms
         if len(session) > WIDE_PARTITIONS and self._is_wide():
             return self._look_in_slices(self._park_wide(), Woken(last))
-        found = self.look(last=last)
-        return self.wait() if found is None else found
+        result = self.look(last=last)
+        return self.wait() if result is None else result
 
     def _is_wide(self) -> bool:
         """Return whether a look takes long."""
@@ -154,39 +154,39 @@ class ShareLook:
 
         The session may end between two steps.
         """
-        request, session, found = self._request, self._session, ShareFetchResult()
+        request, session, result = self._request, self._session, ShareFetchResult()
         # No record could end its wait, so it is answered at once (spec fetch-7).
         if request.max_records <= 0 or request.max_bytes <= 0:
-            yield from self._tell_unknown(found.errors)
-            return found
+            yield from self._tell_unknown(result.errors)
+            return result
         if session.is_over or not self._is_on_connection():
-            return found  # The answer will not be read, so no record must be locked for it.
+            return result  # The answer will not be read, so no record must be locked for it.
         # Before any lock: Kafka locks the records and then drops them, which uses up the delivery
         # counts of throttled members (docs/differences.md).
-        if self._is_throttled(found):
-            return found
+        if self._is_throttled(result):
+            return result
         # Tried by each look: a partition that was just added was never looked at, and events do not
         # tell of everything that makes an unusable one usable again.
         if session.any_doubtful:
-            yield from self._try_doubtful(found.errors)
+            yield from self._try_doubtful(result.errors)
         # With min_bytes=1 any record is enough, and the look itself finds out.
-        if not (last or request.min_bytes <= 1 or (yield from self._is_enough(found.errors))):
+        if not (last or request.min_bytes <= 1 or (yield from self._is_enough(result.errors))):
             return None
-        bytes_left = self._bytes_left(found)
+        bytes_left = self._bytes_left(result)
         if bytes_left <= 0 and not session.is_over:
             # No record must be locked for an answer that has no room.
             self._answers.want(self._key)
-            return found if last else None
-        yield from self._take_turns(found, bytes_left)
+            return result if last else None
+        yield from self._take_turns(result, bytes_left)
         if session.is_over:
             return ShareFetchResult()  # The records locked in earlier steps were released.
-        if not (last or found.records or found.failed_to_read) and session.any_usable:
+        if not (last or result.records or result.failed_to_read) and session.any_usable:
             return None
-        if found.errors:
-            yield from self._count_errors(found.errors)
-        if found.records:
-            self._count_records(found)
-        return found
+        if result.errors:
+            yield from self._count_errors(result.errors)
+        if result.records:
+            self._count_records(result)
+        return result
 
     def _try_doubtful(self, errors: dict[TopicIdPartition, KafkaError]) -> Steps[None]:
         """Make the doubtful partitions ready that can be used again."""
@@ -202,9 +202,9 @@ class ShareLook:
     def look_everywhere(self) -> ShareFetchResult:
         """Look at all partitions after the wait time, because a wake-up may have been missed."""
         self._session.wake_all()
-        found = self.look(last=True)
-        assert found is not None, "the last look gives an answer"
-        return found
+        result = self.look(last=True)
+        assert result is not None, "the last look gives an answer"
+        return result
 
     def _is_on_connection(self) -> bool:
         """Return whether the session still belongs to this connection."""
@@ -212,70 +212,70 @@ class ShareLook:
         connection_id = str(self._connection.connection_id)
         return self._parts.share_sessions.is_on_connection(self._key, connection_id)
 
-    def _is_throttled(self, found: ShareFetchResult) -> bool:
+    def _is_throttled(self, result: ShareFetchResult) -> bool:
         """Return whether the client is over its quota; then it gets no records and locks none."""
         if self._parts.quotas.is_on:
-            found.throttle_ms = self._parts.quotas.fetch_throttle_ms(self._context)
-        return found.throttle_ms > 0
+            result.throttle_ms = self._parts.quotas.fetch_throttle_ms(self._context)
+        return result.throttle_ms > 0
 
-    def _bytes_left(self, found: ShareFetchResult) -> int:
+    def _bytes_left(self, result: ShareFetchResult) -> int:
         """Return how many more bytes of records the answer may have."""
         bytes_max = min(self._request.max_bytes, self._parts.config.server.fetch_bytes_max)
         if self._parts.quotas.is_on:
             bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
-        bytes_left: int = bytes_max - found.record_bytes
+        bytes_left: int = bytes_max - result.record_bytes
         # Without a ready partition the answer has no records, so it need not wait for room.
         if self._session.ready_count:
             return min(bytes_left, self._answers.room(self._number))
         return bytes_left
 
-    def _take(self, found: ShareFetchResult, turns: int, bytes_left: int) -> None:
+    def _take(self, result: ShareFetchResult, turns: int, bytes_left: int) -> None:
         """Acquire and read records of the next ``turns`` partitions."""
-        session, bytes_before = self._session, found.record_bytes
+        session, bytes_before = self._session, result.record_bytes
         # MaxRecords limits the records of all partitions of a request together (KIP-1206).
-        records_left = int(self._request.max_records) - found.record_count
+        records_left = int(self._request.max_records) - result.record_count
         for _ in range(turns):
             if records_left <= 0 or bytes_left <= 0:
                 break
             partition = session.take_turn()
-            live = self._usable(partition, found.errors)
+            live = self._usable(partition, result.errors)
             if live is None:
                 continue
             try:
-                fetched = self._one(live, records_left, bytes_left)
+                fetched = self._acquire_from(live, records_left, bytes_left)
             except KafkaError as error:
-                found.errors[partition] = error.with_traceback(None)
-                found.failed_to_read = True
+                result.errors[partition] = error.with_traceback(None)
+                result.failed_to_read = True
                 # Events tell of new records, not of a disk that reads again: each look tries it.
                 session.make_ready(partition)
                 continue
             if fetched is not None:
-                found.records[partition] = fetched
+                result.records[partition] = fetched
                 record_count = sum(acquired.end - acquired.first for acquired in fetched.acquired)
-                found.record_count += record_count
+                result.record_count += record_count
                 records_left -= record_count
-                found.record_bytes += (record_bytes := len(fetched.records))
+                result.record_bytes += (record_bytes := len(fetched.records))
                 bytes_left -= record_bytes
             if fetched is not None or not self._parts.share_partitions.can_settle(live):
                 session.make_ready(partition)  # No wake-up comes when a disk works again.
-        if found.record_bytes > bytes_before:
+        if result.record_bytes > bytes_before:
             # The whole answer, also of earlier steps: it replaces what they reserved.
-            self._answers.reserve(self._number, found.record_bytes)
+            self._answers.reserve(self._number, result.record_bytes)
 
-    def _take_turns(self, found: ShareFetchResult, bytes_left: int) -> Steps[None]:
+    def _take_turns(self, result: ShareFetchResult, bytes_left: int) -> Steps[None]:
         """Give each ready partition one turn, until the answer is full."""
         session = self._session
         turns = session.ready_count
         while turns > 0 and bytes_left > 0 and not session.is_over:
             # Partitions that had records are ready again behind the others, so the turns are those
             # of the beginning.  Between two steps the session may have shrunk.
-            self._take(found, min(turns, session.ready_count, PIECE_PARTITIONS), bytes_left)
+            self._take(result, min(turns, session.ready_count, PIECE_PARTITIONS), bytes_left)
             turns -= PIECE_PARTITIONS
             if turns > 0:
                 yield
                 # Asked again: during the pause other answers and requests may have used up the room
                 # or the quota.
-                bytes_left = self._bytes_left(found)
+                bytes_left = self._bytes_left(result)
 
     def _tell_unknown(self, errors: dict[TopicIdPartition, KafkaError]) -> Steps[None]:
         """Report unknown partitions to a fetch that asks for no records, unless it renews locks.
@@ -358,11 +358,11 @@ class ShareLook:
             if not self._is_counted:
                 await slices.later(self._count_fetch, owner)
             while True:
-                found: ShareFetchResult | Woken | None
+                outcome: ShareFetchResult | Woken | None
                 if woken is None:
                     watch_count = self._begin_to_wait()
                     try:
-                        found, has_waited = await parked, True
+                        outcome, has_waited = await parked, True
                     finally:
                         self._end_to_wait(watch_count)
                 else:
@@ -370,16 +370,16 @@ class ShareLook:
                     if woken.last and has_waited:
                         self._session.wake_all()
                     self._is_looking = True
-                    found = await slices.later(partial(self._look, last=woken.last), owner)
+                    outcome = await slices.later(partial(self._look, last=woken.last), owner)
                     self._is_looking = False
-                if isinstance(found, ShareFetchResult):
-                    self._counters.waits_expired += has_waited and not found.records
-                    return found
-                if isinstance(found, Woken):
+                if isinstance(outcome, ShareFetchResult):
+                    self._counters.waits_expired += has_waited and not outcome.records
+                    return outcome
+                if isinstance(outcome, Woken):
                     # The wake-up has ended the wait.  Parked again before it looks, so that events
                     # during the look count.
                     parked = self._park_wide()
-                woken = found
+                woken = outcome
         finally:
             # Otherwise the parked attempt would lock records for an answer that nobody is waiting
             # for.
@@ -425,23 +425,23 @@ class ShareLook:
             if pause:
                 yield
 
-    def _count_records(self, found: ShareFetchResult) -> None:
+    def _count_records(self, result: ShareFetchResult) -> None:
         """Count a fetch that returns records."""
         group = self._counters.of_group(self._key.group_id)
         # Kafka's RequestTopicPartitionsFetchRatio, but of the partitions that had records
         # (docs/differences.md).
-        group.fetch_ratio.observe(len(found.records) / len(self._session))
+        group.fetch_ratio.observe(len(result.records) / len(self._session))
         group.fetch_seconds.observe(self._counters.clock() - self._began)
 
-    def _one(
+    def _acquire_from(
         self, live: LiveSharePartition, records_max: int, bytes_max: int
     ) -> FetchedRecords | None:
         """Acquire and read records of one share partition; None if there is nothing to take."""
-        wanted = AcquireRequest(records_max, self._request.batch_size, self._mode)
+        acquire_request = AcquireRequest(records_max, self._request.batch_size, self._mode)
         return self._parts.share_partitions.fetch(
             live,
             self._key.member_id,
-            wanted,
+            acquire_request,
             bytes_max=bytes_max,
             sharers=self._parts.share_sessions.group_size(self._key.group_id),
         )

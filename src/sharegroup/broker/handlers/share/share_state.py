@@ -242,14 +242,17 @@ INITIALIZED = ResponseClasses(
 )
 
 
-def _initialize(parts: Parts, key: SharePartitionKey, wanted: initialize.PartitionData) -> Decided:
+def _initialize(
+    parts: Parts, key: SharePartitionKey, partition: initialize.PartitionData
+) -> Decided:
     """Set the start offset and the state epoch of a share partition."""
-    if wanted.start_offset < -1:
+    if partition.start_offset < -1:
         raise InvalidRequest(
-            f"{named(key)}: expected a start offset, or -1 for none yet, not {wanted.start_offset}"
+            f"{named(key)}: expected a start offset, or -1 for none yet, not "
+            f"{partition.start_offset}"
         )
     ticket = parts.share_coordinator.initialize(
-        key, state_epoch=wanted.state_epoch, start_offset=wanted.start_offset
+        key, state_epoch=partition.state_epoch, start_offset=partition.start_offset
     )
     _changed(parts, key, ticket)
     # A repeated request writes nothing, but its answer promises the state, too.  So it waits for
@@ -260,9 +263,9 @@ def _initialize(parts: Parts, key: SharePartitionKey, wanted: initialize.Partiti
 READ = ResponseClasses(read.ReadShareGroupStateResponse, read.ReadStateResult, read.PartitionResult)
 
 
-def _read(parts: Parts, key: SharePartitionKey, wanted: read_request.PartitionData) -> Decided:
+def _read(parts: Parts, key: SharePartitionKey, partition: read_request.PartitionData) -> Decided:
     """Return the state to a share-partition leader, and fence those with a lower leader epoch."""
-    state = parts.share_coordinator.read(key, leader_epoch=wanted.leader_epoch)
+    state = parts.share_coordinator.read(key, leader_epoch=partition.leader_epoch)
     batches = tuple(
         read.StateBatch(
             first_offset=i64(batch.first),
@@ -287,15 +290,15 @@ WRITTEN = ResponseClasses(
 )
 
 
-def _write(parts: Parts, key: SharePartitionKey, wanted: write.PartitionData) -> Decided:
+def _write(parts: Parts, key: SharePartitionKey, partition: write.PartitionData) -> Decided:
     """Store the state that a share-partition leader sends."""
     delta = Delta(
-        max(wanted.start_offset, -1),
-        max(wanted.delivery_complete_count, -1),
-        _state_batches(key, wanted.state_batches),
+        max(partition.start_offset, -1),
+        max(partition.delivery_complete_count, -1),
+        _state_batches(key, partition.state_batches),
     )
     ticket = parts.share_coordinator.write(
-        key, wanted.state_epoch, delta, leader_epoch=wanted.leader_epoch
+        key, partition.state_epoch, delta, leader_epoch=partition.leader_epoch
     )
     _changed(parts, key, ticket)
     return Decided(WRITTEN.done(key.partition), ticket)
@@ -306,7 +309,7 @@ DELETED = ResponseClasses(
 )
 
 
-def _delete(parts: Parts, key: SharePartitionKey, wanted: delete.PartitionData) -> Decided:
+def _delete(parts: Parts, key: SharePartitionKey, partition: delete.PartitionData) -> Decided:
     """Delete the state of a share partition, known or not."""
     _changed(parts, key, parts.share_coordinator.delete_one(key))
     return Decided(DELETED.done(key.partition), parts.share_coordinator.last_write(key))
@@ -320,19 +323,19 @@ SUMMARY = ResponseClasses(
 
 
 def _summarize(
-    parts: Parts, key: SharePartitionKey, wanted: summary_request.PartitionData
+    parts: Parts, key: SharePartitionKey, partition: summary_request.PartitionData
 ) -> Decided:
     """Return start offset and epochs, without fencing a leader."""
     # In this order, because `summary` refuses a negative index as INVALID_REQUEST (spec state-17),
     # which `check_exists` does not know.
-    found = parts.share_coordinator.summary(key)
+    state = parts.share_coordinator.summary(key)
     parts.share_coordinator.check_exists(key)
     result = SUMMARY.done(
         key.partition,
-        state_epoch=i32(found.state_epoch),
-        leader_epoch=i32(found.leader_epoch),
-        start_offset=i64(found.start_offset),
-        delivery_complete_count=i32(found.delivery_complete_count),
+        state_epoch=i32(state.state_epoch),
+        leader_epoch=i32(state.leader_epoch),
+        start_offset=i64(state.start_offset),
+        delivery_complete_count=i32(state.delivery_complete_count),
     )
     return Decided(result, parts.share_coordinator.last_write(key))
 

@@ -60,18 +60,18 @@ def _asked_for(
     topics = tuple(parts.topics.catalog.topics())
     if request.topics is None:
         return [(topic, range(topic.partition_count)) for topic in topics]
-    wanted: dict[str, set[int]] = {}
+    numbers_by_topic: dict[str, set[int]] = {}
     for requested, pause in paced(request.topics):
-        wanted.setdefault(requested.topic, set()).update(requested.partitions)
+        numbers_by_topic.setdefault(requested.topic, set()).update(requested.partitions)
         if pause:
             yield
-    found: list[tuple[Topic, Iterable[int]]] = []
+    selection: list[tuple[Topic, Iterable[int]]] = []
     for topic in topics:
-        numbers = wanted.get(topic.name)
+        numbers = numbers_by_topic.get(topic.name)
         if numbers is not None:
-            found.append((topic, sorted(numbers.intersection(range(topic.partition_count)))))
+            selection.append((topic, sorted(numbers.intersection(range(topic.partition_count)))))
             yield
-    return found
+    return selection
 
 
 def _topic(parts: Parts, topic: Topic, numbers: Iterable[int]) -> Steps[DescribeLogDirsTopic]:

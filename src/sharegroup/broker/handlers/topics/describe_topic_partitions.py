@@ -103,9 +103,9 @@ def _wanted(
         if cursor is not None and start_name not in names:
             raise InvalidRequest(f"the cursor's topic {start_name!r} is not in the list of topics")
     else:
-        for known, pause in paced(tuple(parts.topics.catalog.topics())):
-            if describe.allows(known.name):
-                names.add(known.name)
+        for existing_topic, pause in paced(tuple(parts.topics.catalog.topics())):
+            if describe.allows(existing_topic.name):
+                names.add(existing_topic.name)
             if pause:
                 yield
     # By name, because the cursor is a name: topics that are created between two pages move no

@@ -216,11 +216,11 @@ def _topic(
 def _find(query: _Query, wanted: MetadataRequestTopic, refused: Mapping[str, KafkaError]) -> Topic:
     catalog = query.parts.topics.catalog
     if wanted.topic_id is not None:
-        found = catalog.by_id(TopicId(wanted.topic_id))
-        if found is None:
+        existing_topic = catalog.by_id(TopicId(wanted.topic_id))
+        if existing_topic is None:
             raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
-        query.describe.require(found.name, wanted.topic_id)
-        return found
+        query.describe.require(existing_topic.name, wanted.topic_id)
+        return existing_topic
     if wanted.name is None:
         raise InvalidRequest("a topic needs a name or an id")
     name = TopicName(wanted.name)

@@ -98,15 +98,15 @@ async def _create_all(
 
 async def _create(
     parts: Parts,
-    wanted: CreatableTopic,
+    topic: CreatableTopic,
     mutations: Mutations,
     user: Principal | None,
     *,
     validate_only: bool,
 ) -> CreatableTopicResult:
-    name = TopicName(wanted.name)
-    partitions = _partitions(parts, wanted)
-    settings = _settings(wanted)
+    name = TopicName(topic.name)
+    partitions = _partitions(parts, topic)
+    settings = _settings(topic)
     if validate_only or parts.quotas.is_on:  # A topic that cannot be created does not count.
         parts.topics.check_new(name, partitions=partitions, settings=settings, user=user)
     if validate_only:
@@ -118,7 +118,7 @@ async def _create(
         )
         topic_id = created.topic_id
     return CreatableTopicResult(
-        name=wanted.name,
+        name=topic.name,
         topic_id=topic_id,
         error_code=ErrorCode.none,
         error_message=None,
@@ -148,50 +148,50 @@ def _without_configs(created: CreatableTopicResult) -> CreatableTopicResult:
     )
 
 
-def _settings(wanted: CreatableTopic) -> dict[str, str]:
+def _settings(topic: CreatableTopic) -> dict[str, str]:
     settings: dict[str, str] = {}
-    for config in wanted.configs:
+    for config in topic.configs:
         if config.value is None:
-            raise InvalidConfig(f"topic {wanted.name!r}: {config.name} has no value")
+            raise InvalidConfig(f"topic {topic.name!r}: {config.name} has no value")
         check_length(config.name, config.value)
         settings[config.name] = config.value
     check_topic(settings)
     return settings
 
 
-def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
+def _partitions(parts: Parts, topic: CreatableTopic) -> int:
     """Return the requested number of partitions, which replica assignments may give instead."""
     node_id = parts.node.node_id
-    if wanted.replication_factor not in (BROKER_DEFAULT, 1):
+    if topic.replication_factor not in (BROKER_DEFAULT, 1):
         raise InvalidReplicationFactor(
-            f"topic {wanted.name!r}: replication factor {wanted.replication_factor}, "
+            f"topic {topic.name!r}: replication factor {topic.replication_factor}, "
             "but there is one broker; use 1 or -1"
         )
-    if wanted.assignments:
-        numbers = sorted(int(assignment.partition_index) for assignment in wanted.assignments)
-        if wanted.num_partitions != BROKER_DEFAULT or wanted.replication_factor != BROKER_DEFAULT:
+    if topic.assignments:
+        numbers = sorted(int(assignment.partition_index) for assignment in topic.assignments)
+        if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
             raise InvalidRequest(
-                f"topic {wanted.name!r}: a request that assigns replicas must give -1 as number of "
-                f"partitions and of replicas, not {wanted.num_partitions} and "
-                f"{wanted.replication_factor}"
+                f"topic {topic.name!r}: a request that assigns replicas must give -1 as number of "
+                f"partitions and of replicas, not {topic.num_partitions} and "
+                f"{topic.replication_factor}"
             )
         if numbers != list(range(len(numbers))):
             raise InvalidReplicaAssignment(
-                f"topic {wanted.name!r}: the assigned partitions must be 0 to {len(numbers) - 1}, "
+                f"topic {topic.name!r}: the assigned partitions must be 0 to {len(numbers) - 1}, "
                 f"not {numbers[:10]}"
             )
-        if any(tuple(assignment.broker_ids) != (node_id,) for assignment in wanted.assignments):
+        if any(tuple(assignment.broker_ids) != (node_id,) for assignment in topic.assignments):
             raise InvalidReplicaAssignment(
-                f"topic {wanted.name!r}: replicas can only be assigned to broker {node_id}"
+                f"topic {topic.name!r}: replicas can only be assigned to broker {node_id}"
             )
-        return len(wanted.assignments)
-    if wanted.num_partitions == BROKER_DEFAULT:
+        return len(topic.assignments)
+    if topic.num_partitions == BROKER_DEFAULT:
         return parts.config.server.partitions_default
-    if wanted.num_partitions < 1:
+    if topic.num_partitions < 1:
         raise InvalidPartitions(
-            f"topic {wanted.name!r}: partitions must be 1 or more, not {wanted.num_partitions}"
+            f"topic {topic.name!r}: partitions must be 1 or more, not {topic.num_partitions}"
         )
-    return wanted.num_partitions
+    return topic.num_partitions
 
 
 def _not_created(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:
@@ -225,11 +225,11 @@ async def _delete_all(
     describe = Permission(rights, required.DESCRIBE_TOPICS)
     delete = Permission(rights, required.DELETE_TOPICS)
     responses = []
-    for wanted in request.topics:
+    for wire_topic in request.topics:
         await parts.slices.turn()
         try:
-            topic = _find(parts, wanted, describe)
-            delete.require(topic.name, wanted.topic_id)
+            topic = _find(parts, wire_topic, describe)
+            delete.require(topic.name, wire_topic.topic_id)
             _check(parts, topic)
             # After the checks: a deletion that is refused does not count for the quota.
             mutations.record(topic.partition_count)
@@ -242,7 +242,7 @@ async def _delete_all(
                 )
             )
         except KafkaError as error:
-            responses.append(_not_deleted(wanted, error))
+            responses.append(_not_deleted(wire_topic, error))
     return DeleteTopicsResponse(
         throttle_time=milliseconds(mutations.throttle_ms), responses=tuple(responses)
     )
@@ -256,18 +256,18 @@ def upgrade_delete_topics(request: Any, newest: type[DeleteTopicsRequest]) -> De
     )
 
 
-def _find(parts: Parts, wanted: DeleteTopicState, describe: Permission) -> Topic:
+def _find(parts: Parts, wire_topic: DeleteTopicState, describe: Permission) -> Topic:
     catalog = parts.topics.catalog
-    if wanted.name is not None and wanted.topic_id is not None:
+    if wire_topic.name is not None and wire_topic.topic_id is not None:
         raise InvalidRequest("name a topic by its name or by its id, not by both")
-    if wanted.name is not None:
-        describe.require(wanted.name)
-        return catalog.topic(TopicName(wanted.name))
+    if wire_topic.name is not None:
+        describe.require(wire_topic.name)
+        return catalog.topic(TopicName(wire_topic.name))
     # No DESCRIBE is needed: an error about an id never shows the name of its topic.
-    found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
-    if found is None:
-        raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
-    return found
+    topic = None if wire_topic.topic_id is None else catalog.by_id(TopicId(wire_topic.topic_id))
+    if topic is None:
+        raise UnknownTopicId(f"there is no topic with id {wire_topic.topic_id}")
+    return topic
 
 
 def _check(parts: Parts, topic: Topic) -> None:
@@ -278,10 +278,10 @@ def _check(parts: Parts, topic: Topic) -> None:
         raise PolicyViolation("delete.topic.enable is false")
 
 
-def _not_deleted(wanted: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+def _not_deleted(wire_topic: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
     return DeletableTopicResult(
-        name=wanted.name,
-        topic_id=wanted.topic_id,
+        name=wire_topic.name,
+        topic_id=wire_topic.topic_id,
         error_code=error_code(error),
         error_message=str(error),
     )
@@ -323,25 +323,25 @@ async def _grow_all(
 
 async def _grow(
     parts: Parts,
-    wanted: CreatePartitionsTopic,
+    growth: CreatePartitionsTopic,
     mutations: Mutations,
     user: Principal | None,
     *,
     validate_only: bool,
 ) -> None:
-    name = TopicName(wanted.name)
+    name = TopicName(growth.name)
     topic = parts.topics.catalog.topic(name)
     if topic.is_internal:
         raise InvalidTopic(f"{name!r} is internal: its number of partitions is fixed")
     node_id = parts.node.node_id
-    if any(tuple(assignment.broker_ids) != (node_id,) for assignment in wanted.assignments or ()):
+    if any(tuple(assignment.broker_ids) != (node_id,) for assignment in growth.assignments or ()):
         raise InvalidReplicaAssignment(
             f"topic {name!r}: replicas can only be assigned to broker {node_id}"
         )
-    parts.topics.check_growth(name, wanted.count, user=user)
+    parts.topics.check_growth(name, growth.count, user=user)
     if not validate_only:
-        mutations.record(wanted.count - topic.partition_count)
-        await parts.topics.grow(name, wanted.count, user=user)
+        mutations.record(growth.count - topic.partition_count)
+        await parts.topics.grow(name, growth.count, user=user)
 
 
 def _not_grown(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitionsTopicResult:

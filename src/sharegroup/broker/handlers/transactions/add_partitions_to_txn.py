@@ -103,11 +103,11 @@ def _add_small(
     refused: Refused = {}
     if failure is None:
         checked = _checked(parts, transaction, permissions.write_topics)
-        asked, refused = run_to_end(checked)
+        partitions, refused = run_to_end(checked)
         if refused:
             failure = _not_attempted()
         else:
-            adding = _begin_to_add(parts, context, transaction, asked)
+            adding = _begin_to_add(parts, context, transaction, partitions)
             if not adding.done():
                 return Later(_add_small_later(context, transaction, adding))
             failure = _failure(context, adding)
@@ -147,12 +147,12 @@ async def _add_all(
             results.append(await parts.slices.finish(_result(transaction, {}, denial)))
             continue
         checked = _checked(parts, transaction, permissions.write_topics)
-        asked, refused = await parts.slices.finish(checked)
+        partitions, refused = await parts.slices.finish(checked)
         failure: KafkaError | None = None
         if refused:
             failure = _not_attempted()
         else:
-            adding = _begin_to_add(parts, context, transaction, asked)
+            adding = _begin_to_add(parts, context, transaction, partitions)
             failure = await _failure_later(context, adding)
         results.append(await parts.slices.finish(_result(transaction, refused, failure)))
     return _response(*results)
@@ -208,26 +208,26 @@ def _checked(
     parts: Parts, transaction: AddPartitionsToTxnTransaction, write: Permission
 ) -> Steps[tuple[tuple[TransactionPartition, ...], Refused]]:
     """Return the partitions of a transaction, and those that do not exist or are not allowed."""
-    asked: list[TransactionPartition] = []
+    partitions: list[TransactionPartition] = []
     refused: dict[TransactionPartition, KafkaError] = {}
     for topic in transaction.topics:
         name = TopicName(topic.name)
         denial = write.denial(name)
-        found = parts.topics.catalog.find(name)
+        existing_topic = parts.topics.catalog.find(name)
         for index in topic.partitions:
             partition = TransactionPartition(name, index)
-            asked.append(partition)
-            if len(asked) & STEP_MASK == 0:
+            partitions.append(partition)
+            if len(partitions) & STEP_MASK == 0:
                 yield
             if denial is not None:
                 refused[partition] = denial
-            elif found is None or not 0 <= index < found.partition_count:
+            elif existing_topic is None or not 0 <= index < existing_topic.partition_count:
                 text = f"there is no partition {name}-{index}"
                 refused[partition] = UnknownTopicOrPartition(text)
             # Offsets reach `__consumer_offsets` by TxnOffsetCommit alone; Kafka has the same error.
-            elif found.is_internal:
+            elif existing_topic.is_internal:
                 refused[partition] = TopicAuthorizationFailed(f"{name!r} is internal")
-    return tuple(asked), refused
+    return tuple(partitions), refused
 
 
 def _result(

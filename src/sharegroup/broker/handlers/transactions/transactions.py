@@ -185,16 +185,16 @@ async def _write_all(parts: Parts, request: WriteTxnMarkersRequest) -> WriteTxnM
     return WriteTxnMarkersResponse(markers=tuple(results))
 
 
-async def _write(parts: Parts, wanted: WritableTxnMarker) -> Outcomes:
+async def _write(parts: Parts, wire_marker: WritableTxnMarker) -> Outcomes:
     marker = Marker(
-        wanted.producer_id,
-        wanted.producer_epoch,
-        wanted.transaction_result,
-        wanted.coordinator_epoch,
-        wanted.transaction_version,
+        wire_marker.producer_id,
+        wire_marker.producer_epoch,
+        wire_marker.transaction_result,
+        wire_marker.coordinator_epoch,
+        wire_marker.transaction_version,
     )
     outcomes: Outcomes = []
-    for topic, pause_after in paced(wanted.topics, FEW):
+    for topic, pause_after in paced(wire_marker.topics, FEW):
         if pause_after:
             await parts.slices.turn()
         partitions: list[tuple[i32, Ticket | KafkaError]] = []
@@ -252,19 +252,19 @@ def describe_transactions(
     for transactional_id, pause in paced(request.transactional_ids):
         try:
             describe.require(transactional_id)
-            found = coordinator.transactions.describe(transactional_id)
+            transaction = coordinator.transactions.describe(transactional_id)
         except KafkaError as error:
             states.append(_failed(transactional_id, error))
         else:
-            states.append((yield from _state(found, topics)))
+            states.append((yield from _state(transaction, topics)))
         if pause:
             yield
     return DescribeTransactionsResponse(throttle_time=NO_THROTTLE, transaction_states=tuple(states))
 
 
-def _state(found: TransactionMetadata, describe: Permission) -> Steps[TransactionState]:
+def _state(transaction: TransactionMetadata, describe: Permission) -> Steps[TransactionState]:
     by_topic: dict[str, list[i32]] = {}
-    partitions: list[TransactionPartition] = sorted(found.partitions)
+    partitions: list[TransactionPartition] = sorted(transaction.partitions)
     for (topic, partition), pause in paced(partitions):
         if describe.allows(topic):
             by_topic.setdefault(topic, []).append(i32(partition))
@@ -272,12 +272,12 @@ def _state(found: TransactionMetadata, describe: Permission) -> Steps[Transactio
             yield
     return TransactionState(
         error_code=ErrorCode.none,
-        transactional_id=TransactionalId(found.transactional_id),
-        transaction_state=found.state.label,
-        transaction_timeout=milliseconds(found.timeout_ms),
-        transaction_start_time=_time(found.started_ms),
-        producer_id=ProducerId(found.producer_id),
-        producer_epoch=i16(found.producer_epoch),
+        transactional_id=TransactionalId(transaction.transactional_id),
+        transaction_state=transaction.state.label,
+        transaction_timeout=milliseconds(transaction.timeout_ms),
+        transaction_start_time=_time(transaction.started_ms),
+        producer_id=ProducerId(transaction.producer_id),
+        producer_epoch=i16(transaction.producer_epoch),
         topics=tuple(
             TopicData(topic=WireTopicName(topic), partitions=tuple(indexes))
             for topic, indexes in by_topic.items()
@@ -319,26 +319,26 @@ def list_transactions(
     now_ms = parts.clock.wall_ms()
     states = []
     # A copy: transactions go on between two steps.
-    known_ids = tuple(parts.transaction_coordinator.transactions)
+    transactions = tuple(parts.transaction_coordinator.transactions)
     matching_ids: frozenset[str] | None = None
     if request.transactional_id_pattern:
-        names = tuple(known.transactional_id for known in known_ids)
+        names = tuple(transaction.transactional_id for transaction in transactions)
         matching_ids = yield from matching(request.transactional_id_pattern, names)
-    for known, pause in paced(known_ids):
+    for transaction, pause in paced(transactions):
         if pause:
             yield
         if (
-            (not labels or known.state.label in labels)
-            and (not producer_ids or known.producer_id in producer_ids)
-            and _is_longer(known, request.duration_filter, now_ms)
-            and (matching_ids is None or known.transactional_id in matching_ids)
-            and describe.allows(known.transactional_id)
+            (not labels or transaction.state.label in labels)
+            and (not producer_ids or transaction.producer_id in producer_ids)
+            and _is_longer(transaction, request.duration_filter, now_ms)
+            and (matching_ids is None or transaction.transactional_id in matching_ids)
+            and describe.allows(transaction.transactional_id)
         ):
             states.append(
                 ListedTransaction(
-                    transactional_id=TransactionalId(known.transactional_id),
-                    producer_id=ProducerId(known.producer_id),
-                    transaction_state=known.state.label,
+                    transactional_id=TransactionalId(transaction.transactional_id),
+                    producer_id=ProducerId(transaction.producer_id),
+                    transaction_state=transaction.state.label,
                 )
             )
     return ListTransactionsResponse(
@@ -349,11 +349,11 @@ def list_transactions(
     )
 
 
-def _is_longer(known: records.TransactionMetadata, duration_ms: int, now_ms: int) -> bool:
+def _is_longer(transaction: records.TransactionMetadata, duration_ms: int, now_ms: int) -> bool:
     """Return whether a transaction is under way for longer; -1 also lists idle ids."""
     if duration_ms < 0:
         return True
-    return not known.state.is_idle and now_ms - known.started_ms > duration_ms
+    return not transaction.state.is_idle and now_ms - transaction.started_ms > duration_ms
 
 
 SERVED = {
