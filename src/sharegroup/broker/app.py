@@ -403,6 +403,7 @@ def _jobs(
         "directory_watch": directory.watch,
         "journal": parts.topics.keep_journal_short,
         "certificates": tls.watch,
+        # By the clock of expiry: a wall clock that jumps ahead must not delete records (ADR 0040).
         "cleaning": Cleaning(parts.config, parts.expiry_clock, parts.topics).run,
         "dead_letters": lambda: _write_dead_letters(parts),
         "state_pruning": lambda: _prune_state(parts),
@@ -486,6 +487,7 @@ def _share_groups_off(parts: Parts) -> None:
     if parts.share.existing is None:
         return
     for key in parts.share_sessions.close_all():
+        # Its fetch finds that the session is over, and is answered now and not at its deadline.
         parts.waiting.wake(key)
     for group_id in {live.key.group_id for live in parts.share_partitions}:
         parts.share_partitions.drop_group(group_id)

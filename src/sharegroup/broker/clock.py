@@ -131,6 +131,8 @@ class Alarm:
         if self._is_stopped:
             return
         if self._timer is not None:
+            # It rings early then, and its user sets it again: a timer for each change would cost
+            # more.
             if self._due_ms <= due_ms:
                 return
             self._timer.cancel()

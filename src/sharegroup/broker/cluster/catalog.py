@@ -218,6 +218,7 @@ class Catalog:
         check_topic_name(name)
         if name in self._topics:
             raise TopicAlreadyExists(f"topic {name!r} already exists")
+        # As in Kafka (`Topic.hasCollision`).
         if any(_metric_name(topic) == _metric_name(name) for topic in self._topics):
             # Its name is not told, because the client may not be allowed to know it.
             raise InvalidTopic(

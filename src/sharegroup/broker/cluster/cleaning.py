@@ -97,6 +97,7 @@ class Cleaning:
         await self._checkpoint()
         # For this run only: a disk may have recovered until the next one.
         failed: set[TopicIdPartition] = set()
+        # Looked for anew each time: a pass takes long, and other logs grow meanwhile.
         while (dirtiest := await self._dirtiest(failed)) is not None:
             topic, log_, compactable, limits = dirtiest
             try:

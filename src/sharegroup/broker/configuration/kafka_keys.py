@@ -84,20 +84,20 @@ def find_key(name: str) -> KafkaKey | None:
     ``listener.name.external.ssl.keystore.location`` is the key ``ssl.keystore.location`` for one
     listener, and ``listener.name.external.plain.sasl.jaas.config`` that for one mechanism.
     """
-    found = kafka_keys().get(name)
-    if found is None and name.startswith(_LISTENER_PREFIX):
+    kafka_key = kafka_keys().get(name)
+    if kafka_key is None and name.startswith(_LISTENER_PREFIX):
         parts = name.split(".")[3:]
         for start in range(min(len(parts), 2)):
-            found = found or kafka_keys().get(".".join(parts[start:]))
-    return found
+            kafka_key = kafka_key or kafka_keys().get(".".join(parts[start:]))
+    return kafka_key
 
 
 def replacements(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield those of ``names`` that something else replaced, each with a sentence about it."""
     for name in names:
-        found = kafka_keys().get(name)
-        if found is not None and found.reason in REPLACED:
-            yield name, found.reason
+        kafka_key = kafka_keys().get(name)
+        if kafka_key is not None and kafka_key.reason in REPLACED:
+            yield name, kafka_key.reason
 
 
 def check_unserved(values: Mapping[str, str], served: Iterable[str], *, node_id: int) -> None:
@@ -106,27 +106,27 @@ def check_unserved(values: Mapping[str, str], served: Iterable[str], *, node_id:
     ``served`` are the names of all served keys, which an unknown name may be similar to.
     """
     for name, text in values.items():
-        found = find_key(name)
-        if found is not None:
-            _check_value(found, name, text)
+        kafka_key = find_key(name)
+        if kafka_key is not None:
+            _check_value(kafka_key, name, text)
         # Plugins and a vendor's programs have keys with these prefixes, which nobody here knows.
         elif not name.startswith((_VENDOR_PREFIX, *_PLUGIN_PREFIXES)):
             raise InvalidConfig(_unknown(name, served))
     _check_quorum(values, node_id=node_id)
 
 
-def _check_value(found: KafkaKey, name: str, text: str) -> None:
+def _check_value(kafka_key: KafkaKey, name: str, text: str) -> None:
     """Raise InvalidConfig for a value of the wrong type or range, and for one that is refused."""
-    value = parse_value(found.entry, text)
-    if not found.is_refused or value == found.entry.default:
+    value = parse_value(kafka_key.entry, text)
+    if not kafka_key.is_refused or value == kafka_key.entry.default:
         return
     allowed = ACCEPTED.get(name, ())
     if ",".join(list_values(text)) in allowed or not text.strip():
         return
-    accepted = allowed[0] if allowed else default_text(found.entry)
+    accepted = allowed[0] if allowed else default_text(kafka_key.entry)
     remedy = f"Set it to {accepted}, or remove it" if accepted else "Remove it"
     raise InvalidConfig(
-        f"{name}={text[:200]!r} is refused: {found.reason} {remedy}; see docs/config.md"
+        f"{name}={text[:200]!r} is refused: {kafka_key.reason} {remedy}; see docs/config.md"
     )
 
 

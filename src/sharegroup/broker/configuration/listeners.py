@@ -98,16 +98,16 @@ def parse_listeners(
                 f"advertised.listeners names {name}, but listeners={server.listeners!r} does not; "
                 "advertise only listeners that exist"
             )
-    found = {name: address for name, address in bound.items() if name not in controllers}
-    if not found:
+    client_listeners = {name: address for name, address in bound.items() if name not in controllers}
+    if not client_listeners:
         raise InvalidConfig(
             f"listeners={server.listeners!r} has no listener for clients: expected {_FORM}, such "
             "as PLAINTEXT://127.0.0.1:9092"
         )
-    _check_ports(server, found)
-    protocols = _protocols(server, found)
+    _check_ports(server, client_listeners)
+    protocols = _protocols(server, client_listeners)
     listeners = []
-    for name, address in found.items():
+    for name, address in client_listeners.items():
         narrows = not insecure and protocols[name] == "PLAINTEXT"
         listener = _listener(
             server,
@@ -221,7 +221,7 @@ def _check_protection(config: Config, listener: Listener, *, insecure: bool) -> 
 
 def _addresses(key: str, text: str) -> dict[str, tuple[str, int]]:
     """Return host and port by the name of the listener."""
-    found: dict[str, tuple[str, int]] = {}
+    addresses: dict[str, tuple[str, int]] = {}
     for value in list_values(text):
         name, separator, address = value.partition("://")
         host, colon, port = address.rpartition(":")
@@ -233,19 +233,20 @@ def _addresses(key: str, text: str) -> dict[str, tuple[str, int]]:
             raise InvalidConfig(f"{key} must be {_FORM}, not {text[:200]!r}: see {value[:100]!r}")
         # As Kafka's `ListenerName.normalised`: case does not distinguish listeners.
         name = name.upper()
-        if name in found:
+        if name in addresses:
             raise InvalidConfig(f"{key}={text[:200]!r} has two listeners named {name}")
-        found[name] = host, int(port)
-    return found
+        addresses[name] = host, int(port)
+    return addresses
 
 
-def _check_ports(server: ServerConfig, found: dict[str, tuple[str, int]]) -> None:
-    ports = [port for _, port in found.values() if port]
+def _check_ports(server: ServerConfig, listeners: dict[str, tuple[str, int]]) -> None:
+    # Port 0 stands for any free port, so several listeners may have it.
+    ports = [port for _, port in listeners.values() if port]
     if len(set(ports)) < len(ports):
         raise InvalidConfig(f"listeners={server.listeners!r}: two listeners have the same port")
 
 
-def _protocols(server: ServerConfig, found: dict[str, tuple[str, int]]) -> dict[str, str]:
+def _protocols(server: ServerConfig, listeners: dict[str, tuple[str, int]]) -> dict[str, str]:
     """Return the protocol of each listener; raise InvalidConfig for one that is not served."""
     protocols: dict[str, str] = {}
     for pair in list_values(server.security_protocols):
@@ -257,7 +258,7 @@ def _protocols(server: ServerConfig, found: dict[str, tuple[str, int]]) -> dict[
             )
         protocols[name.strip().upper()] = protocol.strip().upper()
     # A listener without an entry may have the name of its protocol, as in Kafka's default map.
-    chosen = {name: protocols.get(name, name) for name in found}
+    chosen = {name: protocols.get(name, name) for name in listeners}
     for name, protocol in chosen.items():
         if protocol not in PROTOCOLS:
             raise InvalidConfig(

@@ -119,6 +119,8 @@ class GroupLog:
                 target = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
                 if target is not None and target.replay_pending is not None:
                     target.replay_pending(partition, batch.producer_id, key, value)
+            # A marker ends the transaction for every coordinator that has records of it in the
+            # partition.
             for reading in readings:
                 if batch.marker is not None and reading.end_transaction is not None:
                     reading.end_transaction(partition, batch.producer_id, batch.marker.is_commit)

@@ -430,6 +430,7 @@ class ModernGroupCoordinator:
             now_ms=self._clock.now_ms(),
             wall_ms=self._clock.wall_ms(),
         )
+        # KIP-394: a new member gets its id first, and joins again with it.
         if joined is None:
             return Durable(None, NewMemberId(request.new_member_id))
         ticket = self._write(request.group_id, records)

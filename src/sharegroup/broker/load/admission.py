@@ -130,6 +130,7 @@ class Admission:
 
     def assign(self, connection: Admitted, user: Principal, *, now_ms: int) -> bool:
         """Count a connection for its user; return False if the user has too many connections."""
+        # Asked only now: before the login the user of the connection is not known.
         if self._by_user[user] >= self._user_max:
             key = "sharegroup.user.connections.max"
             self.refuse(connection.peer, f"{key}={self._user_max} user={user}", now_ms)

@@ -69,6 +69,7 @@ class LinesByAddress:
             return False
         if now_ms - self._lines_began_ms >= ADDRESS_PAUSE_MS:
             self._lines, self._lines_began_ms = 0, now_ms
+        # One peer may have thousands of addresses, above all with IPv6.
         if self._lines >= LINES_MAX:
             return False
         self._lines += 1
@@ -190,6 +191,7 @@ class LogLimit(logging.Filter):
                 event = self._events[place] = _Event(_name(record), record.created)
             passes = event.passes(record)
             self.suppressed_count += not passes
+        # Not under the lock: a report is a log line itself, and passes through this filter.
         for line in forgotten:
             _report(*line)
         return passes

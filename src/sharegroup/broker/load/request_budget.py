@@ -225,6 +225,8 @@ class RequestBudget(ByteBudget[RequestAccount]):
             # hold little.
             if of_user + wanted_bytes > self.user_bytes_max and of_user > self._reserve_bytes:
                 return False
+        # A frame larger than the common part is granted if the others hold little: otherwise it
+        # could never be received.
         return others + wanted_bytes <= self.common_bytes_max or others <= self._reserve_bytes
 
     @property

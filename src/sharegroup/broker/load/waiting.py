@@ -184,6 +184,8 @@ class WaitingRoom:
         """Let the requests that wait for ``key`` try again soon, because its state has changed."""
         for concerned in (key, *self._concerned(key)):
             if concerned in self._by_key:
+                # With the newest request so far: one that is parked later sees the new state by
+                # itself.
                 self._to_wake[concerned] = self._order
                 self._woken_keys.add(key)
                 if not self._is_due:

@@ -88,6 +88,7 @@ class MetricsEndpoint:
         return HttpResponse(200, self._pieces, PROMETHEUS_TEXT)
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        # One answer at a time, because each holds the lines of all series in memory.
         async with self._answering:
             async for text in self._metrics.text():
                 # A group id may contain characters that UTF-8 cannot encode.

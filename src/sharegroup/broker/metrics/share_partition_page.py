@@ -54,7 +54,7 @@ class _BadQuery(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Selection:
     """The share partitions and runs that a query asks for; None: all of them."""
 
     group_id: GroupId
@@ -85,52 +85,54 @@ class SharePartitionPage:
     async def answer(self, query: Query) -> HttpResponse:
         """Return the runs that the query asks for, or a refusal with a reason."""
         try:
-            wanted = _wanted(query)
+            selection = _selection(query)
         except _BadQuery as error:
             return HttpResponse.json(400, {"error": str(error)})
-        found, left_out = await self._find(wanted)
+        share_partitions, left_out = await self._find(selection)
         # A group may exist without a share partition in memory.
-        if not found:
+        if not share_partitions:
             try:
-                self._parts.share_group_coordinator.describe(wanted.group_id)
+                self._parts.share_group_coordinator.describe(selection.group_id)
             except GroupIdNotFound:
                 return HttpResponse.json(
-                    404, {"error": f"there is no share group {wanted.group_id!r} on this broker"}
+                    404, {"error": f"there is no share group {selection.group_id!r} on this broker"}
                 )
 
         def pieces() -> AsyncGenerator[bytes, None]:
-            return self._pieces(wanted, found, left_out)
+            return self._pieces(selection, share_partitions, left_out)
 
         return HttpResponse(200, pieces, "application/json")
 
-    async def _find(self, wanted: _Wanted) -> tuple[list[LiveSharePartition], int]:
+    async def _find(self, selection: _Selection) -> tuple[list[LiveSharePartition], int]:
         """Return the first matching share partitions, and the number of the others."""
-        found: list[LiveSharePartition] = []
+        share_partitions: list[LiveSharePartition] = []
         left_out = 0
         for number, live in enumerate(self._parts.share_partitions, start=1):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-            if not wanted.matches(live):
+            if not selection.matches(live):
                 continue
-            if len(found) < self._partitions_max:
-                found.append(live)
+            if len(share_partitions) < self._partitions_max:
+                share_partitions.append(live)
             else:
                 left_out += 1
-        return sorted(found, key=lambda live: (live.topic_name, live.key.partition)), left_out
+        return sorted(
+            share_partitions, key=lambda live: (live.topic_name, live.key.partition)
+        ), left_out
 
     async def _pieces(
-        self, wanted: _Wanted, found: list[LiveSharePartition], left_out: int
+        self, selection: _Selection, share_partitions: list[LiveSharePartition], left_out: int
     ) -> AsyncGenerator[bytes, None]:
-        yield f'{{"group": {json.dumps(wanted.group_id)}, "left_out": {left_out}, '.encode()
+        yield f'{{"group": {json.dumps(selection.group_id)}, "left_out": {left_out}, '.encode()
         yield b'"share_partitions": ['
         runs_left = self._runs_max
         separator = b"\n"
-        for live in found:
+        for live in share_partitions:
             if live.fenced:
                 continue  # It was unloaded while other requests were served.
             now_ms = self._parts.clock.now_ms()
             # One run more than there is room for: its first offset is the next one.
-            runs = list(islice(live.state.runs(wanted.first_offset), runs_left + 1))
+            runs = list(islice(live.state.runs(selection.first_offset), runs_left + 1))
             next_run = runs.pop() if len(runs) > runs_left else None
             runs_left -= len(runs)
             entry = json.dumps(_entry(live, None if next_run is None else next_run.first))
@@ -172,7 +174,7 @@ def _run_text(run: Run[InFlightState], now_ms: int) -> str:
     return json.dumps(facts)
 
 
-def _wanted(query: Query) -> _Wanted:
+def _selection(query: Query) -> _Selection:
     unknown = sorted(query.keys() - set(PARAMETERS))
     if unknown or not query.get("group"):
         raise _BadQuery(
@@ -181,7 +183,7 @@ def _wanted(query: Query) -> _Wanted:
         )
     partition = _number(query, "partition", needs="topic")
     first_offset = _number(query, "first_offset", needs="partition")
-    return _Wanted(GroupId(query["group"]), query.get("topic"), partition, first_offset or 0)
+    return _Selection(GroupId(query["group"]), query.get("topic"), partition, first_offset or 0)
 
 
 def _number(query: Query, name: str, *, needs: str) -> int | None:

@@ -206,6 +206,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        # The peer has read a part of its answers: its time for the rest begins anew.
         self._last_write_ms = self._clock.now_ms()
         self.take_turn()
 
@@ -549,6 +550,8 @@ class Connection(asyncio.Protocol):
                 self._transport.writelines(self._ready)
                 self._answers.written(sum(map(len, self._ready)))
             self._closing = True
+            # From now on `check_progress` measures the time that the peer takes to read its last
+            # answers.
             self._last_write_ms = self._clock.now_ms()
             self._frames.clear()
             self._received.note_no_frame()

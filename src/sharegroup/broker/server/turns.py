@@ -40,6 +40,7 @@ class Turns:
     def add(self, connection: TurnTaker) -> None:
         """Give the connection a turn after those that already wait."""
         self._waiting[connection] = None
+        # Shorter turns while others wait, so that several connections have theirs in one round.
         if len(self._waiting) > 1:
             self.turn_seconds = CROWDED_TURN_SECONDS
         if not self._is_due:

@@ -191,6 +191,8 @@ class DeadLetters:
         self._stalls: dict[SharePartitionKey, _Stall] = {}
         self._due: list[tuple[int, int, SharePartitionKey]] = []
         self._order = count()
+        # By group, because a wrong setting stalls all of its share partitions at once, and one line
+        # is enough.
         self._troubles: defaultdict[GroupId, _Trouble] = defaultdict(_Trouble)
         self._counts: dict[GroupId, DeadLetterCounts] = {}
         self._wake = asyncio.Event()

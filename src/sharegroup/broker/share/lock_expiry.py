@@ -95,6 +95,8 @@ class LockExpiry:
         began_ms = now_ms = self._clock.now_ms()
         while self._due and self._due[0][0] <= now_ms < began_ms + TURN_MS:
             live = heapq.heappop(self._due)[2]()
+            # A share partition that was dropped has no locks any more; its successor has its own
+            # entry.
             if live is not None and not live.fenced:
                 # This entry is used up, so `watch` may add the next one.
                 live.expiry_ms, live.swept_ms = None, now_ms

@@ -149,6 +149,7 @@ def read_acquired(
             parts = [live.log.read_range(*part) for part in _parts(ranges, found)]
             records = parts[0] if len(parts) == 1 else b"".join(parts)
     except (CorruptMessage, KafkaStorageError):
+        # One damaged batch must not keep the member from the others.
         return _read_around(live, ranges, found)
     if end == live.state.end_offset and len(records) >= READ_AHEAD_BYTES_MIN:
         # The next look will most likely find as many records, behind these.

@@ -127,6 +127,7 @@ class StatePruning:
                 await self._move(partition, keys)
             except KafkaError as error:
                 _log_failed("move", partition, error)
+        # After the moves, whose snapshots make older records superfluous.
         prunables = await self._prunable()
         if self._checkpoint is not None and prunables:
             await self._checkpoint()
@@ -147,6 +148,7 @@ class StatePruning:
         log_ = self._log(partition)
         live_bytes = sum(map(self._coordinator.snapshot_bytes, keys))
         if log_.size > 2 * live_bytes + self._spare_bytes:
+            # Only whole segments can be deleted, so the snapshots must begin a new one (ADR 0012).
             log_.roll()
             await self._snapshot(keys)
 

@@ -98,6 +98,7 @@ class WaitingRequests:
         queue = self._queues.get(transactional_id)
         if queue is None or waiting not in queue:
             return
+        # Only this request: those behind it have deadlines of their own.
         queue.remove(waiting)
         if not queue:
             del self._queues[transactional_id]

@@ -87,6 +87,7 @@ def join_group(
             client_id=client_id,
             # With a slash, as Java prints an address without a name; tools show it.
             client_host=f"/{context.peer.host}",
+            # The form of Kafka's `ClassicGroup.generateMemberId`.
             new_member_id=MemberId(f"{request.group_instance_id or client_id}-{uuid4()}"),
             must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,
             skips_assignment=context.api_version >= SKIP_ASSIGNMENT_VERSION,

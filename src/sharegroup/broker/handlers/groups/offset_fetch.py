@@ -172,6 +172,7 @@ def _every(
         if not by_id:
             yield TopicOffsets(name, list(partitions.items()))
             continue
+        # Version 10 names topics by id, which a topic that was deleted meanwhile does not have.
         topic = catalog.find(name)
         if topic is not None:
             id_ = topic.topic_id

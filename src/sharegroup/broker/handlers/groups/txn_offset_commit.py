@@ -63,6 +63,7 @@ async def _commit(
     parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     plan = await parts.slices.finish(plan_offsets(parts, context, request))
+    # If all offsets are refused, the group must not become a part of the transaction.
     if plan.offsets:
         try:
             await _enter(parts, context, request)

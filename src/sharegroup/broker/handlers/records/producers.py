@@ -118,6 +118,7 @@ def describe_producers(
         partitions = []
         for index in topic.partition_indexes:
             try:
+                # As in Kafka, an invalid name is another error than a missing topic (spec wire-17).
                 check_topic_name(topic.name)
                 read.require(topic.name)
                 _, log = parts.topics.named(TopicName(topic.name), index)

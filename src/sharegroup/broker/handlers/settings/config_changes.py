@@ -172,6 +172,8 @@ def _of_group(
 
     def in_effect() -> None:
         parts.share_group_coordinator.settings_changed(group_id)
+        # After the cached settings are dropped, because it wakes fetches, which must see the new
+        # ones.
         parts.share_partitions.settings_changed(group_id)
         own_settings = parts.topics.catalog.group_settings(group_id)
         size_bytes = settings_bytes(group_id, own_settings)

@@ -163,6 +163,7 @@ def _member(catalog: Catalog, member: DescribedShareMember) -> Member:
                     partitions=tuple(map(i32, partitions)),
                 )
                 for topic_id, partitions in assigned
+                # A topic may be deleted while its partitions are still in an assignment.
                 if (topic := catalog.by_id(topic_id)) is not None
             )
         ),

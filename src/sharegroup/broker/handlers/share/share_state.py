@@ -214,6 +214,7 @@ async def _when_durable(parts: Parts, topics: list[DecidedTopic], classes: Respo
     for (topic_id, decided), pause_after in paced(topics, FEW):
         partition_results = []
         for (partition, decision), pause in paced(decided, FEW):
+            # One after the other, because one sync makes most of them durable together (ADR 0001).
             partition_results.append(await _durable(partition, decision, classes))
             if pause:
                 await parts.slices.turn()

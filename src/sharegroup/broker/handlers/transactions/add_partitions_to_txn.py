@@ -184,6 +184,8 @@ def _begin_to_add(
         transaction.transactional_id,
         producer,
         partitions,
+        # Brokers, which send version 4 and newer, add partitions only for producers that get a new
+        # epoch with each transaction (KIP-890).
         client_version=EPOCH_BUMPS if version >= TRANSACTIONS_VERSION else 0,
     )
 

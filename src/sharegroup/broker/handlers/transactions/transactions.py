@@ -81,6 +81,7 @@ def add_offsets_to_txn(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         (coordinator.partition_of_group(group_id),),
+        # Clients that still send this request keep their epoch after the transaction (KIP-890).
         client_version=0,
     )
     return _offsets_added(context, adding) if adding.done() else Later(_added(context, adding))
