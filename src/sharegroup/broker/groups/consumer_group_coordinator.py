@@ -203,8 +203,8 @@ class ConsumerGroupCoordinator:
             waiting.answer.cancel()
             try:
                 self._forget_what_failed(waiting.group_id)
-                # Kafka keeps a new member that hung up for up to five minutes, in which all others
-                # wait for it (docs/differences.md).
+                # Kafka lets a new member that hung up take part for up to five minutes.  If it
+                # becomes the leader, all others wait for it (docs/differences.md).
                 decision = self._groups.hang_up(
                     waiting.group_id, call, now=self._now(), limits=self._limits()
                 )
@@ -268,9 +268,9 @@ class ConsumerGroupCoordinator:
         # in memory before its record is appended (ADR 0005).
         self._begin(group_id)
         bytes_max = self._config.consumer_group.offsets_bytes_max
+        is_transactional = producer is not NO_PRODUCER
         # Offsets of both protocols are kept here, so a group keeps them when it changes its
         # protocol (spec modern-28).
-        is_transactional = producer is not NO_PRODUCER
         if self._modern.has(group_id):
             partitions = (
                 TopicIdPartition(offset.committed.topic_id, offset.partition)
