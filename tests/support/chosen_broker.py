@@ -65,7 +65,7 @@ SHORT_TIMES = {
 second."""
 
 KEPT = {"log.retention.ms": "-1"}
-"""Tests send records of 1970.  Retention would delete them after a while, in the middle of a test."""
+"""Tests send records of 1970.  Retention would delete them, in the middle of a test."""
 
 SOONER = {
     "broker.session.timeout.ms": "3000",
