@@ -59,16 +59,18 @@ def check_order(acks: Sequence[AckBatch], *, start_offset: int, end_offset: int)
 def check_held(run: Run[InFlightState], member_id: MemberId, now_ms: int) -> None:
     """Refuse a run that the member does not hold, or whose lock has ended."""
     state, _, owner, lock_deadline_ms, _, _ = run.value
+    # The deadline decides, not the sweep: otherwise the result of a late acknowledgement would
+    # depend on whether `expire` has run (spec lock-2, lock-6).
     if state is ACQUIRED and owner == member_id and now_ms < lock_deadline_ms:
         return
     if state is not ACQUIRED:
-        found = f"they are {state.name}"
+        reason = f"they are {state.name}"
     elif owner != member_id:
-        found = f"member {owner!r} holds them"
+        reason = f"member {owner!r} holds them"
     else:
-        found = f"its lock ended at {lock_deadline_ms} ms and it is {now_ms} ms"
+        reason = f"its lock ended at {lock_deadline_ms} ms and it is {now_ms} ms"
     raise InvalidRecordState(
-        f"offsets {run.first} to {run.end - 1} are not acquired by member {member_id!r}: {found}"
+        f"offsets {run.first} to {run.end - 1} are not acquired by member {member_id!r}: {reason}"
     )
 
 

@@ -116,6 +116,8 @@ class AcquireBudget:
         """Return the offset at which an acquire ends that has all its records at ``reached``."""
         if self._request.mode is AcquireMode.RECORD_LIMIT:
             return reached
+        # The batch of the last record that was asked for: `reached` itself may be the first of the
+        # next batch.
         return self._log.ends[bisect_right(self._log.firsts, reached - 1) - 1]
 
     def _isolate(self, first: int, suspicion: int) -> None:
@@ -156,6 +158,7 @@ def entries(
     joined = _joined(taken)
     if request.mode is AcquireMode.RECORD_LIMIT:
         return tuple(joined)
+    # BatchSize is the client's number. With 0, `_cut` would yield empty pieces without end.
     batch_records = max(1, request.batch_records)
     return tuple(
         piece for acquired in joined for piece in _cut(acquired, log, batch_records=batch_records)
@@ -167,6 +170,8 @@ def _joined(taken: Iterable[Acquired]) -> list[Acquired]:
     for acquired in taken:
         if joined:
             last = joined[-1]
+            # Released and expired runs lie apart in the map; a member gets neighbours with one
+            # count as one range (spec fetch-31).
             if last.end == acquired.first and last.delivery_count == acquired.delivery_count:
                 joined[-1] = last._replace(end=acquired.end)
                 continue

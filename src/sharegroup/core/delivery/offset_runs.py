@@ -138,6 +138,7 @@ class OffsetRuns(Generic[V]):
         assert offset <= self._end, f"the map ends at {self._end}, before {offset}"
         if offset <= self.start:
             return
+        # The cut below would leave the last run, without an offset.
         if offset == self._end:
             self._firsts.clear()
             self._values.clear()
@@ -164,6 +165,7 @@ class OffsetRuns(Generic[V]):
             f"[{first}, {end}) is not within [{self.start}, {self._end})"
         )
         firsts, values = self._firsts, self._values
+        # A run that begins at `first` is replaced; one that reaches over it keeps its beginning.
         low = bisect_left(firsts, first)
         high = bisect_left(firsts, end, low)
         new_firsts: list[int] = []

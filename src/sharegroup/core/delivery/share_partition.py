@@ -142,6 +142,8 @@ class SharePartition:
 
     def can_acquire(self, limits: SharePartitionLimits) -> bool:
         """Return whether an acquire can take records, if the log has any at `next_fetch_offset`."""
+        # Only locked records count: those that wait for redelivery have their room already, so they
+        # can be acquired although no new ones can (spec limit-5).
         if self._counts[ACQUIRED] >= limits.in_flight_max:
             return False
         return self._counts[AVAILABLE] > 0 or not self.is_full(limits)
@@ -168,10 +170,10 @@ class SharePartition:
         log_end = log.end
         if request.records_max <= 0 or log_end <= log.position:
             return Acquisition()
-        found = stretches(log)
+        record_ranges = stretches(log)
         # First, because a hole may lie within an available run, which would be acquired below.
-        absent = self._archive_absent(holes(log, found))
-        if not found:
+        absent = self._archive_absent(holes(log, record_ranges))
+        if not record_ranges:
             absent += self._pass_over(log_end)
             return Acquisition((), self._delta(absent) if absent else None)
         lock_deadline_ms = now_ms + limits.lock_ms
@@ -185,10 +187,10 @@ class SharePartition:
         if not budget.isolating and not self.is_full(limits):
             # Records that are still available will be acquired later: they keep their room.
             budget.locks_left -= self._counts[AVAILABLE]
-            absent += self._lock_unseen(member_id, lock_deadline_ms, found, budget, taken)
+            absent += self._lock_unseen(member_id, lock_deadline_ms, record_ranges, budget, taken)
             # Only if all stretches were taken: the map is total, so it cannot pass over a part of
             # the log before it.
-            absent += self._pass_over(log_end if found[-1][1] <= self._runs.end else 0)
+            absent += self._pass_over(log_end if record_ranges[-1][1] <= self._runs.end else 0)
         return Acquisition(
             entries(taken, log, request),
             self._delta(absent) if absent else None,
@@ -211,6 +213,8 @@ class SharePartition:
         """
         # All checks come before the first change, because there is no undo (ADR 0004).
         check_order(acks, start_offset=self._runs.start, end_offset=self._runs.end)
+        # Of the whole request: a worker accepts the good records in one batch and releases the bad
+        # one in another.
         told_apart = tells_apart(acks)
         changing: list[Run[InFlightState]] = []
         for ack in acks:
@@ -399,14 +403,14 @@ class SharePartition:
         self,
         member_id: MemberId,
         lock_deadline_ms: int,
-        found: list[Range],
+        record_ranges: list[Range],
         budget: AcquireBudget,
         taken: list[Acquired],
     ) -> list[StateBatch]:
         """Acquire unseen records within the budget; return the holes that the map now includes."""
         absent: list[StateBatch] = []
         locked = InFlightState(ACQUIRED, 1, member_id, lock_deadline_ms)
-        for stretch_first, stretch_end in found:
+        for stretch_first, stretch_end in record_ranges:
             first = max(stretch_first, self._runs.end)
             end = budget.take(first, stretch_end)
             # The stretch lies below the end of the map, or the budget is spent.

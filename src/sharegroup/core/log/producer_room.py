@@ -120,22 +120,22 @@ class ProducerRoom:
         else:
             del self._silent[member]
 
-    def _make_room(self, wanted: int) -> None:
-        """Cut the partitions with the most producers to one number, until ``wanted`` are left."""
+    def _make_room(self, count_max: int) -> None:
+        """Cut the partitions with the most producers to one number, until ``count_max`` remain."""
         self.search_count += 1
-        while self.count > wanted and self._by_silent:
+        while self.count > count_max and self._by_silent:
             largest = max(self._by_silent)
             group = self._by_silent[largest]
             next_largest = max(
                 (silent for silent in self._by_silent if silent < largest), default=0
             )
-            surplus = self.count - wanted
+            surplus = self.count - count_max
             share = min(largest - next_largest, -(-surplus // len(group)))
             # With more partitions than producers to forget, some forget one and others none.
             for member in list(islice(group, surplus)):
-                forgotten = member.forget_oldest(min(share, self.count - wanted))
+                forgotten = member.forget_oldest(min(share, self.count - count_max))
                 self.count -= forgotten
                 self.forgotten_count += forgotten
                 self._group(member, member.silent_count)
-                if self.count <= wanted:
+                if self.count <= count_max:
                     break

@@ -174,8 +174,11 @@ class ProducerStates:
                 )
         else:
             for batch in entry.batches:
+                # Both, as in Kafka: a batch with the same first sequence and another length is not
+                # the one that was written, so its records would be lost.
                 if batch.base_sequence == base_sequence and batch.offset_count == count:
                     return batch
+            # Without a batch only a marker of this epoch is known, and the sequences begin at 0.
             last = entry.batches[-1].last_sequence if entry.batches else -1
             expected = (last + 1) % SEQUENCE_COUNT
             if base_sequence != expected:
@@ -266,6 +269,8 @@ class ProducerStates:
     ) -> int | None:
         """Note a marker at ``offset``; return the first offset of its transaction, None if none."""
         before = self._entries.get(producer_id)
+        # A marker with a new epoch (KIP-890) ends the sequences of the old one: the next
+        # transaction begins with 0.
         batches = before.batches if before is not None and before.epoch == epoch else ()
         start = None if before is None else before.transaction_start
         self._undo.append((offset + 1, producer_id, before))
@@ -294,7 +299,7 @@ class ProducerStates:
             self._ended.pop()
 
     def _put(self, producer_id: int, entry: ProducerEntry | None) -> None:
-        known, opened = len(self._entries), len(self._open)
+        count_before, open_before = len(self._entries), len(self._open)
         self._entries.pop(producer_id, None)  # The producer used last comes last.
         if entry is not None:
             self._entries[producer_id] = entry
@@ -302,8 +307,8 @@ class ProducerStates:
             self._open.pop(producer_id, None)
         else:
             self._open[producer_id] = entry.transaction_start
-        added_count = len(self._entries) - known
-        if added_count or len(self._open) != opened:
+        added_count = len(self._entries) - count_before
+        if added_count or len(self._open) != open_before:
             self._room.update(self, added_count)
 
     def expire(self, unused_since_ms: int) -> int:

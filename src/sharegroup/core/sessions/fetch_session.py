@@ -171,6 +171,8 @@ class FetchSessions:
         answer FETCH_SESSION_ID_NOT_FOUND with a request that names all partitions.
         """
         session = self._own(session_id, connection_id)
+        # An unknown id is no error here, as in Kafka: the request names all its partitions, so it
+        # can be answered without the session.
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
                 self._close(session_id)
@@ -211,6 +213,7 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None:
             return False
+        # An offset has 63 bits, so the two never overlap.
         packed_offsets = offsets.high_watermark << 64 | offsets.start_offset
         if session.reported.get(key) == packed_offsets:
             return False
@@ -363,6 +366,8 @@ class FetchSessions:
             self._evict(crowded_out)
         if has_room():
             return True
+        # Only for a session within an equal share: two large ones would otherwise close each other
+        # in turn.
         if size > self._partitions_max // (len(self._sessions) + sessions):
             return False
         largest_id, _ = max(self._sessions.items(), key=lambda item: len(item[1].partitions))

@@ -107,9 +107,9 @@ class Transactions:
 
     def claim(self, transactional_id: str, user: Principal | None) -> None:
         """Give a transactional id that belongs to nobody to the user who uses it."""
-        known = self._known.get(transactional_id)
-        if user is not None and known is not None:
-            self.memory.claim(transactional_id, user, size_bytes(known))
+        metadata = self._known.get(transactional_id)
+        if user is not None and metadata is not None:
+            self.memory.claim(transactional_id, user, size_bytes(metadata))
 
     def __len__(self) -> int:
         return len(self._known)
@@ -124,12 +124,12 @@ class Transactions:
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Return the state of a transactional id; raise TransactionalIdNotFound."""
         _check_id(transactional_id)
-        known = self._known.get(transactional_id)
-        if known is None:
+        metadata = self._known.get(transactional_id)
+        if metadata is None:
             raise TransactionalIdNotFound(
                 f"transactional id {transactional_id!r} does not exist, or has expired"
             )
-        return known
+        return metadata
 
     @property
     def prepared_ids(self) -> tuple[str, ...]:
@@ -149,10 +149,11 @@ class Transactions:
         ``version`` is the transaction version with which a transaction would end; None is for
         InitProducerId.
         """
-        known = self._known.get(transactional_id)
-        if known is None:
+        metadata = self._known.get(transactional_id)
+        if metadata is None:
+            # Only InitProducerId makes an id; every other request for an unknown one is refused.
             return version is None
-        return known.has_used_up_epochs and version in (None, EPOCH_BUMPS)
+        return metadata.has_used_up_epochs and version in (None, EPOCH_BUMPS)
 
     def init(
         self,
@@ -164,8 +165,8 @@ class Transactions:
         now: Now,
     ) -> TransactionMetadata:
         """Give a transactional id to a producer; its transaction under way was aborted before."""
-        known = self._known.get(transactional_id)
-        if known is None:
+        metadata = self._known.get(transactional_id)
+        if metadata is None:
             self.check_new(transactional_id)
             assert fresh_producer_id is not None, "the caller asked `needs_producer_id`"
             return transitions.created(
@@ -175,7 +176,7 @@ class Transactions:
                 now_ms=now.wall_ms,
             )
         return transitions.next_epoch(
-            known,
+            metadata,
             expected=expected,
             fresh_producer_id=fresh_producer_id,
             timeout_ms=timeout_ms,
@@ -206,9 +207,9 @@ class Transactions:
         now: Now,
     ) -> TransactionMetadata | None:
         """Add partitions to a transaction; None if it has them already."""
-        known = self._of_producer(transactional_id, producer_id, epoch)
+        metadata = self._of_producer(transactional_id, producer_id, epoch)
         record = transitions.with_partitions(
-            known, partitions, client_version=client_version, now_ms=now.wall_ms
+            metadata, partitions, client_version=client_version, now_ms=now.wall_ms
         )
         if record is not None and len(record.partitions) > PARTITIONS_MAX:
             raise PolicyViolation(
@@ -227,8 +228,8 @@ class Transactions:
         is_abortable: bool,
     ) -> None:
         """Raise unless the partitions take part in the producer's transaction."""
-        known = self._of_producer(transactional_id, producer_id, epoch)
-        transitions.check_member(known, partitions, is_abortable=is_abortable)
+        metadata = self._of_producer(transactional_id, producer_id, epoch)
+        transitions.check_member(metadata, partitions, is_abortable=is_abortable)
 
     def end(
         self,
@@ -242,39 +243,39 @@ class Transactions:
         now: Now,
     ) -> TransactionEnd:
         """Decide a transaction."""
-        known = self._existing(transactional_id)
+        metadata = self._existing(transactional_id)
         # First, as in Kafka: the producer may already use the producer id of the next transaction,
         # which the checks below know only after the completion.
-        transitions.check_settled(known)
+        transitions.check_settled(metadata)
         bumps = client_version >= EPOCH_BUMPS
         # Before the check of the producer, which would fence the epoch of a repeated request
         # (KIP-890).
-        if bumps and _is_repeated(known, producer_id, epoch):
-            if is_commit is not known.is_commit:
-                raise transitions.wrong_state(known, is_commit=is_commit)
-            return TransactionEnd(None, known.producer_id, known.producer_epoch)
-        transitions.check_producer(known, producer_id, epoch)
+        if bumps and _is_repeated(metadata, producer_id, epoch):
+            if is_commit is not metadata.is_commit:
+                raise transitions.wrong_state(metadata, is_commit=is_commit)
+            return TransactionEnd(None, metadata.producer_id, metadata.producer_epoch)
+        transitions.check_producer(metadata, producer_id, epoch)
         # TransactionCoordinator.scala has the table of these cases. Without a new epoch for each
         # transaction, a repeated request is told by the state alone.
-        if known.state is not TransactionState.ONGOING:
-            if not bumps and known.state is not TransactionState.EMPTY:
-                if is_commit is known.is_commit:
-                    return TransactionEnd(None, known.producer_id, known.producer_epoch)
+        if metadata.state is not TransactionState.ONGOING:
+            if not bumps and metadata.state is not TransactionState.EMPTY:
+                if is_commit is metadata.is_commit:
+                    return TransactionEnd(None, metadata.producer_id, metadata.producer_epoch)
             elif bumps and not is_commit:
-                return self._decided(known, is_commit, client_version, fresh_producer_id, now)
-            raise transitions.wrong_state(known, is_commit=is_commit)
-        return self._decided(known, is_commit, client_version, fresh_producer_id, now)
+                return self._decided(metadata, is_commit, client_version, fresh_producer_id, now)
+            raise transitions.wrong_state(metadata, is_commit=is_commit)
+        return self._decided(metadata, is_commit, client_version, fresh_producer_id, now)
 
     def _decided(
         self,
-        known: TransactionMetadata,
+        metadata: TransactionMetadata,
         is_commit: bool,
         client_version: int,
         fresh_producer_id: int | None,
         now: Now,
     ) -> TransactionEnd:
         record = transitions.prepared(
-            known,
+            metadata,
             is_commit=is_commit,
             client_version=client_version,
             fresh_producer_id=fresh_producer_id,
@@ -286,11 +287,11 @@ class Transactions:
         self, transactional_id: str, *, version: int, fresh_producer_id: int | None, now: Now
     ) -> TransactionMetadata | None:
         """Abort an open transaction and fence its producer; None if there is none."""
-        known = self._known.get(transactional_id)
-        if known is None or known.state is not TransactionState.ONGOING:
+        metadata = self._known.get(transactional_id)
+        if metadata is None or metadata.state is not TransactionState.ONGOING:
             return None
         return transitions.fence(
-            known, version=version, fresh_producer_id=fresh_producer_id, now_ms=now.wall_ms
+            metadata, version=version, fresh_producer_id=fresh_producer_id, now_ms=now.wall_ms
         )
 
     def complete(self, transactional_id: str, *, now: Now) -> TransactionMetadata | None:
@@ -312,12 +313,12 @@ class Transactions:
     def expired(self, *, since_wall_ms: int, count_max: int) -> tuple[TransactionTombstone, ...]:
         """Return tombstones for ids that have been idle since that time, the oldest first."""
         expired: list[TransactionTombstone] = []
-        for known in self._known.values():
+        for metadata in self._known.values():
             # The ids are in the order of their updates, so all that follow are younger.
-            if known.updated_ms > since_wall_ms or len(expired) == count_max:
+            if metadata.updated_ms > since_wall_ms or len(expired) == count_max:
                 break
-            if known.state.is_idle:
-                expired.append(TransactionTombstone(known.transactional_id))
+            if metadata.state.is_idle:
+                expired.append(TransactionTombstone(metadata.transactional_id))
         return tuple(expired)
 
     def forgotten_for(
@@ -329,8 +330,8 @@ class Transactions:
         CoordinatorNotAvailable if there is no room for the record, because too many transactions
         are under way.
         """
-        known = self._known.get(record.transactional_id)
-        more = size_bytes(record) - (0 if known is None else size_bytes(known))
+        stored = self._known.get(record.transactional_id)
+        more = size_bytes(record) - (0 if stored is None else size_bytes(stored))
         own_excess = self.memory.excess(record.transactional_id, user, more, limit=bytes_max)
         if own_excess > 0:
             return self._own_forgotten_for(record, user, more, own_excess, bytes_max)
@@ -339,7 +340,8 @@ class Transactions:
             return ()
         forgotten: list[TransactionTombstone] = []
         for oldest in self._known.values():
-            if oldest.state.is_idle and oldest is not known:
+            # Its own id stays: the record is its next state.
+            if oldest.state.is_idle and oldest is not stored:
                 forgotten.append(TransactionTombstone(oldest.transactional_id))
                 excess -= size_bytes(oldest)
                 if excess <= 0:
@@ -404,20 +406,20 @@ class Transactions:
 
     def _existing(self, transactional_id: str) -> TransactionMetadata:
         _check_id(transactional_id)
-        known = self._known.get(transactional_id)
-        if known is None:
+        metadata = self._known.get(transactional_id)
+        if metadata is None:
             raise InvalidProducerIdMapping(
                 f"transactional id {transactional_id!r} does not exist, or has expired; "
                 "initialise the producer again"
             )
-        return known
+        return metadata
 
     def _of_producer(
         self, transactional_id: str, producer_id: int, epoch: int
     ) -> TransactionMetadata:
-        known = self._existing(transactional_id)
-        transitions.check_producer(known, producer_id, epoch)
-        return known
+        metadata = self._existing(transactional_id)
+        transitions.check_producer(metadata, producer_id, epoch)
+        return metadata
 
 
 def _check_id(transactional_id: str) -> None:
@@ -425,15 +427,15 @@ def _check_id(transactional_id: str) -> None:
         raise InvalidRequest("the transactional id is empty")
 
 
-def _is_repeated(known: TransactionMetadata, producer_id: int, epoch: int) -> bool:
+def _is_repeated(metadata: TransactionMetadata, producer_id: int, epoch: int) -> bool:
     """Return whether this producer ended the last transaction, and repeats the request."""
-    if known.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
+    if metadata.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         return False
-    if known.producer_id == producer_id:
-        return epoch == known.producer_epoch - 1
+    if metadata.producer_id == producer_id:
+        return epoch == metadata.producer_epoch - 1
     # After the last epoch of its id, the producer was answered a new id with epoch 0.
     return (
-        known.previous_producer_id == producer_id
+        metadata.previous_producer_id == producer_id
         and is_used_up(epoch)
-        and (known.producer_epoch == 0)
+        and (metadata.producer_epoch == 0)
     )

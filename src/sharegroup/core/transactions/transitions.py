@@ -100,13 +100,13 @@ def next_epoch(
     )
 
 
-def _without_id(known: TransactionMetadata) -> ConcurrentTransactions:
+def _without_id(metadata: TransactionMetadata) -> ConcurrentTransactions:
     """Return the error for a change that came before one that uses up the epochs.
 
     Then no new producer id was taken for it.
     """
     return ConcurrentTransactions(
-        f"transactional id {known.transactional_id!r} was changed at the same time; try again"
+        f"transactional id {metadata.transactional_id!r} was changed at the same time; try again"
     )
 
 

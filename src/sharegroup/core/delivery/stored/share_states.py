@@ -67,20 +67,20 @@ def lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
         first = max(first, runs.start)
         if first >= end:
             continue
-        known = (delivery_count, state)
+        statement = (delivery_count, state)
         # Before the map changes: offsets from here on are appended below.
         known_end = runs.end
         if first < known_end:
             runs.overlay(
                 [
-                    Run(run_first, run_end, max(value, known))
+                    Run(run_first, run_end, max(value, statement))
                     for run_first, run_end, value in runs.between(first, end)
                 ]
             )
         else:
             runs.append(first, UNKNOWN)
         if known_end < end:
-            runs.append(end, known)
+            runs.append(end, statement)
 
 
 def forget_before(runs: OffsetRuns[Known], start_offset: int) -> None:
@@ -236,6 +236,7 @@ class _ShareState:
             self.leader_epoch_max = max(self.leader_epoch_max, update.leader_epoch)
         if update.start_offset != UNDECIDED:
             self.start_offset = update.start_offset
+            # Before the batches, which `lay_over` cuts at the start of the map.
             forget_before(self.runs, update.start_offset)
         self.delivery_complete_count = update.delivery_complete_count
         self.update_count += 1
@@ -469,6 +470,8 @@ class ShareStates:
                     update_count=0 if state is None else self._updates_after_snapshot(state),
                 )
             case ShareTombstone():
+                # The records that it deletes may be gone: the log is pruned from its beginning (ADR
+                # 0012).
                 self._states.pop(key, None)
 
     def _updates_after_snapshot(self, state: _ShareState) -> int:

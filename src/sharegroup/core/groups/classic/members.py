@@ -110,9 +110,9 @@ class Members:
     def check_metadata(self, request: JoinRequest) -> None:
         """Raise MessageTooLarge if the request makes the members' metadata too large."""
         member_id = request.member_id or self.static(request.instance_id)
-        known = None if member_id is None else self._by_id.get(member_id)
+        former = None if member_id is None else self._by_id.get(member_id)
         added_bytes = bytes_of(request.protocols)
-        if known is None:
+        if former is None:
             added_bytes += identity_bytes(
                 request.member_id or request.new_member_id,
                 request.instance_id,
@@ -120,7 +120,7 @@ class Members:
                 request.client_host,
             )
         else:
-            added_bytes -= bytes_of(known.protocols)
+            added_bytes -= bytes_of(former.protocols)
         self._check_size(added_bytes, request.user)
 
     def check_assignments(self, request: SyncRequest) -> None:

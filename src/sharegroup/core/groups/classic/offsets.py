@@ -120,10 +120,10 @@ class CommittedOffsets:
         partitions = topics.get(record.topic)
         if partitions is None:
             return _topic_bytes(record.topic) + _bytes(record)
-        known = partitions.get(record.partition)
-        if known is None:
+        former = partitions.get(record.partition)
+        if former is None:
             return _bytes(record)
-        return _note_bytes(record.committed.metadata) - _note_bytes(known.metadata)
+        return _note_bytes(record.committed.metadata) - _note_bytes(former.metadata)
 
     def put(self, record: OffsetCommit) -> None:
         """Store a committed offset."""
@@ -241,9 +241,9 @@ class PendingOffsets:
         key = _OffsetKey(topic, partition)
         for transaction in self._by_group.get(group_id, {}).get(key, ()):
             pending = self._commits[transaction]
-            known = pending[group_id, key]
-            if known is not None and (before is None or known.order < before):
-                self._hold(group_id, -_pending_bytes(known))
+            value = pending[group_id, key]
+            if value is not None and (before is None or value.order < before):
+                self._hold(group_id, -_pending_bytes(value))
                 # Not removed, so that `end` finds the transaction in `_by_group`.
                 pending[group_id, key] = None
 

@@ -115,7 +115,7 @@ def advance_steps(
 
     A step takes a few milliseconds for 20,000 partitions. The group must not change meanwhile.
     """
-    known, member, _ = change
+    stored_member, member, _ = change
     if is_settled(group, change, cluster):
         return (), member
     plan = _Plan(
@@ -124,15 +124,17 @@ def advance_steps(
         group.target.get(member.member_id, NOTHING),
         dict(group.regexes),
     )
-    if known is None or not known.has_metadata_of(member):
+    if stored_member is None or not stored_member.has_metadata_of(member):
         plan.records.append(member.metadata(group.group_id))
     names_changed = (
-        () if known is None else known.subscribed_topic_names
+        () if stored_member is None else stored_member.subscribed_topic_names
     ) != member.subscribed_topic_names
     pattern_changed = (
-        "" if known is None else known.subscribed_topic_regex
+        "" if stored_member is None else stored_member.subscribed_topic_regex
     ) != member.subscribed_topic_regex
     topics_changed = _refresh_patterns(group, change, cluster, plan, wall_ms)
+    # One vote can decide which assignor has the most, so the member's own choice is not compared,
+    # but the group's before and after.
     is_new_assignor = assignor_name(group, limits) != assignor_name(group, limits, change)
     subscription_changed = names_changed or pattern_changed
     if (
@@ -180,6 +182,8 @@ def _reconcile(
     subscription_changed: bool,
 ) -> tuple[Records, ModernMember]:
     member = change.member
+    # Also a reconciled member whose subscription has changed: it must not keep reading a topic that
+    # it has left until the next target assignment.
     if subscription_changed or not member.is_reconciled_to(plan.assignment_epoch):
         names = subscribed_names(member, plan.regexes)
         goal = Goal(
@@ -208,6 +212,8 @@ def _refresh_patterns(
     """
     old = "" if change.known is None else change.known.subscribed_topic_regex
     new = change.member.subscribed_topic_regex
+    # This member was the only one with its former pattern. Otherwise the pattern would be matched,
+    # and its topics assigned, for as long as the group exists.
     if old and old != new and group.regex_member_count(old) == 1 and old in plan.regexes:
         plan.records.append(
             Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, group.group_id, pattern=old)
@@ -215,19 +221,19 @@ def _refresh_patterns(
         del plan.regexes[old]
     changed = False
     for pattern in dict.fromkeys((*group.patterns, new)):
-        found = cluster.matches.get(pattern)
+        topic_names = cluster.matches.get(pattern)
         # The count still has this member under its old pattern.
         is_used = pattern == new or group.regex_member_count(pattern) > (pattern == old)
         resolved = plan.regexes.get(pattern)
         if (
             not pattern
-            or found is None
+            or topic_names is None
             or not is_used
-            or (resolved is not None and resolved.topic_names == found)
+            or (resolved is not None and resolved.topic_names == topic_names)
         ):
             continue
         plan.regexes[pattern] = ModernGroupRegularExpression(
-            group.group_id, pattern, found, cluster.version, wall_ms
+            group.group_id, pattern, topic_names, cluster.version, wall_ms
         )
         plan.records.append(plan.regexes[pattern])
         changed = True
@@ -255,6 +261,8 @@ def assignor_name(
             counts[member.server_assignor] = counts.get(member.server_assignor, 0) + 1
     if not counts:
         return limits.assignors[0]
+    # A tie goes to the assignor that the setting names first, not to the order of the members,
+    # which a restart changes.
     return max(counts, key=lambda name: (counts[name], -limits.assignors.index(name)))
 
 
@@ -271,6 +279,8 @@ def _assign(
     wall_ms: int,
 ) -> Steps[None]:
     """Make a new target assignment, unless the assignment interval delays it."""
+    # By subscription: usually all members of a group have the same one, which may have thousands of
+    # topics.
     known_ids: dict[tuple[tuple[TopicName, ...], str], frozenset[TopicId]] = {}
     members: list[AssignedMember] = []
     for member in _members(group, change).values():
@@ -297,6 +307,7 @@ def _assign(
     plan.records += (
         ModernGroupTargetAssignmentMember(group.group_id, member_id, partitions)
         for member_id, partitions in assigned.items()
+        # A record for each member would write the whole assignment at each join.
         if group.target.get(member_id) != partitions
     )
     plan.records.append(ModernGroupTargetAssignmentMetadata(group.group_id, plan.epoch, wall_ms))

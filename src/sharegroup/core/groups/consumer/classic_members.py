@@ -63,6 +63,7 @@ def check_protocols(group: ModernGroup, request: JoinRequest) -> None:
     for member in group.members.values():
         for name, _ in () if member.classic is None else member.classic.protocols:
             counts[name] = counts.get(name, 0) + 1
+    # Members of the new protocol have no classic protocols, and take no part in the choice.
     needed = group.classic_count
     if request.protocol_type != CONSUMER or not any(
         counts.get(name, 0) == needed for name in request.protocols
@@ -115,12 +116,12 @@ def check_synced_protocol(group: ModernGroup, classic: ClassicMember, request: S
     # The member's own first protocol, as in the answer to its join: the broker assigns, so members
     # need not agree on one.
     expected = (CONSUMER, classic.protocols[0][0])
-    for found, wanted in zip((request.protocol_type, request.protocol), expected, strict=True):
+    for requested, joined in zip((request.protocol_type, request.protocol), expected, strict=True):
         # Clients before version 5 of SyncGroup (KIP-559) send neither.
-        if found is not None and found != wanted:
+        if requested is not None and requested != joined:
             raise InconsistentGroupProtocol(
-                f"group {group.group_id!r}, member {request.member_id!r}: expected {wanted!r}, "
-                f"found {found!r}"
+                f"group {group.group_id!r}, member {request.member_id!r}: expected {joined!r}, "
+                f"found {requested!r}"
             )
 
 
@@ -130,6 +131,8 @@ def must_rejoin(group: ModernGroup, member: ModernMember) -> bool:
         return True
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
+    # As in Kafka (`ConsumerGroup.waitingOnUnreleasedPartition`): a member of the classic protocol
+    # gets partitions only by joining again, so it is asked once, when all of them are free.
     return member.state is MemberState.UNRELEASED_PARTITIONS and all(
         group.is_free(partition)
         for partition in group.target.get(member.member_id, NOTHING)
@@ -140,6 +143,8 @@ def must_rejoin(group: ModernGroup, member: ModernMember) -> bool:
 def must_rejoin_to_sync(group: ModernGroup, member: ModernMember) -> bool:
     """Return whether the assignment that a sync would return is out of date."""
     return (
+        # A member that has to revoke is not sent back: its smaller assignment, which this sync
+        # returns, is what tells it to revoke.
         group.assignment_epoch > member.member_epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
     )

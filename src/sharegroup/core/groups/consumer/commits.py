@@ -55,6 +55,8 @@ def check_commit(
         return
     if epoch > member.member_epoch:
         raise _stale(group, member, epoch, f"expected {member.member_epoch}")
+    # An older epoch is normal: the member learns of a new one by its next heartbeat, and its
+    # commits in between are for partitions that it still has (KIP-1251).
     for partition in partitions:
         assigned_epoch = member.assigned.get(partition, member.pending_revocation.get(partition))
         named = f"{partition.topic_id}-{partition.partition}"

@@ -164,10 +164,10 @@ class ModernGroup:
 
     def growth_with(self, member: ModernMember) -> int:
         """Return the bytes by which ``member``, new or changed, makes the group larger."""
-        known = self.members.get(member.member_id)
+        former = self.members.get(member.member_id)
         growth = member.size_bytes + names_bytes(member.subscribed_topic_names)
-        if known is not None:
-            growth -= known.size_bytes + names_bytes(known.subscribed_topic_names)
+        if former is not None:
+            growth -= former.size_bytes + names_bytes(former.subscribed_topic_names)
         return growth
 
     # Changes
@@ -213,9 +213,11 @@ class ModernGroup:
         """Add ``member``, or replace its former version."""
         # First, because it compares the member with its former version.
         self.size_bytes += self.growth_with(member)
-        known = self.members.get(member.member_id)
-        if known is not None:
-            self._forget(known)
+        former = self.members.get(member.member_id)
+        if former is not None:
+            # Before the new values are counted, because both versions may share topics, pattern and
+            # partitions.
+            self._forget(former)
         self._topic_counts.update(member.subscribed_topic_names)
         if member.subscribed_topic_regex:
             self._regex_counts[member.subscribed_topic_regex] += 1
@@ -236,9 +238,13 @@ class ModernGroup:
         if member.subscribed_topic_regex:
             _subtract(self._regex_counts, (member.subscribed_topic_regex,))
         instance_id = member.instance_id
+        # Another member may have the instance id by now: the successor of a static member takes it
+        # over.
         if instance_id is not None and self.statics.get(instance_id) == member.member_id:
             del self.statics[instance_id]
         for partition in held_partitions(member):
+            # A record of another member may have taken the partition over; it must not become free
+            # then.
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
 
@@ -251,9 +257,9 @@ class ModernGroup:
             del self.target[member_id]
 
     def _set_regex(self, pattern: str, resolved: ModernGroupRegularExpression | None) -> None:
-        known = self.regexes.pop(pattern, None)
-        if known is not None:
-            self.size_bytes -= text_bytes(pattern) + names_bytes(known.topic_names)
+        former = self.regexes.pop(pattern, None)
+        if former is not None:
+            self.size_bytes -= text_bytes(pattern) + names_bytes(former.topic_names)
         if resolved is not None:
             self.size_bytes += text_bytes(pattern) + names_bytes(resolved.topic_names)
             self.regexes[pattern] = resolved
@@ -356,11 +362,11 @@ def with_replaced(
     group: ModernGroup, former: ModernMember, new_id: MemberId
 ) -> tuple[ModernGroup, ModernMember, Records]:
     """Return a copy of the group in which a static member has its new id, and the records."""
-    known, records = replaced_member(group, former, new_id)
+    successor, records = replaced_member(group, former, new_id)
     copy = group.copied()
     for record in records:
         copy.replay(record)
-    return copy, known, records
+    return copy, successor, records
 
 
 def subscribed_names(

@@ -108,6 +108,7 @@ def check_request(request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
         check_label(prefix, name, text)
     if request.server_assignor is not None and request.server_assignor not in limits.assignors:
         raise UnsupportedAssignor(
+            # Cut, because the length of this text is the client's choice.
             f"{prefix}: there is no assignor {request.server_assignor[:100]!r}; expected one of "
             f"{', '.join(limits.assignors)}"
         )
@@ -134,6 +135,8 @@ def _problem(request: HeartbeatRequest) -> str:
         return ""
     if request.rebalance_timeout_ms == UNCHANGED_MS:
         return "a member that joins must send its rebalance timeout"
+    # A fenced member gives up all partitions before it joins again. If it could bring some along,
+    # another member might have got them meanwhile (KIP-848 «Rebalance Process»).
     if request.owned is None or request.owned:
         return "a member that joins has no partitions and must send an empty list of them"
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
@@ -196,6 +199,8 @@ def identified_member(
         raise UnknownMemberId(
             f"group {group.group_id!r} has no static member with instance id {instance_id!r}"
         )
+    # The instance was restarted and has a new member id. FENCED_INSTANCE_ID ends the former client;
+    # with UNKNOWN_MEMBER_ID it would join again under the same instance id (KIP-345).
     if member.member_id != member_id:
         raise FencedInstanceId(
             f"group {group.group_id!r}: instance {instance_id!r} is member {member.member_id!r} "
@@ -231,6 +236,7 @@ def described_member(member: ModernMember, request: HeartbeatRequest) -> ModernM
             member.server_assignor if request.server_assignor is None else request.server_assignor
         ),
         subscribed_topic_names=(
+            # Sorted, so a client that sends the same topics in another order changes nothing.
             member.subscribed_topic_names if names is None else tuple(sorted(set(names)))
         ),
         subscribed_topic_regex=member.subscribed_topic_regex if pattern is None else pattern,
@@ -270,6 +276,8 @@ def check_growth(
     """
     more_partitions = max(partitions - group.partition_count, 0)
     growth = group.growth_with(member) + PARTITION_BYTES * more_partitions + pattern_bytes
+    # A request that makes the group no larger is never refused, even if a limit was lowered below
+    # what the group has.
     if growth <= 0:
         return
     size = group.size_bytes + growth
@@ -356,10 +364,11 @@ def is_long(group: ModernGroup | None, request: HeartbeatRequest, cluster: Clust
         partition_count = max(partition_count, _partition_count((*names, *matched), cluster))
     if partition_count < LONG_PARTITIONS:
         return False
-    known = None if group is None else group.members.get(request.member_id)
-    if group is None or known is None:
+    stored_member = None if group is None else group.members.get(request.member_id)
+    # A new member always leads to a new target assignment for all partitions.
+    if group is None or stored_member is None:
         return True
-    change = Change(known, described_member(known, request), request.owned)
+    change = Change(stored_member, described_member(stored_member, request), request.owned)
     return not is_settled(group, change, cluster)
 
 

@@ -59,6 +59,8 @@ def _not_upgradable(classic: ConsumerGroup, problem: str) -> GroupIdNotFound:
 
 def upgraded(classic: ConsumerGroup, topics: Topics, codec: ClassicCodec) -> Records:
     """Return the records of the group that a classic group with members becomes."""
+    # The epochs continue the generation, so a commit that a classic member has under way is still
+    # valid after the upgrade.
     group_id, epoch = classic.group_id, classic.generation
     # A group whose first rebalance is under way has no protocol yet.
     protocol = classic.protocol or classic.members.select_protocol()

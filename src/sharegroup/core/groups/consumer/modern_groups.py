@@ -163,6 +163,8 @@ class ModernGroups:
             SizeLimits(topic_names_max=limits.sizes.topic_names_max),
         )
         if request.group_id not in self._groups:
+            # Only a join makes a group. A member that stays or leaves has lost its group by a
+            # deletion, and must learn it.
             if request.member_epoch != JOIN_EPOCH:
                 raise self._not_found(request.group_id)
             check_new_group(request.group_id)
@@ -176,6 +178,8 @@ class ModernGroups:
         new = request.subscribed_topic_regex or ""
         if group is None or request.leaves:
             return (new,) if new and not request.leaves else ()
+        # Any pattern may match other topics now. While the topics stay the same, those in the
+        # records are valid, so most heartbeats match no name.
         if group.topics_version != version:
             return tuple(dict.fromkeys((*group.patterns, new) if new else group.patterns))
         return (new,) if new and new not in group.regexes else ()
@@ -199,31 +203,32 @@ class ModernGroups:
         since.
         """
         group, records, change = self._changed(request, cluster, limits, upgraded)
-        known = change.known
-        stored = self._groups.get(request.group_id)
-        if plan is not None and not upgraded and plan.fits(stored, change, cluster, limits):
+        stored_member = change.known
+        stored_group = self._groups.get(request.group_id)
+        # `plan` works without an upgrade, so its result says nothing about a group that is one.
+        if plan is not None and not upgraded and plan.fits(stored_group, change, cluster, limits):
             more, after = plan.result
         else:
             more, after = advance(group, change, cluster, limits, wall_ms)
         records += more
         self._set(request.group_id, after, Timer.SESSION, now_ms + limits.session_timeout_ms)
-        self._follow_reconciliation(request.group_id, known, after, now_ms)
-        told = (
+        self._follow_reconciliation(request.group_id, stored_member, after, now_ms)
+        sends_assignment = (
             request.member_epoch == JOIN_EPOCH
             or request.is_full
-            or known is None
+            or stored_member is None
             or (
                 # A reconciliation that changes nothing keeps the object; comparing thousands of
                 # keys each time would be slow.
-                known.assigned is not after.assigned
-                and known.assigned.keys() != after.assigned.keys()
+                stored_member.assigned is not after.assigned
+                and stored_member.assigned.keys() != after.assigned.keys()
             )
         )
         reply = HeartbeatReply(
             after.member_id,
             after.member_epoch,
             limits.heartbeat_interval_ms,
-            frozenset(after.assigned) if told else None,
+            frozenset(after.assigned) if sends_assignment else None,
         )
         return tuple(records), reply
 
@@ -260,12 +265,13 @@ class ModernGroups:
     ) -> tuple[ModernGroup, list[ModernGroupRecord], Change]:
         """Check a heartbeat; return its group, the records so far and the change of its member."""
         group, records = self._begun(request.group_id, upgraded)
+        # Before `_sender`, which copies the whole group for a static member that returns.
         check_room(group, request.member_id, request.instance_id, limits.members_max)
-        group, known, more = self._sender(group, request)
+        group, stored_member, more = self._sender(group, request)
         records += more
-        member = described_member(known or ModernMember(request.member_id), request)
+        member = described_member(stored_member or ModernMember(request.member_id), request)
         self._check_size(group, member, cluster, limits, request.user)
-        return group, records, Change(known, member, request.owned)
+        return group, records, Change(stored_member, member, request.owned)
 
     def _begun(
         self, group_id: GroupId, upgraded: Records
@@ -289,12 +295,12 @@ class ModernGroups:
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None or not joins:
             if joins:
-                known = group.members.get(request.member_id)
+                stored_member = group.members.get(request.member_id)
             else:
-                known = identified_member(group, request.member_id, request.instance_id)
-            if known is not None:
-                check_epoch(known, request)
-            return group, known, ()
+                stored_member = identified_member(group, request.member_id, request.instance_id)
+            if stored_member is not None:
+                check_epoch(stored_member, request)
+            return group, stored_member, ()
         former = group.static(request.instance_id)
         if former is None:
             return group, group.members.get(request.member_id), ()
@@ -312,9 +318,13 @@ class ModernGroups:
         limits: ModernGroupLimits,
         user: Principal | None,
     ) -> None:
-        known = group.members.get(member.member_id)
-        if known is not None and known.has_metadata_of(member):
+        stored_member = group.members.get(member.member_id)
+        # Nearly every heartbeat ends here: it stores nothing new, so it needs no count of the
+        # group's partitions.
+        if stored_member is not None and stored_member.has_metadata_of(member):
             return
+        # The topics of a known pattern are in the size of the group already; only a new one adds to
+        # it.
         pattern, matched = member.subscribed_topic_regex, frozenset[TopicName]()
         if pattern not in group.regexes:
             matched = cluster.matches.get(pattern, matched)
@@ -323,9 +333,11 @@ class ModernGroups:
                 f"group {group.group_id!r}, member {member.member_id!r}: the members of a group "
                 f"may subscribe to {PATTERNS_MAX} different regular expressions"
             )
+        # The topics of all members: `PARTITION_BYTES` counts for every partition that the group
+        # assigns, whichever member gets it.
         names = subscribed_names(member, group.regexes) | matched | group.names_without(None)
-        found = (cluster.topics[name] for name in names if name in cluster.topics)
-        partitions = sum(topic.partition_count for topic in found)
+        topics = (cluster.topics[name] for name in names if name in cluster.topics)
+        partitions = sum(topic.partition_count for topic in topics)
         check_growth(
             group,
             member,
@@ -345,17 +357,24 @@ class ModernGroups:
             group.topics_version = cluster.version
 
     def _follow_reconciliation(
-        self, group_id: GroupId, known: ModernMember | None, after: ModernMember, now_ms: int
+        self,
+        group_id: GroupId,
+        stored_member: ModernMember | None,
+        after: ModernMember,
+        now_ms: int,
     ) -> None:
         """Give a member that has to revoke partitions its rebalance timeout."""
         if after.classic is not None or (
-            known is not None
-            and (known.state, known.member_epoch) == (after.state, after.member_epoch)
+            stored_member is not None
+            and (stored_member.state, stored_member.member_epoch)
+            == (after.state, after.member_epoch)
             # The same object has the same partitions. If they changed, the member gets all its time
             # again.
-            and known.pending_revocation is after.pending_revocation
+            and stored_member.pending_revocation is after.pending_revocation
         ):
             return
+        # KIP-848 «Rebalance Process»: a member that does not confirm in time is removed, because
+        # nobody else can read its partitions until then.
         if after.state is MemberState.UNREVOKED_PARTITIONS:
             due_ms = now_ms + max(after.rebalance_timeout_ms, 0)
             self._set(group_id, after, Timer.REVOCATION, due_ms)
@@ -405,6 +424,8 @@ class ModernGroups:
         for member in staying:
             names |= subscribed_names(member, kept)
         epoch = group.epoch + 1
+        # With the hash of the remaining topics: with the old one, the next comparison with changed
+        # topics would raise the epoch again although no topic of the group has changed.
         records.append(ModernGroupMetadata(group_id, epoch, metadata_hash(names, cluster.topics)))
         if not staying:
             # An empty group has nothing to assign.  The timestamp is 0, so the assignment interval
@@ -435,20 +456,26 @@ class ModernGroups:
             return (), None
         records: Records = ()
         if request.instance_id is None:
-            known = group.members.get(member_id)
+            stored_member = group.members.get(member_id)
         elif not is_new:
-            known = identified_member(group, member_id, request.instance_id)
+            stored_member = identified_member(group, member_id, request.instance_id)
         else:
-            known = group.static(request.instance_id)
-            if known is not None:
-                group, known, records = with_replaced(group, known, member_id)
-        member = joined_member(known or ModernMember(member_id), request, subscription)
+            stored_member = group.static(request.instance_id)
+            if stored_member is not None:
+                group, stored_member, records = with_replaced(group, stored_member, member_id)
+        member = joined_member(stored_member or ModernMember(member_id), request, subscription)
         self._check_size(group, member, cluster, limits, request.user)
         owned = partitions_of(subscription.owned, cluster.topics)
-        more, after = advance(group, Change(known, member, owned), cluster, limits, wall_ms)
+        more, after = advance(group, Change(stored_member, member, owned), cluster, limits, wall_ms)
+        # The JOIN timer began with a heartbeat that asked for this join; left alone, it would
+        # remove a member that has done so.
         self._timers.cancel(TimerKey(group.group_id, member_id, Timer.JOIN))
         self._set(group.group_id, after, Timer.SESSION, now_ms + request.session_timeout_ms)
+        # The partitions are the member's from the join on, but it learns of them by a sync. If it
+        # never syncs, nobody reads them, so it is removed.
         self._set(group.group_id, after, Timer.SYNC, now_ms + request.rebalance_timeout_ms)
+        # Its own first one: the broker assigns, so the members need not agree
+        # (`check_synced_protocol`).
         protocol = next(iter(request.protocols))
         return (*records, *more), JoinedClassicMember(member_id, after.member_epoch, protocol)
 
@@ -458,6 +485,8 @@ class ModernGroups:
         member = identified_member(group, request.member_id, request.instance_id)
         classic = check_generation(group, member, generation=request.generation)
         check_synced_protocol(group, classic, request)
+        # Before the SYNC timer is cancelled: a member that is sent back to join has not got its
+        # assignment.
         if must_rejoin_to_sync(group, member):
             self._ask_to_join(group, member, now_ms)
         self._timers.cancel(TimerKey(group.group_id, member.member_id, Timer.SYNC))
@@ -515,7 +544,7 @@ class ModernGroups:
 
         Their timers stay until the members are removed, so a failed write is repeated.
         """
-        found: dict[GroupId, dict[MemberId, Timer]] = {}
+        timers: dict[GroupId, dict[MemberId, Timer]] = {}
         for key in self._timers.passed(now_ms):
             group = self._groups.get(key.group_id)
             member = None if group is None else group.members.get(key.member_id)
@@ -527,8 +556,8 @@ class ModernGroups:
             if member is None or has_revoked:
                 self._timers.cancel(key)  # The write that belongs to the timer has failed.
             else:
-                found.setdefault(key.group_id, {})[key.member_id] = key.timer
-        return found
+                timers.setdefault(key.group_id, {})[key.member_id] = key.timer
+        return timers
 
     def start(
         self, group_ids: Iterable[GroupId], now_ms: int, session_timeouts_ms: Mapping[GroupId, int]
@@ -541,6 +570,7 @@ class ModernGroups:
                     session_ms = member.classic.session_timeout_ms
                 self._set(group_id, member, Timer.SESSION, now_ms + session_ms)
                 if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                    # The timeout is -1 if the log has no metadata record of the member.
                     due_ms = now_ms + max(member.rebalance_timeout_ms, 0)
                     self._set(group_id, member, Timer.REVOCATION, due_ms)
 

@@ -56,6 +56,8 @@ def reconciled(member: ModernMember, goal: Goal) -> ModernMember:
         case MemberState.UNRELEASED_PARTITIONS:
             return _next(member, goal, member.member_epoch)
         case _:
+            # The partitions of the state are in fields that this version may not know. Only a
+            # member that has none is certain to share none with another.
             if goal.owned is None or goal.owned:
                 raise FencedMemberEpoch(
                     f"member {member.member_id!r} is in a state that this version does not know; "
@@ -82,6 +84,8 @@ def _without_unsubscribed(member: ModernMember, goal: Goal) -> ModernMember:
         partition: epoch for partition, epoch in member.assigned.items() if partition not in lost
     }
     revoked = {**member.pending_revocation, **lost}
+    # Without the partitions there is nothing to confirm, so the member needs no heartbeat in the
+    # state UNREVOKED_PARTITIONS.
     if _still_owns(revoked, goal):
         return replace(
             member,
@@ -115,6 +119,8 @@ def _next(member: ModernMember, goal: Goal, epoch: int) -> ModernMember:
     missing = target.difference(kept)
     # A partition that the member itself had to revoke is free for it.
     free = missing.difference(goal.owners) | missing.intersection(member.pending_revocation)
+    # The member gets the free ones at once: waiting for the last one would leave the others unread
+    # for as long as another member takes to revoke it.
     waits = len(free) < len(missing)
     return replace(
         member,

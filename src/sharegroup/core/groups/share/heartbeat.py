@@ -146,20 +146,22 @@ def plan(
     wall_ms: int,
 ) -> tuple[Records, HeartbeatReply]:
     """Return the records and the reply for a checked heartbeat of a member that does not leave."""
-    known = group.members.get(request.member_id)
-    member = spoken_for(known or ShareGroupMember(request.member_id), request)
+    stored_member = group.members.get(request.member_id)
+    member = spoken_for(stored_member or ShareGroupMember(request.member_id), request)
     members = {**group.members, member.member_id: member}
     subscribed = subscribed_topics(members.values(), topics)
     partitions = assignable(subscribed, group.initialized)
 
     records: list[ShareGroupRecord] = []
-    if known is None or known.metadata(group.group_id) != member.metadata(group.group_id):
+    if stored_member is None or stored_member.metadata(group.group_id) != member.metadata(
+        group.group_id
+    ):
         records.append(member.metadata(group.group_id))
     # A topic that was created, deleted or got partitions changes the hash.
     epoch, digest = group.epoch, metadata_hash(subscribed, partitions)
     if (
-        known is None
-        or known.subscribed_topic_names != member.subscribed_topic_names
+        stored_member is None
+        or stored_member.subscribed_topic_names != member.subscribed_topic_names
         or digest != group.metadata_hash
     ):
         epoch += 1
@@ -181,9 +183,9 @@ def plan(
             records += target_records(group, target, epoch, wall_ms)
 
     updated = reconciled(member, assignment_epoch, target.get(member.member_id, NOTHING), topics)
-    if updated != member or known is None:
+    if updated != member or stored_member is None:
         records.append(updated.current_assignment(group.group_id))
-    return tuple(records), _reply(request, known, updated, limits)
+    return tuple(records), _reply(request, stored_member, updated, limits)
 
 
 def spoken_for(member: ShareGroupMember, request: HeartbeatRequest) -> ShareGroupMember:
@@ -276,22 +278,22 @@ def reconciled(
 
 def _reply(
     request: HeartbeatRequest,
-    known: ShareGroupMember | None,
-    told: ShareGroupMember,
+    stored_member: ShareGroupMember | None,
+    updated: ShareGroupMember,
     limits: ShareGroupLimits,
 ) -> HeartbeatReply:
     """Return the reply, without the assignment if the member is certain to have it already."""
     has_it = (
-        known is not None
+        stored_member is not None
         # A request with names comes from a member that joins or has missed a reply; one with an
         # earlier epoch has missed the last one.
         and request.subscribed_topic_names is None
-        and request.member_epoch == known.member_epoch
-        and known.assignment == told.assignment
+        and request.member_epoch == stored_member.member_epoch
+        and stored_member.assignment == updated.assignment
     )
     return HeartbeatReply(
-        told.member_id,
-        told.member_epoch,
+        updated.member_id,
+        updated.member_epoch,
         limits.heartbeat_interval_ms,
-        None if has_it else told.assignment,
+        None if has_it else updated.assignment,
     )

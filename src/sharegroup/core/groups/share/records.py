@@ -125,12 +125,12 @@ def by_topic(assignment: Assignment) -> dict[TopicId, tuple[int, ...]]:
     """Return an assignment as in the protocol: sorted partitions under each topic."""
     numbers: dict[TopicId, list[int]] = {}
     # By identity: equal topic ids are nearly always the same object, and hashing them is slow.
-    found: dict[int, list[int]] = {}
+    partitions_by_topic: dict[int, list[int]] = {}
     for topic_id, partition in assignment:
         key = id(topic_id)
-        if key not in found:
-            found[key] = numbers.setdefault(topic_id, [])
-        found[key].append(partition)
+        if key not in partitions_by_topic:
+            partitions_by_topic[key] = numbers.setdefault(topic_id, [])
+        partitions_by_topic[key].append(partition)
     # Sort partitions and topic ids separately, because comparing topic ids is slow.
     return {topic_id: tuple(sorted(numbers[topic_id])) for topic_id in sorted(numbers)}
 

@@ -139,15 +139,15 @@ class ShareGroup:
 
     def growth_with(self, member: ShareGroupMember) -> int:
         """Return the bytes by which ``member``, new or changed, makes the group larger."""
-        known = self.members.get(member.member_id)
+        former = self.members.get(member.member_id)
         names = member.subscribed_topic_names
         growth = _member_bytes(member)
-        if known is not None:
-            growth -= _member_bytes(known)
-            if known.subscribed_topic_names is names or known.subscribed_topic_names == names:
+        if former is not None:
+            growth -= _member_bytes(former)
+            if former.subscribed_topic_names is names or former.subscribed_topic_names == names:
                 return growth
-            if self._subscriptions[known.subscribed_topic_names].member_count == 1:
-                growth -= _names_bytes(known.subscribed_topic_names)
+            if self._subscriptions[former.subscribed_topic_names].member_count == 1:
+                growth -= _names_bytes(former.subscribed_topic_names)
         return growth if names in self._subscriptions else growth + _names_bytes(names)
 
     def replay(self, record: ShareGroupRecord) -> None:
@@ -194,16 +194,16 @@ class ShareGroup:
     def _put(self, member: ShareGroupMember) -> None:
         """Add ``member``, or replace its former version."""
         self.size_bytes += self.growth_with(member)
-        known = self.members.get(member.member_id)
+        former = self.members.get(member.member_id)
         names = member.subscribed_topic_names
-        if known is None or known.subscribed_topic_names is not names:
+        if former is None or former.subscribed_topic_names is not names:
             # Added before the former one is removed: the last member of a subscription must not
             # delete it in between.
             subscription = self._subscriptions.setdefault(names, _Subscription(names))
             subscription.member_count += 1
             member = replace(member, subscribed_topic_names=subscription.names)
-            if known is not None:
-                self._unsubscribe(known.subscribed_topic_names)
+            if former is not None:
+                self._unsubscribe(former.subscribed_topic_names)
         self.members[member.member_id] = member
 
     def _remove(self, member_id: MemberId) -> None:

@@ -178,8 +178,8 @@ class ShareGroups:
         check_member(request, group, limits)
         if request.member_epoch == LEAVE_EPOCH:
             return
-        known = None if group is None else group.members.get(request.member_id)
-        if known is not None and request.subscribed_topic_names is None:
+        stored_member = None if group is None else group.members.get(request.member_id)
+        if stored_member is not None and request.subscribed_topic_names is None:
             return  # The group does not grow: client id and host belong to the connection.
         if group is None:
             check_new_group(request.group_id)
@@ -190,7 +190,7 @@ class ShareGroups:
         )
         added_bytes = check_size(
             group or ShareGroup(request.group_id),
-            spoken_for(known or ShareGroupMember(request.member_id), request),
+            spoken_for(stored_member or ShareGroupMember(request.member_id), request),
             is_known=group is not None,
             all_bytes=self.size_bytes,
             limits=limits.sizes,
@@ -214,9 +214,9 @@ class ShareGroups:
         if request.member_epoch == LEAVE_EPOCH:
             return ()
         group = self._groups.get(request.group_id) or ShareGroup(request.group_id)
-        known = group.members.get(request.member_id) or ShareGroupMember(request.member_id)
+        member = group.members.get(request.member_id) or ShareGroupMember(request.member_id)
         uninitialized: list[Uninitialized] = []
-        for topic in subscribed_topics([spoken_for(known, request)], topics):
+        for topic in subscribed_topics([spoken_for(member, request)], topics):
             initialized = group.initialized.get(topic.topic_id)
             initialized_partitions = (
                 frozenset[int]() if initialized is None else initialized.partitions
@@ -544,8 +544,8 @@ def _add_partitions(
     for _, topic_id, partition in keys:
         added.setdefault(topic_id, []).append(partition)
     for topic_id, partitions in added.items():
-        known = topics.get(topic_id) or InitializedTopic(topic_id, names[topic_id], frozenset())
-        topics[topic_id] = replace(known, partitions=known.partitions.union(partitions))
+        topic = topics.get(topic_id) or InitializedTopic(topic_id, names[topic_id], frozenset())
+        topics[topic_id] = replace(topic, partitions=topic.partitions.union(partitions))
 
 
 def _keys(group: ShareGroup, topic_ids: Iterable[TopicId]) -> tuple[SharePartitionKey, ...]:
