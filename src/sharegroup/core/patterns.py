@@ -412,6 +412,8 @@ class _Parser:
                 self._position = closing + 1
                 return False
         flags, sign = "", True
+        # RE2 has m, s and U, too. They have no effect here: topic names have no line breaks, and
+        # greed does not matter for a match of the whole name.
         while (flag := self._peek()) and flag in "imsU-":
             self._position += 1
             flags += flag

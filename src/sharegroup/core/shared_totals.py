@@ -150,6 +150,8 @@ class SharedTotal(Generic[Item]):
     def excess(self, item: Item, user: Principal | None, more: int, *, limit: int) -> int:
         """Return by how much ``more`` exceeds the part of an item's user; negative if it fits."""
         user = self.owner(item) or user
+        # The owner's part counts, not that of the user who asks: otherwise others could fill an
+        # item for a user whose part is used up.
         if user is None or more <= 0:
             return 0
         return more - self._left(user, limit)

@@ -266,6 +266,8 @@ class ClassicMember:
                 ),
             ),
             purpose=ConnectionPurpose.GROUP,
+            # SyncGroup is parked until the leader has assigned, for up to the rebalance timeout,
+            # like JoinGroup.
             timeout_ms=max(
                 self._config.request_timeout_ms,
                 self._config.max_poll_interval_ms + JOIN_EXTRA_MS,

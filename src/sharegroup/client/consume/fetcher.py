@@ -240,6 +240,8 @@ class NodeFetches:
                 is_crowded = True
                 continue
             topic = fetcher.cluster.last_known_topic(state.where.topic)
+            # Fetch names topics by id. A topic without one is from metadata of a broker that is too
+            # old for ids.
             if topic is None or topic.topic_id is None:
                 continue
             if state.topic_id not in (None, topic.topic_id):

@@ -250,6 +250,7 @@ class OffsetCommits:
 
 
 def _committed(answer: Any) -> OffsetAndMetadata | None:
+    # -1 in the protocol: nothing was committed.
     if answer.committed_offset < 0:
         return None
     leader_epoch = int(answer.committed_leader_epoch)
@@ -321,6 +322,8 @@ class CommitOrder:
         config = self._config
         if self._commits is None or not config.enable_auto_commit:
             return
+        # The rebalance waits for this commit, and the group waits for a member only as long as its
+        # rebalance timeout, which is `max_poll_interval_ms`.
         limit_ms = min(config.max_poll_interval_ms, config.default_api_timeout_ms)
         try:
             await self.commit(offsets, timeout_ms=limit_ms)

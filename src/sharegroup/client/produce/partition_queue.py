@@ -216,6 +216,8 @@ class PartitionQueue:
         self.under_way.remove(batch)
         self._recovering = True
         index = 0
+        # Batches under way fail in any order; the queue has to be in the order of their sequences
+        # again, because a broker accepts no batch before its predecessor.
         while index < len(self.waiting) and _is_before(self.waiting[index], batch):
             index += 1
         self.waiting.insert(index, batch)

@@ -56,6 +56,8 @@ from sharegroup.wire.codec.schema import MILLISECOND
 
 log = logging.getLogger(__name__)
 
+# Kafka's max.in.flight.requests.per.connection: a broker recognises the last five batches of a
+# producer, so with more under way a retry could be written twice.
 REQUESTS_PER_NODE_MAX = 5
 # Kafka's coordinator ignores it in a request without a transactional id.
 TRANSACTION_TIMEOUT = timedelta(minutes=1)
@@ -153,6 +155,8 @@ class Sender:
             for queue in self._active.values()
             if queue.waiting and not queue.is_ready(now=now, linger_seconds=linger)
         ]
+        # A batch whose time has come waits for an answer, a leader or an id, each of which wakes
+        # the sender. With a timeout of 0 the loop would spin meanwhile.
         positive_waits = [seconds for seconds in waits if seconds > 0]
         return min(positive_waits, default=None)
 
@@ -444,6 +448,7 @@ class Sender:
             self._identity = await self._cluster.retrying(
                 self._ask_identity,
                 subject="InitProducerId",
+                # No batch waits longer than that, so a later id would come for nothing.
                 timeout_ms=self._config.delivery_timeout_ms,
             )
         except KafkaError as error:

@@ -210,6 +210,8 @@ class Transactions:
         began_ns = time.perf_counter_ns()
         try:
             async with asyncio.timeout(limit_ms / 1000):
+                # A caller that gives up does not stop the operation: the coordinator may have
+                # carried it out already, and the next call gets its outcome.
                 await asyncio.shield(operation.done)
         except TimeoutError:
             raise RequestTimedOut(

@@ -200,6 +200,8 @@ class Rate:
     def _averaged_ms(self, windows: Windows, now_ms: int) -> int:
         number, window_ms = windows
         elapsed_ms = now_ms - int(self._windows[BEGIN]) if self._windows else 0
+        # As in Kafka's `Rate.windowSize`: without the missing windows a client's first requests
+        # would count as an endless rate.
         missing = max(0, number - 1 - elapsed_ms // window_ms)
         return max(1, elapsed_ms + missing * window_ms)
 

@@ -103,6 +103,7 @@ class Journal:
             self._payloads, self._size = self._load()
             watch.expect(self._file.path, self._file.fd())
         if not self._size:
+            # The first payload creates the file, and is durable only together with the file's name.
             self._unsynced_names = (root,)
         else:
             # After `kill -9` it may be only in the system's memory; from now on it must be durable.

@@ -199,6 +199,7 @@ class CompactionPass:
             if (
                 group
                 and sum(member.size for member in group) + segment.size <= limit
+                # Index entries have offsets relative to the base of the new segment, with 31 bits.
                 and segment.end_offset - group[0].base_offset <= RELATIVE_OFFSET_MAX
             ):
                 group.append(segment)
@@ -215,6 +216,7 @@ class CompactionPass:
         is_held = False
         try:
             is_whole = await self._fill(new, group)
+            # A segment that loses nothing stays as it is: a swap would only cost syncs.
             if not (is_whole and len(group) == 1):
                 await self._make_durable(new)
                 is_held = True
@@ -244,6 +246,8 @@ class CompactionPass:
             async for piece in self._slices(segment, lambda data: self._keep(data, end_offset)):
                 is_whole = is_whole and piece.is_whole
                 _append(new, piece)
+        # Retention uses it for records without a timestamp, and a rewrite must not make them
+        # younger.
         new.touched_ms = max(segment.touched_ms for segment in group)
         new.has_holes = True
         assert new.end_offset == end_offset, "the last batch of a segment always stays"
@@ -337,6 +341,8 @@ class CompactionPass:
             is_marker=header.is_control,
             horizon=header.delete_horizon_ms,
         )
+        # A batch that an earlier pass has emptied goes when it is no longer the last of its
+        # producer or segment.
         if fate is Fate.DROPPED or (header.record_count == 0 and not must_stay):
             return None
         if header.record_count == 0:
@@ -516,6 +522,7 @@ def _read_slice(files: Files, path: str, position: int, size: int) -> bytes:
 def _append(new: Segment, piece: _Piece) -> None:
     if not piece.records:
         return
+    # The old segments fit, but a batch that is compressed again may be larger than the producer's.
     if new.size + len(piece.records) > SEGMENT_BYTES_MAX:
         raise KafkaStorageError(f"{new.log.path}: would grow beyond {SEGMENT_BYTES_MAX} bytes")
     data = piece.records

@@ -103,6 +103,8 @@ class Fence:
 
     def _start_probe(self) -> None:
         self._probing = True
+        # Read here, in the event loop: the storage thread must not look at segments, which may
+        # change.
         failures = self._failures
         active_end, paths = self._segments.active_end(), self._segments.paths()
         self._parts.syncer.run(

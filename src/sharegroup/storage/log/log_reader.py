@@ -204,6 +204,8 @@ class LogReader:
             if has_yielded and size > bytes_max:
                 return
             yield window, low, high
+            # A limit or `end` was reached within this window, so the next one has nothing for this
+            # read.
             if high < len(window):
                 return
             has_yielded = True

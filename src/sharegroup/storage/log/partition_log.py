@@ -223,6 +223,8 @@ class PartitionLog:
         """Return a ticket for a batch that is already in the log but may not be durable yet."""
         done = batch.end_offset <= self.high_watermark
         ticket = Ticket(batch.base_offset, batch.end_offset, done=done, is_duplicate=True)
+        # The first append may still fail. Then this answer has to fail, too, or the producer would
+        # believe that the batch is written.
         if not done:
             self._pending.add(ticket)
         return ticket
@@ -401,6 +403,8 @@ class PartitionLog:
             work = segments.begin_sync()
             files += work.files
             names += work.directories
+        # Keeps them open while the storage thread syncs them: Linux reports a failed write-back
+        # only through descriptors that were open then.
         for file in files:
             file.begin_sync()
         # Not the end offset: what is not durable may be cut off, and recovery must not trust it.
@@ -542,6 +546,8 @@ class PartitionLog:
             # A sync that fails cuts the log back to the segment of the last successful sync.
             if segment.end_offset > decided or self._may_be_cut_to(segment):
                 break
+            # The lag holds back new segments only: those below `cleaned_to` were old enough for an
+            # earlier pass.
             is_new = segment.end_offset > cleaned_to
             if is_new and lag_ms > 0 and newest_ms(segment) > now_ms - lag_ms:
                 break
@@ -563,6 +569,8 @@ class PartitionLog:
     def _may_be_cut_to(self, segment: Segment) -> bool:
         if self._parts.durability is Durability.OS:
             return False
+        # Also the segment of the round under way: when it ends, a later failure cuts back to its
+        # end.
         return segment in (self._durable.segment, self._syncing.segment)
 
     def close(self) -> None:

@@ -194,6 +194,8 @@ class Segments:
     def drop_before(self, offset: int) -> list[str]:
         """Drop the closed segments that end by ``offset``; return the paths of their files."""
         paths: list[str] = []
+        # Not the active one: it takes the next append, and `begin_at` closes it before if nothing
+        # of it is kept.
         while len(self.all) > 1 and self.all[0].end_offset <= offset:
             segment = self.all.pop(0)
             self._forget(segment)

@@ -131,6 +131,8 @@ def load_log(
         _report(folder, end_offset, scan)
     return LoadedLog(
         segments,
+        # The file of start offsets may be lost (then 0), and what was scanned may end below its
+        # offset.
         start_offset=min(max(start_offset, segments[0].base_offset), end_offset),
         end_offset=end_offset,
         # Not the end: the new index entries are not on disk before a checkpoint (ADR 0001).
@@ -489,6 +491,7 @@ def _producers(
     for batch, marker, segment in chain(_produced_below(segments, scan, known_to), scan.produced):
         if batch.base_offset >= known_to:
             count_in(states, batch, marker, segment=segment, now_ms=now_ms)
+    # The scanned part is made durable before the log is used, so nothing of it will be undone.
     states.settle(end_offset)
     return states
 

@@ -145,6 +145,7 @@ class Segment:
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp
+        # Without a timestamp in the first batch nobody knows what time the records span.
         return fits and near and (first < 0 or batch.max_timestamp - first <= limits.ms)
 
     @property
@@ -209,6 +210,7 @@ class Segment:
         self.size, self.end_offset = end.size, end.end_offset
         self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
         self._unindexed_bytes = 0
+        # The batch that gave the first timestamp was cut off.
         if end.size == 0:
             self._first_timestamp = None
         with contextlib.ExitStack() as every:  # All files are tried, even if one fails.

@@ -115,6 +115,8 @@ class SyncPolicy:
     ) -> None:
         """Update the averages with a round that has just ended."""
         self._round_seconds += (seconds - self._round_seconds) * _AVERAGE_WEIGHT
+        # Without the time that the bytes take, so the average is that of a flush, which does not
+        # depend on them.
         transfer = unsynced_bytes / _BYTES_PER_SECOND
         if not tree:
             file_seconds = max(0.0, seconds - transfer) / max(1, file_count)
@@ -279,12 +281,15 @@ class Syncer:
             self._timer.cancel()
             self._timer = None
         syncables = self._take()
+        # Every component that asked for the round was closed meanwhile (`withdraw`).
         if not syncables:
             self._rest()
             return
         begun = _Round(self._files, self._root, syncables, tree=False)
         began = self.clock()
         is_quick = self._policy.is_quick(begun.unsynced_bytes)
+        # Not for a quick round: the kernel's workers need a processor, too, and on a quick disk it
+        # costs less if the loop waits (ADR 0001).
         queue = self._found_queue() if begun.fits_queue and not is_quick else None
         # False if the kernel refuses it, for example in a sandbox; the thread does the round then.
         if queue is not None and queue.begin(

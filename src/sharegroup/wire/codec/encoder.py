@@ -306,6 +306,7 @@ def _framed(correlation_id: int, message: Any, parts: list[Chunk], large: list[i
 def _head(correlation_id: int, message: Any, size: int) -> bytes:
     """Return the length and the header of a response frame for a message of ``size`` bytes."""
     if response_header_version(message.__api_key__, message.__version__) == 1:
+        # Header version 1 ends with the number of its tagged fields.
         return _pack_response_1(size + 5, correlation_id, 0)
     return _pack_response_0(size + 4, correlation_id)
 

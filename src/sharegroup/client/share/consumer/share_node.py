@@ -239,6 +239,7 @@ class ShareNode:
         if remaining > 0:
             await _wait(self._wake, remaining)
             return None
+        # Before a fetch, which the broker may park until the locks have ended.
         if self._has_renewals():
             return await self._renew()
         # Without wanted partitions the session is ended, so that the broker need not keep it; with
@@ -331,10 +332,14 @@ class ShareNode:
         """Take the settled acknowledgements out of the tables; then they are final."""
         for table in tuple(self.tables()):
             for unit in table.take():
+                # It cannot be sent; `_take` reports it with the next request, in the order of the
+                # others.
                 if unit.error is not None:
                     self._again.append(unit)
                 elif (ready := self._ready.get(table)) is None:
                     self._ready[table] = unit
+                # Both settle one offset, which was delivered again in between; one request cannot
+                # carry both.
                 elif not ready.absorb(unit):
                     self._again.append(unit)
 
@@ -448,6 +453,8 @@ class ShareNode:
             table.lose(error)
             outcome.lost.append(table)
             del self._held[table.key]
+            # What the application has settled, or will settle, still has to be reported with the
+            # error; a flush does that without waiting for a fetch.
             if not table.is_empty:
                 self._lost.append(table)
                 self._flushing = True

@@ -155,6 +155,8 @@ class Membership:
         """Return the next heartbeat, which the caller sends."""
         self.may_be_member = True
         joins = self._epoch == JOIN_EPOCH
+        # Without a subscription the coordinator assigns the partitions to others, and the member
+        # stays, so its locks stay valid, too.
         topics = () if self.quiet else self._subscription
         sends_topics = joins or self._told != topics
         return ShareGroupHeartbeatRequest(

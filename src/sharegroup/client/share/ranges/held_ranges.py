@@ -148,6 +148,7 @@ class HeldRanges:
             answer = await self.session.acknowledge(runs, renew=True) if runs else SessionAnswer()
             self._notice(answer)
             refused = {key: error for key, error in answer.results.items() if error is not None}
+            # Renewals work (again), so a later refusal is worth another warning.
             if not refused:
                 self._renewal_refused = False
             for key, error in refused.items():

@@ -338,6 +338,8 @@ class ShareRanges:
         """Fetch from one broker until no more records come."""
         node = self._node(node_id)
         wait_ms = max(0, ceil((deadline - time.monotonic()) * 1000))
+        # `_acquire` waits for all brokers together, so one without records would hold up those of
+        # the others.
         if len(self._nodes) > 1:
             wait_ms = min(wait_ms, WAIT_MS_OF_MANY)
         fetches: list[FetchedRanges] = []

@@ -295,6 +295,8 @@ class ConsumerGroup:
         if self.state is State.COMPLETING_REBALANCE:
             error = RebalanceInProgress(f"group {self.group_id!r}: another rebalance has started")
             for member in self.members:
+                # The former assignments are void: no later sync may return one of an earlier
+                # generation.
                 self.members.assign(member, b"")
                 if member.syncing is not None:
                     self._answers.end_sync(member, error)

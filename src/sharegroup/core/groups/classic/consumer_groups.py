@@ -187,6 +187,8 @@ class ConsumerGroups:
             if request.member_id != UNKNOWN_MEMBER:
                 raise _unknown(request.group_id, request.member_id)
             group = self._new(request.group_id, request.user)
+        # They join at once, like clients before KIP-394: a peer that takes all pending ids must
+        # lock out nobody (differences.md).
         if self._totals.pending >= self._sizes.pending_max:
             request = replace(request, must_return=False)
         try:

@@ -170,6 +170,8 @@ def plan(
     target, assignment_epoch = group.target, group.assignment_epoch
     if assignment_epoch < epoch:
         subscriptions = topic_ids_of(members.values(), topics)
+        # Without partitions of topics that a member has left or that were deleted: nobody reads
+        # these, although the target still has them.
         read = {
             member_id: of_topics(target.get(member_id, NOTHING), topic_ids)
             for member_id, topic_ids in subscriptions.items()
