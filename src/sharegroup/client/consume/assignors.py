@@ -62,12 +62,15 @@ def round_robin_assignment(counts: PartitionCounts, members: Subscriptions) -> G
     """Deal all partitions of all topics to the members in turn."""
     assignment: GroupAssignment = {member: set() for member in members}
     order = _ordered(members)
+    # The turn goes on from topic to topic, as in Kafka's `RoundRobinAssignor`. With a new turn for
+    # each topic, the first members would read all topics of one partition.
     turn = 0
     for topic in sorted(counts):
         if not any(topic in members[member].topics for member in order):
             continue
         for number in range(counts[topic]):
             while topic not in members[order[turn % len(order)]].topics:
+                # A member that does not read the topic loses its turn, as in Kafka.
                 turn += 1
             assignment[order[turn % len(order)]].add(TopicPartition(topic, number))
             turn += 1
@@ -142,6 +145,7 @@ def _give_one(member: str, assignment: GroupAssignment, readers: Mapping[str, li
     partitions = assignment[member]
     for topic in sorted({where.topic for where in partitions}):
         target = min(readers[topic], key=lambda other: len(assignment[other]))
+        # With a difference of one the two would change places, and `_balance` would not end.
         if len(partitions) - len(assignment[target]) >= 2:
             moved = max(where for where in partitions if where.topic == topic)
             partitions.discard(moved)

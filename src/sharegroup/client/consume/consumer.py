@@ -275,6 +275,8 @@ class Consumer:
         names = topic_names(topics)
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe: expected names of topics or a pattern, one of the two")
+        # KIP-848: with the consumer protocol the broker matches a pattern that is a text. Compiled
+        # patterns and those of the classic protocol are matched here.
         on_broker = (
             isinstance(pattern, str) and self._config.group_protocol is GroupProtocol.CONSUMER
         )
@@ -383,6 +385,7 @@ class Consumer:
         """
         self._woken = True
         if self._loop is not None:
+            # Only the thread of its loop may set an event of asyncio.
             self._loop.call_soon_threadsafe(self._wake.set)
 
     # Offsets of the group.
@@ -610,6 +613,7 @@ class Consumer:
         """Make a change of the assignment: commit, call the listener, change states."""
         tasks, listener, partitions = self._tasks, self._listener, change.partitions
         if change.kind is ChangeKind.ASSIGNED:
+            # Before the listener is called, which may seek in the new partitions.
             tasks.assign(partitions)
             if listener is not None:
                 await self._call_listener(listener.on_partitions_assigned, partitions)

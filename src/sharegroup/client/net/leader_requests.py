@@ -163,6 +163,8 @@ def _read_response(
                 partition=where.partition,
             )
             if error.retriable:
+                # Other tasks must not send their requests to the leader that has just refused this
+                # one.
                 cluster.outdate(where.topic)
             results[where] = error
     return results

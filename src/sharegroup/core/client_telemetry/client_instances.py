@@ -129,6 +129,7 @@ class ClientInstances:
         if owner is not None:
             if self._owned[owner] >= self._user_max:
                 own = (key for key, known in self._instances.items() if known.owner == owner)
+                # The one that was heard of longest ago: `_used` moves an instance to the end.
                 self.forget(next(own))
             self._owned[owner] += 1
         self._instances[instance_id] = _Instance(requested, subscription_id, version, owner)

@@ -85,6 +85,7 @@ class Transactions:
 
     def records(self, producer_id: int, *, end_offset: int, is_transactional: bool) -> bool:
         """Note a record batch; return whether it belongs to an aborted transaction."""
+        # With the end of the batch, because its own first record may begin the aborted transaction.
         self._begin_before(end_offset)
         if not is_transactional:
             return False

@@ -168,6 +168,7 @@ class ClientQuotas:
         after = {key: value for key, value in before.items() if key not in wanted} | set_limits
         if after == before:
             return None
+        # An entity that has limits already may always change them.
         if not before and len(self._limits) >= entities_max:
             raise PolicyViolation(
                 f"quota entity {altered}: {len(self._limits)} entities have quotas, and "
@@ -208,6 +209,7 @@ class ClientQuotas:
         client_names = (client_id, DEFAULT) if client_id else (DEFAULT,)
         # Kafka's order of precedence (KIP-55): the user decides before the client id does.
         for user_name in (user, DEFAULT, ""):
+            # An entity has at least one part, so there is none without user and client id.
             for client_name in (*client_names, "") if user_name != "" else client_names:
                 found = self._limits.get(entity(user=user_name, client_id=client_name), {})
                 if (value := found.get(key)) is not None:

@@ -164,6 +164,7 @@ class PatternAcls:
     def granted(self, principal: str, host: str) -> Granted:
         """Return the operations that are allowed and denied to a principal from a host."""
         if not self._networks:
+            # Without networks a search is a few look-ups, so it is not worth keeping its answer.
             return self._search(principal, host)
         found = self._found.get((principal, host))
         if found is None:

@@ -131,6 +131,7 @@ class SessionPartitions:
                 self.add((partition,))
                 if count & STEP_MASK == 0:
                     yield
+                    # Another request may have closed the session during the pause.
                     if self.is_over:
                         return
         finally:

@@ -239,6 +239,8 @@ class ShareSessions:
         victims = self._room_to_open(key, size, connection_id)
         evicted = tuple(self._close(victim) for victim in victims)
         if key in self._sessions:
+            # Without a release: the records belong to the member, and its new session may
+            # acknowledge them (spec session-12).
             self._forget(key)
         session = _Session(connection_id, user, SessionPartitions(key, self._watches))
         self._sessions[key] = session

@@ -123,6 +123,8 @@ class Checkpoints:
         stay; they are still valid.
         """
         async with self._taking:
+            # Before the logs are looked at: what is appended during this checkpoint counts for the
+            # next one.
             self._bytes_since = 0
             self._bytes_due.clear()
         await self.take_of(list(self._logs.values()))

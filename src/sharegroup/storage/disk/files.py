@@ -235,6 +235,7 @@ class RealFiles:
         if written < len(buffer):
             if written == 0:
                 raise OSError(errno.EIO, f"wrote nothing of {len(buffer)} bytes at {position}")
+            # A disk that becomes full takes a part first; the next call raises its error.
             self.write(fd, memoryview(buffer)[written:], position + written)
 
     def size(self, fd: int) -> int:

@@ -297,6 +297,8 @@ def _indexed_batch(segment: Segment, number: int) -> PlacedBatch | None:
     """Return the batch of an index entry, or None if its header does not match the entry."""
     entry = segment.index.entry(number)
     batch = segment.header_at(entry.value)
+    # As in Kafka's offset index, the key is the last offset of the batch that begins at the
+    # position.
     if batch is None or batch.end_offset - 1 - segment.base_offset != entry.key:
         return None
     return batch

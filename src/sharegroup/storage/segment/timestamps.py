@@ -149,6 +149,7 @@ def _batches_from(segment: Segment, timestamp_ms: int) -> Iterator[PlacedBatch]:
     entry = segment.time_index.floor(timestamp_ms)
     if entry is None:
         return segment.headers(0)
+    # The time index leads to an offset; only the offset index knows positions.
     position = segment.index.floor(entry.value)
     return segment.headers(0 if position is None else position.value)
 

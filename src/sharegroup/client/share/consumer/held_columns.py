@@ -53,6 +53,7 @@ class HeldColumns:
 
     def find(self, offsets: OffsetColumn) -> npt.NDArray[np.bool_]:
         """Return which of these offsets are in the columns and not sent yet."""
+        # For an offset above the last one `searchsorted` returns the length, which is no index.
         indexes = np.minimum(np.searchsorted(self.offsets, offsets), len(self.offsets) - 1)
         is_found: npt.NDArray[np.bool_] = (self.offsets[indexes] == offsets) & (
             self._types[indexes] != SENT
@@ -112,6 +113,8 @@ class HeldColumns:
     def _count_down(self, count: int) -> None:
         self.open -= count
         assert self.open >= 0, f"{self.open} records open after {count} were settled"
+        # All locks at once, because the lock of a settled record is not looked up. So a lock counts
+        # as open while any record of these columns is.
         if count and not self.open:
             for lock, lock_count in self.locks:
                 lock.open -= lock_count

@@ -106,6 +106,7 @@ class ShareMember:
         if self._runner is None:
             name = f"share-{self.session_member.member_id}"
             self._runner = asyncio.create_task(self._run(), name=name)
+            # Requests need the task group, which exists only when the runner has begun.
             await self._ready.wait()
 
     @property

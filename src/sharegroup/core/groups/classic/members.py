@@ -291,6 +291,8 @@ class Members:
         """
         if self.leader is not None and self._by_id[self.leader].joining is not None:
             return True
+        # Only one that has joined: the leader gets the members' metadata with the answer to its
+        # join.
         elected = next((member.member_id for member in self if member.joining is not None), None)
         if elected is None:
             return False
