@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 def topic_names(topics: tuple[str | Iterable[str], ...]) -> tuple[str, ...]:
     """Return the arguments of ``subscribe``, names or one list of names, sorted."""
-    given: Iterable[object] = topics
+    names_or_list: Iterable[object] = topics
     only: object = topics[0] if len(topics) == 1 else None
     if isinstance(only, Iterable) and not isinstance(only, str | bytes):
-        given = only
+        names_or_list = only
     names = set()
-    for name in given:
+    for name in names_or_list:
         if not isinstance(name, str):
             raise TypeError(
                 f"topic {name!r}: expected the name of a topic, found {type(name).__name__}; "

@@ -37,7 +37,7 @@ class Deadlines(Generic[Key]):
             # Only an earlier deadline needs an entry: `next_ms` corrects those that are too early.
             heappush(self._heap, (due_ms, key))
             if len(self._heap) > 2 * len(self._due) + UNTRUE_ENTRIES_MIN:
-                self._heap = [(due_ms, known) for known, due_ms in self._due.items()]
+                self._heap = [(due_ms, other_key) for other_key, due_ms in self._due.items()]
                 heapify(self._heap)
 
     def has(self, key: Key) -> bool:

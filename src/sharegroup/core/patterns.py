@@ -214,15 +214,15 @@ def matching(pattern: str, texts: Sequence[str]) -> Steps[frozenset[str]]:
     """
     compiled = Pattern(pattern)
     compiled.steps_max = STEPS_FREE + STEPS_PER_TEXT_MAX * len(texts)
-    found: list[str] = []
+    matches: list[str] = []
     pause_at = STEPS_PER_SLICE
     for index, text in enumerate(texts):
         if compiled.matches(text):
-            found.append(text)
+            matches.append(text)
         if index & STEP_MASK == STEP_MASK or compiled.steps_taken > pause_at:
             pause_at = compiled.steps_taken + STEPS_PER_SLICE
             yield
-    return frozenset(found)
+    return frozenset(matches)
 
 
 def _bits(number: int) -> Iterator[int]:
@@ -449,16 +449,16 @@ class _Parser:
 
     def _character_class(self) -> CharacterSet:
         is_negated = self._take("^")
-        found = _of(())
+        characters = _of(())
         is_first = True
         # A ] that comes first is a character of the set, as in RE2.
         while is_first or self._peek() != "]":
             is_first = False
             if not self._peek():
                 raise self._error("a ] is missing")
-            found = found.joined(self._class_part())
+            characters = characters.joined(self._class_part())
         self._position += 1
-        cased = self._with_case(found)
+        cased = self._with_case(characters)
         return cased.negated if is_negated else cased
 
     def _class_part(self) -> CharacterSet:

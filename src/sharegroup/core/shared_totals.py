@@ -49,10 +49,10 @@ def part_refusal(
     if more <= max(0, part_left(held=used, limit=limit, percent=percent)):
         return None
     own = held()
-    left = part_left(held=own, limit=limit, percent=percent)
-    if more <= left:
+    room = part_left(held=own, limit=limit, percent=percent)
+    if more <= room:
         return None
-    return _too_much(user, held=own, more=more, left=left, limit=limit, percent=percent)
+    return _too_much(user, held=own, more=more, left=room, limit=limit, percent=percent)
 
 
 def _too_much(user: Principal, *, held: int, more: int, left: int, limit: int, percent: int) -> str:
@@ -163,8 +163,8 @@ class SharedTotal(Generic[Item]):
         self.refused_count += 1
         user = self.owner(item) or user
         assert user is not None, "only users are refused"
-        held, left = self._held.get(user, 0), self._left(user, limit)
-        text = _too_much(user, held=held, more=more, left=left, limit=limit, percent=self.percent)
+        held, room = self._held.get(user, 0), self._left(user, limit)
+        text = _too_much(user, held=held, more=more, left=room, limit=limit, percent=self.percent)
         return self.error(f"{self.item_kind} {named or item!r}, {self.name}: {text}")
 
     def restarted(self) -> SharedTotal[Item]:

@@ -182,11 +182,11 @@ class _Reader:
         else:
             points.append((labels, value))
 
-    def _labels(self, first: int, end: int, wanted: int) -> Labels | None:
-        """Return the attributes in a message's fields ``wanted``; None if they are too long."""
+    def _labels(self, first: int, end: int, field_number: int) -> Labels | None:
+        """Return the attributes in a message's fields ``field_number``; None if they are too long."""
         labels: dict[str, str] = {}
         for number, kind, start, stop in self._fields(first, end, MESSAGE_FIELDS_MAX):
-            if (number, kind) != (wanted, LENGTH):
+            if (number, kind) != (field_number, LENGTH):
                 continue
             key, text = self._label(start, stop)
             if max(len(key), len(text)) > LABEL_CHARACTERS_MAX or len(labels) == LABELS_MAX:

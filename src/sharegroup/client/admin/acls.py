@@ -28,19 +28,19 @@ async def create_acls(
     cluster: Cluster, bindings: Iterable[AclBinding], *, timeout: float | None = None
 ) -> dict[AclBinding, KafkaError | None]:
     """Create ACLs; one that exists already is no error."""
-    wanted = tuple(dict.fromkeys(bindings))
-    if not wanted:
+    distinct_bindings = tuple(dict.fromkeys(bindings))
+    if not distinct_bindings:
         return {}
     answer = await ask_any(
         cluster,
-        CreateAclsRequest(creations=tuple(map(_creation, wanted))),
+        CreateAclsRequest(creations=tuple(map(_creation, distinct_bindings))),
         subject="create_acls",
     )
     return {
         binding: outcome(
             cluster, result.error_code, result.error_message, operation="ALTER", acl=str(binding)
         )
-        for binding, result in _paired(wanted, answer.results)
+        for binding, result in _paired(distinct_bindings, answer.results)
     }
 
 
@@ -71,15 +71,15 @@ async def delete_acls(
     cluster: Cluster, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
 ) -> dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError]:
     """Delete the ACLs that match filters, and return what each filter deleted."""
-    wanted = tuple(dict.fromkeys(filters))
-    if not wanted:
+    distinct_filters = tuple(dict.fromkeys(filters))
+    if not distinct_filters:
         return {}
     request = DeleteAclsRequest(
-        filters=tuple(DeleteAclsFilter(**_fields_of(filter_)) for filter_ in wanted)
+        filters=tuple(DeleteAclsFilter(**_fields_of(filter_)) for filter_ in distinct_filters)
     )
     answer = await ask_any(cluster, request, subject="delete_acls")
     results: dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError] = {}
-    for filter_, result in _paired(wanted, answer.filter_results):
+    for filter_, result in _paired(distinct_filters, answer.filter_results):
         failed = [result, *(acl for acl in result.matching_acls if acl.error_code != NONE)]
         errors = (
             outcome(
@@ -91,21 +91,21 @@ async def delete_acls(
             )
             for entry in failed
         )
-        error = next((found for found in errors if found is not None), None)
+        error = next((failure for failure in errors if failure is not None), None)
         results[filter_] = error or tuple(
             sorted(_binding(acl, acl) for acl in result.matching_acls)
         )
     return results
 
 
-def _paired(wanted: Sequence[Item], results: Sequence[Any]) -> Iterable[tuple[Item, Any]]:
+def _paired(items: Sequence[Item], results: Sequence[Any]) -> Iterable[tuple[Item, Any]]:
     """Pair the items with their results, which have the order of the request and no names."""
-    if len(results) != len(wanted):
+    if len(results) != len(items):
         raise UnknownServerError(
-            f"expected {len(wanted)} results of ACLs in the broker's response, found "
+            f"expected {len(items)} results of ACLs in the broker's response, found "
             f"{len(results)}: any of them may be the missing one, so list the ACLs"
         )
-    return zip(wanted, results, strict=True)
+    return zip(items, results, strict=True)
 
 
 def _creation(binding: AclBinding) -> AclCreation:

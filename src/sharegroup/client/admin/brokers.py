@@ -47,9 +47,9 @@ async def describe_log_dirs(
     The result of a broker that does not answer is its error.
     """
     await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
-    wanted = tuple(cluster.nodes) if node_ids is None else tuple(node_ids)
+    nodes_to_ask = tuple(cluster.nodes) if node_ids is None else tuple(node_ids)
     results: dict[int, LogDirs | KafkaError] = {}
-    for node_id in wanted:
+    for node_id in nodes_to_ask:
         try:
             results[node_id] = await _log_dirs(cluster, node_id)
         except KafkaError as error:

@@ -51,11 +51,11 @@ async def describe_configs(
     Sends one request to each broker among the resources, and one for all other resources.
     ``node_id`` is the broker to ask for those; None means any broker.
     """
-    wanted = tuple(resources)
+    requested_resources = tuple(resources)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
     if node_id is not None and node_id not in cluster.nodes:
         await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
-    for part_node_id, part in (await _by_node(cluster, wanted, results)).items():
+    for part_node_id, part in (await _by_node(cluster, requested_resources, results)).items():
         node_to_ask = node_id if node_id is not None and part_node_id == ANY_NODE else part_node_id
         request = DescribeConfigsRequest(
             resources=tuple(
@@ -77,7 +77,7 @@ async def describe_configs(
                 operation="DESCRIBE_CONFIGS",
                 **_about(resource),
             ) or {config.name: _entry(config) for config in item.configs}
-    return by_item(wanted, results, "resource")
+    return by_item(requested_resources, results, "resource")
 
 
 @call
@@ -90,14 +90,14 @@ async def list_config_resources(
 
     Types that this client does not know are left out.
     """
-    wanted = tuple(types)
-    request = ListConfigResourcesRequest(resource_types=tuple(i8(kind) for kind in wanted))
+    resource_types = tuple(types)
+    request = ListConfigResourcesRequest(resource_types=tuple(i8(kind) for kind in resource_types))
     response = await ask_any(
         cluster,
         request,
         subject="list_config_resources",
         # Version 0 knows only subscriptions to client metrics, and takes no types.
-        version_min=0 if wanted == (ResourceType.CLIENT_METRICS,) else ALL_TYPES,
+        version_min=0 if resource_types == (ResourceType.CLIENT_METRICS,) else ALL_TYPES,
     )
     if response.error_code != NONE:
         raise refused(

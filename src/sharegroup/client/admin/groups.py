@@ -190,12 +190,12 @@ async def offsets_by_group(
 
     async def offsets(group_id: str) -> dict[TopicPartition, Result | KafkaError]:
         partitions = groups[group_id]
-        asked = None if partitions is None else tuple(partitions)
-        group = await ask_about_group(cluster, group_id, request(group_id, asked))
+        requested = None if partitions is None else tuple(partitions)
+        group = await ask_about_group(cluster, group_id, request(group_id, requested))
         answered = dict(
             offset(topic, partition) for topic in group.topics for partition in topic.partitions
         )
-        return answered if asked is None else by_item(asked, answered, "partition")
+        return answered if requested is None else by_item(requested, answered, "partition")
 
     return await by_group(groups, offsets)
 

@@ -253,7 +253,7 @@ async def _partitions(
 async def _plan(
     cluster: Cluster,
     meant: Iterable[TopicPartition],
-    known: Mapping[TopicPartition, StartOffset],
+    current_offsets: Mapping[TopicPartition, StartOffset],
     to: Scenario,
 ) -> Plan:
     sorted_partitions = sorted(meant)
@@ -265,10 +265,10 @@ async def _plan(
     plan: Plan = {}
     for where in sorted_partitions:
         low, high, offset_at_time = first[where], end[where], at_time.get(where, -1)
-        old = known.get(where)
+        old = current_offsets.get(where)
         # Of the old offset, too: an error does not mean that the group has not started.
         error = next(
-            (found for found in (low, high, offset_at_time, old) if isinstance(found, KafkaError)),
+            (value for value in (low, high, offset_at_time, old) if isinstance(value, KafkaError)),
             None,
         )
         if error is not None:

@@ -130,9 +130,9 @@ async def describe_client_quotas(
     ``QuotaName.DEFAULT`` is the default and ``QuotaName.ANY`` every name.  With ``strict``,
     entities with further names are left out.
     """
-    wanted = QuotaEntity(user, client_id, ip)
+    entity = QuotaEntity(user, client_id, ip)
     request = DescribeClientQuotasRequest(
-        components=tuple(_component(kind, name) for kind, name in wanted.named()), strict=strict
+        components=tuple(_component(kind, name) for kind, name in entity.named()), strict=strict
     )
     response = await ask_any(cluster, request, subject="describe_client_quotas")
     if response.error_code != NONE:

@@ -207,17 +207,17 @@ async def create_partitions(
     The cached metadata of these topics is outdated afterwards.
     """
 
-    async def ask(left: Mapping[str, int]) -> dict[str, KafkaError | None]:
+    async def ask(remaining: Mapping[str, int]) -> dict[str, KafkaError | None]:
         request = CreatePartitionsRequest(
             topics=tuple(
                 CreatePartitionsTopic(name=KioTopicName(name), count=i32(count), assignments=None)
-                for name, count in left.items()
+                for name, count in remaining.items()
             ),
             timeout=timeout_of(cluster),
             validate_only=validate_only,
         )
         response = await ask_any(cluster, request, subject="create_partitions")
-        for name in left:
+        for name in remaining:
             cluster.outdate(name)
         return _outcomes(cluster, response.results, operation="ALTER")
 
@@ -310,9 +310,9 @@ async def describe_topics_by_id(
     timeout: float | None = None,
 ) -> dict[UUID, TopicDescription | KafkaError]:
     """Describe topics by their ids; a topic that was created again has another id."""
-    wanted = tuple(topic_ids)
+    ids = tuple(topic_ids)
     request = MetadataRequest(
-        topics=tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in wanted),
+        topics=tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids),
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=include_authorized_operations,
     )
@@ -333,7 +333,7 @@ async def describe_topics_by_id(
         for described in response.topics
         if described.topic_id is not None
     }
-    return by_item(wanted, answered, "topic id")
+    return by_item(ids, answered, "topic id")
 
 
 @call
@@ -424,15 +424,15 @@ async def until_allowed(
     the call is up, the changes that are still over the quota have ThrottlingQuotaExceeded.
     """
     results: dict[str, KafkaError | None] = {}
-    left = dict(items)
+    remaining = dict(items)
 
     async def attempt() -> None:
-        results.update(await ask(left))
-        for name in list(left):
+        results.update(await ask(remaining))
+        for name in list(remaining):
             if not isinstance(results.get(name), ThrottlingQuotaExceeded):
-                del left[name]
-        if left:
-            refusal = results[next(iter(left))]
+                del remaining[name]
+        if remaining:
+            refusal = results[next(iter(remaining))]
             assert refusal is not None
             raise refusal
 

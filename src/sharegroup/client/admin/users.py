@@ -43,11 +43,11 @@ async def describe_user_scram_credentials(
     cluster: Cluster, users: Iterable[str] | None = None, *, timeout: float | None = None
 ) -> dict[str, tuple[ScramCredentialInfo, ...] | KafkaError]:
     """Return the SCRAM credentials of these users, or of all users: mechanisms, no keys."""
-    asked = None if users is None else several(users)
-    if asked == ():
+    names = None if users is None else several(users)
+    if names == ():
         return {}  # For a broker, an empty list means all users.
     request = DescribeUserScramCredentialsRequest(
-        users=None if asked is None else tuple(UserName(name=user) for user in asked)
+        users=None if names is None else tuple(UserName(name=user) for user in names)
     )
     answer = await ask_any(cluster, request, subject="describe_user_scram_credentials")
     if answer.error_code != NONE:
@@ -64,9 +64,9 @@ async def describe_user_scram_credentials(
             ScramCredentialInfo(ScramMechanism.of(int(info.mechanism)), int(info.iterations))
             for info in result.credential_infos
         )
-    if asked is None:
+    if names is None:
         return dict(sorted(described.items()))
-    return by_item(asked, described, "user")
+    return by_item(names, described, "user")
 
 
 @call

@@ -293,11 +293,11 @@ class Consumer:
         self._check_open()
         if self._tasks.subscription:
             raise IllegalStateError("subscribe was called before: call unsubscribe first")
-        wanted = frozenset(TopicPartition(*where) for where in partitions)
-        self._is_assigned_by_hand = bool(wanted)
-        self._tasks.unassign(self._tasks.states.partitions - wanted)
-        self._drop_unyielded(lambda where: where not in wanted)
-        self._tasks.assign(wanted)
+        new_assignment = frozenset(TopicPartition(*where) for where in partitions)
+        self._is_assigned_by_hand = bool(new_assignment)
+        self._tasks.unassign(self._tasks.states.partitions - new_assignment)
+        self._drop_unyielded(lambda where: where not in new_assignment)
+        self._tasks.assign(new_assignment)
 
     async def unsubscribe(self) -> None:
         """End the subscription or assignment; the consumer stays usable."""
@@ -404,13 +404,13 @@ class Consumer:
         background, in order with other commits, and a failure is logged.
         """
         self._check_open()
-        wanted = self._positions_to_commit() if offsets is None else checked_offsets(offsets)
+        positions = self._positions_to_commit() if offsets is None else checked_offsets(offsets)
         if not wait:
             _ = self._commits.requests  # Raises if there is no group.
-            self._commits.commit_in_background(wanted)
+            self._commits.commit_in_background(positions)
             return
         limit_ms = None if timeout is None else round(timeout * 1000)
-        await self._commits.commit(wanted, timeout_ms=limit_ms)
+        await self._commits.commit(positions, timeout_ms=limit_ms)
 
     async def committed(
         self,
@@ -420,11 +420,11 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets, by default of the assignment; None without one."""
         self._check_open()
-        wanted = self.assignment if partitions is None else _partitions(partitions)
-        if not wanted:
+        requested_partitions = self.assignment if partitions is None else _partitions(partitions)
+        if not requested_partitions:
             return {}
         limit_ms = None if timeout is None else round(timeout * 1000)
-        return await self._commits.requests.committed(wanted, timeout_ms=limit_ms)
+        return await self._commits.requests.committed(requested_partitions, timeout_ms=limit_ms)
 
     # Positions.
 
@@ -465,11 +465,11 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Set the position of a partition to an offset."""
         state = self._state(partition)
-        wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if wanted.offset < 0:
+        target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if target.offset < 0:
             raise ValueError(f"seek {partition!r}: expected an offset of 0 or more, found {offset}")
         self._drop_unyielded(lambda where: where == state.where)
-        state.seek(wanted.offset, -1 if wanted.leader_epoch is None else wanted.leader_epoch)
+        state.seek(target.offset, -1 if target.leader_epoch is None else target.leader_epoch)
         self._tasks.positions_moved()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -519,12 +519,12 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """Return the offset of the first record in the log of each partition."""
         specs = dict.fromkeys(_partitions(partitions), int(OffsetSpec.EARLIEST))
-        return {where: found.offset for where, found in (await self._listed(specs)).items()}
+        return {where: entry.offset for where, entry in (await self._listed(specs)).items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end of the log of each partition, as the isolation level sees it."""
         specs = dict.fromkeys(_partitions(partitions), int(OffsetSpec.LATEST))
-        return {where: found.offset for where, found in (await self._listed(specs)).items()}
+        return {where: entry.offset for where, entry in (await self._listed(specs)).items()}
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -536,7 +536,7 @@ class Consumer:
                 for where, time_ms in timestamps_ms.items()
             }
         )
-        return {where: found if found.offset >= 0 else None for where, found in listed.items()}
+        return {where: entry if entry.offset >= 0 else None for where, entry in listed.items()}
 
     async def _listed(
         self, specs: Mapping[TopicPartition, int]
@@ -682,13 +682,13 @@ class Consumer:
         return state
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        wanted = tuple(partitions) or tuple(self.assignment)
-        return [self._state(partition) for partition in wanted]
+        chosen_partitions = tuple(partitions) or tuple(self.assignment)
+        return [self._state(partition) for partition in chosen_partitions]
 
     def _seek_to(self, partitions: Iterable[TopicPartition], spec: int) -> None:
         states = self._states(partitions)
-        wanted = {state.where for state in states}
-        self._drop_unyielded(lambda where: where in wanted)
+        moved_partitions = {state.where for state in states}
+        self._drop_unyielded(lambda where: where in moved_partitions)
         for state in states:
             state.look_up(spec)
         self._tasks.positions_moved()

@@ -337,9 +337,9 @@ class ConsumerProtocolMember:
                     include_topic_authorized_operations=False,
                 )
             )
-            found = {str(topic.name) for topic in response.topics if topic.name}
-            if found:
-                await cluster.refresh(found)
+            names = {str(topic.name) for topic in response.topics if topic.name}
+            if names:
+                await cluster.refresh(names)
         return {
             topic_id: str(name)
             for topic_id in topic_ids

@@ -185,15 +185,15 @@ class NodeFetches:
         in_vain = 0
         while True:
             self._wake.clear()
-            wanted, is_crowded = self._wanted()
-            if not wanted:
+            entries, is_crowded = self._wanted()
+            if not entries:
                 await self._wake.wait()
                 continue
             asked_at = time.monotonic()
             try:
-                brought = await self._fetch(wanted, waits=not is_crowded)
+                brought = await self._fetch(entries, waits=not is_crowded)
             except KafkaError as error:
-                self._failed(wanted, error)
+                self._failed(entries, error)
                 await asyncio.sleep(self._backoff.next_ms() / 1000)
                 continue
             waited_ms = (time.monotonic() - asked_at) * 1000
@@ -231,7 +231,7 @@ class NodeFetches:
     def _wanted(self) -> tuple[dict[PartitionKey, tuple[PartitionState, FetchEntry]], bool]:
         """Return the partitions to fetch from this broker, and whether some were left out."""
         fetcher, states = self._fetcher, self._fetcher.states
-        wanted: dict[PartitionKey, tuple[PartitionState, FetchEntry]] = {}
+        entries: dict[PartitionKey, tuple[PartitionState, FetchEntry]] = {}
         is_crowded = False
         for state in states:
             if not states.is_fetchable(state) or fetcher.node_of(state) != self._node_id:
@@ -247,7 +247,7 @@ class NodeFetches:
             if state.topic_id not in (None, topic.topic_id):
                 fetcher.made_again(state, topic.topic_id)
                 continue
-            wanted[topic.topic_id, state.where.partition] = (
+            entries[topic.topic_id, state.where.partition] = (
                 state,
                 FetchEntry(
                     state.fetch_offset,
@@ -256,14 +256,14 @@ class NodeFetches:
                     fetcher.config.max_partition_fetch_bytes,
                 ),
             )
-        return wanted, is_crowded
+        return entries, is_crowded
 
     async def _fetch(
-        self, wanted: Mapping[PartitionKey, tuple[PartitionState, FetchEntry]], *, waits: bool
+        self, entries: Mapping[PartitionKey, tuple[PartitionState, FetchEntry]], *, waits: bool
     ) -> bool | None:
         """Send one request; return whether it brought records, or None to pause after an error."""
         fetcher = self._fetcher
-        request = self._session.request({key: entry for key, (_, entry) in wanted.items()})
+        request = self._session.request({key: entry for key, (_, entry) in entries.items()})
         sent_at = time.monotonic()
         try:
             connection = await fetcher.cluster.connection(self._node_id, ConnectionPurpose.RECORDS)
@@ -283,7 +283,7 @@ class NodeFetches:
         if code != NONE:
             raise refused(code, None, operation="READ", node=self._node_id)
         self._session.answered(int(response.session_id))
-        brought, is_failed = self._take_in(wanted, response)
+        brought, is_failed = self._take_in(entries, response)
         fetcher.metrics.fetched(
             time.monotonic() - sent_at, sum(map(len, _records(response))), response.throttle_time
         )
@@ -308,13 +308,13 @@ class NodeFetches:
         )
 
     def _take_in(
-        self, wanted: Mapping[PartitionKey, tuple[PartitionState, FetchEntry]], response: Any
+        self, entries: Mapping[PartitionKey, tuple[PartitionState, FetchEntry]], response: Any
     ) -> tuple[bool, bool]:
         """Process the answer; return whether it had records, and whether a partition failed."""
         brought = is_failed = False
         for topic in response.responses:
             for answer in topic.partitions:
-                state, entry = wanted.get((topic.topic_id, answer.partition_index), (None, None))
+                state, entry = entries.get((topic.topic_id, answer.partition_index), (None, None))
                 # Not asked for: a broker must not be able to make this client hold more records.
                 if state is None or entry is None:
                     continue
@@ -428,14 +428,14 @@ class NodeFetches:
             state.failure = error
 
     def _failed(
-        self, wanted: Mapping[PartitionKey, tuple[PartitionState, FetchEntry]], error: KafkaError
+        self, entries: Mapping[PartitionKey, tuple[PartitionState, FetchEntry]], error: KafkaError
     ) -> None:
         """Note that the broker could not be reached or refused the whole request."""
         fetcher = self._fetcher
         log.info("event=fetch.failed node=%s error=%s", self._node_id, error)
         if isinstance(error, NoAnswer):
             fetcher.cluster.doubt(self._node_id)
-        for state, _ in wanted.values():
+        for state, _ in entries.values():
             state.replica = NO_REPLICA
             fetcher.cluster.outdate(state.where.topic)
             if not error.retriable:

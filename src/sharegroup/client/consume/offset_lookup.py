@@ -64,57 +64,57 @@ class OffsetLookup:
         backoff = self._cluster.backoff()
         while True:
             self._wake.clear()
-            wanted = [
+            states = [
                 state
                 for state in self._states
                 if state.lookup is not None and state.failure is None and not state.is_revoked
             ]
-            if not wanted:
+            if not states:
                 await self._wake.wait()
                 continue
             try:
-                is_complete = await self._look_up(wanted)
+                is_complete = await self._look_up(states)
             except KafkaError as error:
                 is_complete = False
-                self._failed(wanted, error)
+                self._failed(states, error)
             if is_complete:
                 backoff.reset()
             else:
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
-    def _failed(self, wanted: Collection[PartitionState], error: KafkaError) -> None:
+    def _failed(self, states: Collection[PartitionState], error: KafkaError) -> None:
         log.info("event=position.lookup_failed group=%s error=%s", self._config.group_id, error)
         if not may_pass(error):
-            for state in wanted:
+            for state in states:
                 state.failure = error
             self._changed()
 
-    async def _look_up(self, wanted: Collection[PartitionState]) -> bool:
+    async def _look_up(self, states: Collection[PartitionState]) -> bool:
         """Look up the positions once; return whether every partition got an answer."""
         # As it is asked for: a seek or another lookup during the requests wins over their answers.
-        lookups = {state: state.lookup for state in wanted}
-        of_group = [state for state in wanted if state.lookup == COMMITTED]
+        lookups = {state: state.lookup for state in states}
+        of_group = [state for state in states if state.lookup == COMMITTED]
         if of_group:
             committed = await self._read_committed([state.where for state in of_group])
             for state in of_group:
                 if not state.is_current or state.lookup != COMMITTED:
                     continue
-                found = committed.get(state.where)
-                if found is None:
+                group_offset = committed.get(state.where)
+                if group_offset is None:
                     # Both, because `_look_up_specs` takes a difference between them for a seek of
                     # the application.
                     state.lookup = lookups[state] = RESET
                 else:
-                    state.seek(found.offset, _epoch_of(found))
+                    state.seek(group_offset.offset, _epoch_of(group_offset))
                     lookups[state] = None
         specs = {
             state.where: spec
-            for state in wanted
+            for state in states
             if state.is_current and (spec := self._spec_of(state)) is not None
         }
         is_complete = True
         if specs:
-            is_complete = await self._look_up_specs(wanted, lookups, specs)
+            is_complete = await self._look_up_specs(states, lookups, specs)
         self._changed()
         return is_complete
 
@@ -137,7 +137,7 @@ class OffsetLookup:
 
     async def _look_up_specs(
         self,
-        wanted: Collection[PartitionState],
+        states: Collection[PartitionState],
         lookups: Mapping[PartitionState, Lookup | None],
         specs: Mapping[TopicPartition, int],
     ) -> bool:
@@ -145,8 +145,8 @@ class OffsetLookup:
         listed = await list_offsets(self._cluster, specs, isolation_level=isolation)
         beyond = [
             where
-            for where, found in listed.items()
-            if isinstance(found, ListedOffset) and found.offset < 0
+            for where, entry in listed.items()
+            if isinstance(entry, ListedOffset) and entry.offset < 0
         ]
         if beyond:  # No record is as new as the timestamp: the position is the end.
             ends = await list_offsets(
@@ -156,20 +156,22 @@ class OffsetLookup:
             )
             listed = {**listed, **ends}
         is_complete = True
-        for state in wanted:
-            found = listed.get(state.where)
-            if found is None or not state.is_current or state.lookup != lookups[state]:
+        for state in states:
+            entry = listed.get(state.where)
+            if entry is None or not state.is_current or state.lookup != lookups[state]:
                 continue
-            if isinstance(found, KafkaError):
+            if isinstance(entry, KafkaError):
                 is_complete = False
-                self._failed([state], found)
+                self._failed([state], entry)
             else:
-                state.seek(found.offset, _epoch_of(found))
+                state.seek(entry.offset, _epoch_of(entry))
                 log.info(
-                    "event=position.set topic=%s partition=%s offset=%s", *state.where, found.offset
+                    "event=position.set topic=%s partition=%s offset=%s",
+                    *state.where,
+                    entry.offset,
                 )
         return is_complete
 
 
-def _epoch_of(found: OffsetAndMetadata | ListedOffset) -> int:
-    return NO_EPOCH if found.leader_epoch is None else found.leader_epoch
+def _epoch_of(offset: OffsetAndMetadata | ListedOffset) -> int:
+    return NO_EPOCH if offset.leader_epoch is None else offset.leader_epoch

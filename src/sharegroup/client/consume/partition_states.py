@@ -240,11 +240,11 @@ def rewound(
         for where, state in states.items()
         if state.position is not None
     }
-    seen: set[TopicPartition] = set()
+    rewound_partitions: set[TopicPartition] = set()
     for record in unyielded:
         where = record.topic_partition
-        if where in positions and where not in seen:
-            seen.add(where)
+        if where in positions and where not in rewound_partitions:
+            rewound_partitions.add(where)
             positions[where] = (
                 record.offset,
                 NO_EPOCH if record.leader_epoch is None else record.leader_epoch,

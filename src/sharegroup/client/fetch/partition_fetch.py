@@ -127,16 +127,16 @@ async def _requests(
     cluster: Cluster, positions: Sequence[FetchPosition]
 ) -> list[_Request | KafkaError]:
     """Find the leaders; request the metadata once for all topics for which it is not usable."""
-    found = [
+    requests = [
         _request(position, cluster.known_topic(position.where.topic)) for position in positions
     ]
     outdated = {
         position.where.topic
-        for position, request in zip(positions, found, strict=True)
+        for position, request in zip(positions, requests, strict=True)
         if isinstance(request, KafkaError)
     }
     if not outdated:
-        return found
+        return requests
     refreshed: Mapping[str, Topic | KafkaError]
     try:
         refreshed = await cluster.refresh(outdated)
@@ -146,7 +146,7 @@ async def _requests(
         _request(position, refreshed.get(position.where.topic))
         if isinstance(request, KafkaError)
         else request
-        for position, request in zip(positions, found, strict=True)
+        for position, request in zip(positions, requests, strict=True)
     ]
 
 

@@ -118,7 +118,7 @@ class RangeFetch:
         response_bytes_max: int = RESPONSE_BYTES_MAX,
     ) -> None:
         self._cluster = cluster
-        begun = (_Progress(wanted) for wanted in partitions if wanted.ranges)
+        begun = (_Progress(partition) for partition in partitions if partition.ranges)
         self._unfinished = [progress for progress in begun if not progress.is_finished]
         self._missing = missing
         self._denials: tuple[type[KafkaError], ...] = (OtherTopicId,)

@@ -191,10 +191,10 @@ def _pieces_of(
         unreadable(batch._replace(first=first, end=piece.end), piece.error)
 
 
-def _within(records: Records, wanted: PartitionRange) -> Records:
+def _within(records: Records, limits: PartitionRange) -> Records:
     """Return the records within the range; a batch may extend beyond it on both sides."""
-    if wanted.first <= records[0].offset and records[-1].offset < wanted.end:
+    if limits.first <= records[0].offset and records[-1].offset < limits.end:
         return records
     within = Records(records.are_letters)
-    within += (record for record in records if wanted.first <= record.offset < wanted.end)
+    within += (record for record in records if limits.first <= record.offset < limits.end)
     return within

@@ -222,7 +222,9 @@ class Metrics:
         """Remove the gauges of this name."""
         instruments = self._groups.get(group, [])
         kept: list[Instrument] = [
-            known for known in instruments if not (isinstance(known, Gauge) and known.name == name)
+            instrument
+            for instrument in instruments
+            if not (isinstance(instrument, Gauge) and instrument.name == name)
         ]
         self._groups[group] = kept
         if not kept:

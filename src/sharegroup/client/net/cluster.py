@@ -361,7 +361,7 @@ class Cluster:
         Common with containers: the bootstrap server answers, and names what is not reachable.
         """
         node_id = self._node_at(address)
-        was_reached = any(address == known for known, _ in self._connections)
+        was_reached = any(address == open_address for open_address, _ in self._connections)
         if node_id < 0 or was_reached or address in self._bootstrap or self._closed:
             return ""
         servers = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
@@ -373,7 +373,10 @@ class Cluster:
 
     def _node_at(self, address: Address) -> int:
         """Return the id of the node with this address; -1 if it is not known as a node."""
-        return next((node_id for node_id, known in self._nodes.items() if known == address), -1)
+        return next(
+            (node_id for node_id, other in self._nodes.items() if other == address),
+            -1,
+        )
 
     def _metrics_of(self, address: Address) -> RequestMetrics:
         """Return the metrics of a node; a server that is not known as a node is ``node--1``."""
@@ -531,9 +534,9 @@ class Cluster:
 
         If leaders are missing, it asks once more and returns the topic as it is.
         """
-        known = self.known_topic(name)
-        if known is not None and NO_LEADER not in known.leaders:
-            return known
+        cached_topic = self.known_topic(name)
+        if cached_topic is not None and NO_LEADER not in cached_topic.leaders:
+            return cached_topic
 
         async def ask() -> Topic:
             described = (await self.refresh([name], create=create)).get(name)
@@ -574,17 +577,18 @@ class Cluster:
 
         Only topics that were requested by name are remembered.
         """
-        wanted = None if names is None else tuple(dict.fromkeys(names))
+        distinct_names = None if names is None else tuple(dict.fromkeys(names))
         request = MetadataRequest(
             topics=None
-            if wanted is None
+            if distinct_names is None
             else tuple(
-                MetadataRequestTopic(topic_id=None, name=KioTopicName(name)) for name in wanted
+                MetadataRequestTopic(topic_id=None, name=KioTopicName(name))
+                for name in distinct_names
             ),
             allow_auto_topic_creation=create,
             include_topic_authorized_operations=authorized_operations,
         )
-        requested = frozenset(wanted or ())
+        requested = frozenset(distinct_names or ())
         # Before the request, so that a request without an answer also delays the next one.
         for name in requested & self._leaderless.keys():
             self._leaderless[name].failed()

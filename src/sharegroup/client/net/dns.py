@@ -27,13 +27,13 @@ async def canonical_addresses(
     """
     loop = asyncio.get_running_loop()
     get_addresses, get_name = get_addresses or loop.getaddrinfo, get_name or loop.getnameinfo
-    found: dict[Address, None] = {}
+    addresses: dict[Address, None] = {}
     for host, port in servers:
         try:
             for *_, socket_address in await get_addresses(host, port, type=socket.SOCK_STREAM):
                 name, _ = await get_name(socket_address)  # type: ignore[arg-type]  # TCP has these.
-                found[name, port] = None
+                addresses[name, port] = None
         except OSError as error:
             log.info('event=dns.failed host=%s error="%s"', host, error)
-            found[host, port] = None
-    return tuple(found)
+            addresses[host, port] = None
+    return tuple(addresses)

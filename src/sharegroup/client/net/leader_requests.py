@@ -137,19 +137,19 @@ def by_topic(items: Mapping[TopicPartition, Item]) -> dict[str, dict[int, Item]]
 
 def _read_response(
     cluster: Cluster,
-    asked: Mapping[TopicPartition, Any],
+    requested: Mapping[TopicPartition, Any],
     response: Any,
     read: Callable[[Any], Result],
     operation: str,
 ) -> dict[TopicPartition, Result | KafkaError]:
     """Return a result for each requested partition; answers about other partitions are dropped."""
     results: dict[TopicPartition, Result | KafkaError] = {
-        where: left_out("partition", where) for where in asked
+        where: left_out("partition", where) for where in requested
     }
     for topic in response.topics:
         for partition in topic.partitions:
             where = TopicPartition(topic.name, partition.partition_index)
-            if where not in asked:
+            if where not in requested:
                 continue
             if partition.error_code == NONE:
                 results[where] = read(partition)

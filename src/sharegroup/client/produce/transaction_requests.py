@@ -127,7 +127,7 @@ def read_added(principal: str | None, partitions: Iterable[TopicPartition]) -> R
 
     OPERATION_NOT_ATTEMPTED, the code of the partitions beside one that failed, comes last.
     """
-    asked = tuple(partitions)
+    requested_partitions = tuple(partitions)
 
     def read(response: Any) -> list[KafkaError]:
         codes = {
@@ -135,7 +135,7 @@ def read_added(principal: str | None, partitions: Iterable[TopicPartition]) -> R
             for topic in response.results_by_topic_v3_and_below
             for partition in topic.results_by_partition
         }
-        errors = errors_of(codes, asked, operation="WRITE", principal=principal)
+        errors = errors_of(codes, requested_partitions, operation="WRITE", principal=principal)
         return sorted(errors, key=lambda error: isinstance(error, OperationNotAttempted))
 
     return read
@@ -145,7 +145,7 @@ def read_committed(
     principal: str | None, group_id: str, partitions: Iterable[TopicPartition]
 ) -> Read:
     """Return a reader of answers to TxnOffsetCommit."""
-    asked = tuple(partitions)
+    requested_partitions = tuple(partitions)
 
     def read(response: Any) -> list[KafkaError]:
         codes = {
@@ -153,6 +153,8 @@ def read_committed(
             for topic in response.topics
             for partition in topic.partitions
         }
-        return errors_of(codes, asked, operation="READ", principal=principal, group=group_id)
+        return errors_of(
+            codes, requested_partitions, operation="READ", principal=principal, group=group_id
+        )
 
     return read

@@ -422,16 +422,16 @@ def _check_security(config: ClientConfig) -> None:
     """
     choose(config, "security_protocol", SecurityProtocol)
     protocol = config.security_protocol
-    given = [name for name in TLS_FILES if getattr(config, name) is not None]
+    options = [name for name in TLS_FILES if getattr(config, name) is not None]
     if not config.ssl_check_hostname:
-        given.append("ssl_check_hostname")
-    if config.ssl_context is not None and given:
-        raise InvalidConfig(f"ssl_context excludes {', '.join(given)}: set them in the context")
+        options.append("ssl_check_hostname")
+    if config.ssl_context is not None and options:
+        raise InvalidConfig(f"ssl_context excludes {', '.join(options)}: set them in the context")
     if config.ssl_context is not None:
-        given = ["ssl_context"]
-    if given and not config.uses_tls:
+        options = ["ssl_context"]
+    if options and not config.uses_tls:
         raise InvalidConfig(
-            f"{', '.join(given)} with security_protocol={protocol.value!r}; "
+            f"{', '.join(options)} with security_protocol={protocol.value!r}; "
             f"expected SSL or SASL_SSL"
         )
     if config.ssl_certfile is None and (config.ssl_keyfile or config.ssl_password):
@@ -441,11 +441,11 @@ def _check_security(config: ClientConfig) -> None:
 
 def _check_sasl(config: ClientConfig, protocol: SecurityProtocol) -> None:
     names = ("sasl_mechanism", *CREDENTIALS, "sasl_oauth_token_provider")
-    given = {name for name in names if getattr(config, name) is not None}
+    options = {name for name in names if getattr(config, name) is not None}
     if not config.uses_sasl:
-        if given:
+        if options:
             raise InvalidConfig(
-                f"{', '.join(sorted(given))} with security_protocol={protocol.value!r}; "
+                f"{', '.join(sorted(options))} with security_protocol={protocol.value!r}; "
                 f"expected SASL_SSL or SASL_PLAINTEXT"
             )
         return
@@ -453,7 +453,7 @@ def _check_sasl(config: ClientConfig, protocol: SecurityProtocol) -> None:
     with_token = config.sasl_mechanism is SaslMechanism.OAUTHBEARER
     needed = {"sasl_oauth_token_provider"} if with_token else set(CREDENTIALS)
     needed.add("sasl_mechanism")
-    for verb, option_names in (("needs", needed - given), ("excludes", given - needed)):
+    for verb, option_names in (("needs", needed - options), ("excludes", options - needed)):
         if option_names:
             names_text = " and ".join(sorted(option_names))
             mechanism = str(config.sasl_mechanism)

@@ -128,7 +128,7 @@ class ClientInstances:
         self.forget(instance_id)
         if owner is not None:
             if self._owned[owner] >= self._user_max:
-                own = (key for key, known in self._instances.items() if known.owner == owner)
+                own = (key for key, instance in self._instances.items() if instance.owner == owner)
                 # The one that was heard of longest ago: `_used` moves an instance to the end.
                 self.forget(next(own))
             self._owned[owner] += 1

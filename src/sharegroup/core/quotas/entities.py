@@ -154,18 +154,18 @@ class ClientQuotas:
         PolicyViolation if there are too many entities.
         """
         keys = check_entity(altered)
-        wanted: dict[str, float | None] = {}
+        values: dict[str, float | None] = {}
         for name, value in changes:
-            if name in wanted:
+            if name in values:
                 raise InvalidRequest(f"quota entity {altered}: key {name!r} occurs twice")
-            wanted[name] = value
+            values[name] = value
         set_limits = {
             check_value(altered, check_key(altered, name, keys), value): value
-            for name, value in wanted.items()
+            for name, value in values.items()
             if value is not None
         }
         before = self.limits(altered)
-        after = {key: value for key, value in before.items() if key not in wanted} | set_limits
+        after = {key: value for key, value in before.items() if key not in values} | set_limits
         if after == before:
             return None
         # An entity that has limits already may always change them.
@@ -211,8 +211,8 @@ class ClientQuotas:
         for user_name in (user, DEFAULT, ""):
             # An entity has at least one part, so there is none without user and client id.
             for client_name in (*client_names, "") if user_name != "" else client_names:
-                found = self._limits.get(entity(user=user_name, client_id=client_name), {})
-                if (value := found.get(key)) is not None:
+                limits = self._limits.get(entity(user=user_name, client_id=client_name), {})
+                if (value := limits.get(key)) is not None:
                     return Limit(
                         value,
                         "" if user_name == "" else user,
@@ -282,8 +282,8 @@ def check_key(altered: Entity, name: str, keys: frozenset[QuotaKey]) -> QuotaKey
     """Return the key with this name; raise InvalidRequest unless it is one of ``keys``."""
     key = _key_or_none(name)
     if key is None or key not in keys:
-        known = ", ".join(sorted(keys))
-        raise InvalidRequest(f"quota entity {altered}: it has no key {name!r}; known are {known}")
+        names = ", ".join(sorted(keys))
+        raise InvalidRequest(f"quota entity {altered}: it has no key {name!r}; known are {names}")
     return key
 
 

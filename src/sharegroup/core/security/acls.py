@@ -139,11 +139,11 @@ class PatternAcls:
         allowed, denied = hosts[acl.host]
         bit = 1 << acl.operation
         if acl.permission == AclPermission.ALLOW:
-            left = Granted(allowed & ~bit, denied)
+            remaining = Granted(allowed & ~bit, denied)
         else:
-            left = Granted(allowed, denied & ~bit)
-        if left != NOTHING:
-            hosts[acl.host] = left
+            remaining = Granted(allowed, denied & ~bit)
+        if remaining != NOTHING:
+            hosts[acl.host] = remaining
             return
         del hosts[acl.host]
         if not hosts:
@@ -166,12 +166,12 @@ class PatternAcls:
         if not self._networks:
             # Without networks a search is a few look-ups, so it is not worth keeping its answer.
             return self._search(principal, host)
-        found = self._found.get((principal, host))
-        if found is None:
+        answer = self._found.get((principal, host))
+        if answer is None:
             if len(self._found) >= FOUND_MAX:
                 self._found.clear()
-            found = self._found[principal, host] = self._search(principal, host)
-        return found
+            answer = self._found[principal, host] = self._search(principal, host)
+        return answer
 
     def _search(self, principal: str, host: str) -> Granted:
         allowed = denied = 0
@@ -220,36 +220,36 @@ class Acls:
         return self._count
 
     def __contains__(self, acl: Acl) -> bool:
-        found = self.of_pattern(acl.pattern)
-        return found is not None and acl in found
+        pattern_acls = self.of_pattern(acl.pattern)
+        return pattern_acls is not None and acl in pattern_acls
 
     def add(self, acl: Acl) -> None:
         """Add an ACL; nothing changes if it is there already."""
         patterns = self._patterns.setdefault(acl.resource_type, {})
         key = acl.pattern_type, acl.name
-        found = patterns.get(key)
-        if found is None:
-            found = patterns[key] = PatternAcls()
+        pattern_acls = patterns.get(key)
+        if pattern_acls is None:
+            pattern_acls = patterns[key] = PatternAcls()
             if acl.pattern_type == AclPatternType.PREFIXED:
                 self._count_prefix(acl.resource_type, len(acl.name))
-        if acl not in found:
-            found.add(acl)
+        if acl not in pattern_acls:
+            pattern_acls.add(acl)
             self._of_principals.setdefault((acl.resource_type, acl.principal), {})[key] = None
             self._count += 1
 
     def remove(self, acl: Acl) -> None:
         """Remove an ACL; nothing changes if it is not there."""
-        found = self.of_pattern(acl.pattern)
-        if found is None or acl not in found:
+        pattern_acls = self.of_pattern(acl.pattern)
+        if pattern_acls is None or acl not in pattern_acls:
             return
-        found.remove(acl)
+        pattern_acls.remove(acl)
         self._count -= 1
-        if not found.has(acl.principal):
+        if not pattern_acls.has(acl.principal):
             of_principal = self._of_principals[acl.resource_type, acl.principal]
             del of_principal[acl.pattern_type, acl.name]
             if not of_principal:
                 del self._of_principals[acl.resource_type, acl.principal]
-        if not found:
+        if not pattern_acls:
             del self._patterns[acl.resource_type][acl.pattern_type, acl.name]
             if acl.pattern_type == AclPatternType.PREFIXED:
                 self._discount_prefix(acl.resource_type, len(acl.name))
@@ -298,9 +298,9 @@ class Acls:
         allowed = denied = 0
         has_acls = False
         for pattern in self.patterns_matching(resource_type, name):
-            found = self.of_pattern(pattern)
-            assert found is not None
-            more_allowed, more_denied = found.granted(principal, host)
+            pattern_acls = self.of_pattern(pattern)
+            assert pattern_acls is not None
+            more_allowed, more_denied = pattern_acls.granted(principal, host)
             has_acls = True
             allowed |= more_allowed
             denied |= more_denied
@@ -309,8 +309,8 @@ class Acls:
     def entries(self) -> Iterator[Acl]:
         """Yield all ACLs."""
         for resource_type, patterns in self._patterns.items():
-            for key, found in patterns.items():
-                yield from found.entries(Pattern(resource_type, *key))
+            for key, pattern_acls in patterns.items():
+                yield from pattern_acls.entries(Pattern(resource_type, *key))
 
     def _count_prefix(self, resource_type: AclResourceType, length: int) -> None:
         counts = self._prefix_counts.setdefault(resource_type, Counter())
@@ -418,7 +418,7 @@ class AclFilter(NamedTuple):
 
 def find(acls: Acls, filter_: AclFilter) -> Steps[list[Acl]]:
     """Return the ACLs that match a filter, in steps; ACLs may change between two steps."""
-    found = []
+    matches = []
     checked = 0
     for pattern in _candidates(acls, filter_):
         if not filter_.matches_pattern(pattern):
@@ -429,11 +429,11 @@ def find(acls: Acls, filter_: AclFilter) -> Steps[list[Acl]]:
         entries = acls.of_pattern(pattern)
         for acl in () if entries is None else entries.entries(pattern):
             if filter_.matches(acl):
-                found.append(acl)
+                matches.append(acl)
             checked += 1
             if checked & STEP_MASK == 0:
                 yield
-    return found
+    return matches
 
 
 def _candidates(acls: Acls, filter_: AclFilter) -> Iterator[Pattern]:

@@ -146,7 +146,7 @@ def _alternatives(fields: list[Element]) -> Iterator[bytes]:
 
 def elements(encoded: bytes) -> list[Element]:
     """Return the elements of a DER encoding; raise ValueError if it is not one."""
-    found, at = [], 0
+    parts, at = [], 0
     while at < len(encoded):
         begin = at
         tag, length, at = encoded[at], encoded[at + 1], at + 2
@@ -159,9 +159,9 @@ def elements(encoded: bytes) -> list[Element]:
         end = at + length
         if end > len(encoded):
             raise ValueError(f"an element at {begin} ends at {end}, beyond {len(encoded)}")
-        found.append(Element(tag, encoded[at:end], encoded[begin:end]))
+        parts.append(Element(tag, encoded[at:end], encoded[begin:end]))
         at = end
-    return found
+    return parts
 
 
 def _object_identifier(content: bytes) -> str:

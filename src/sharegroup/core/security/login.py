@@ -54,8 +54,8 @@ def verify_plain(message: bytes, passwords: Mapping[str, str]) -> str:
     """
     parts = message.split(b"\0")
     if len(parts) != _PARTS:
-        found = min(len(parts), _PARTS + 1)
-        raise _refused(f"Invalid SASL/PLAIN response: expected {_PARTS} tokens, got {found}")
+        count = min(len(parts), _PARTS + 1)
+        raise _refused(f"Invalid SASL/PLAIN response: expected {_PARTS} tokens, got {count}")
     try:
         authzid, user, password = (part.decode() for part in parts)
     except UnicodeDecodeError:
@@ -119,11 +119,11 @@ def parse_bearer(message: bytes) -> Bearer:
         raise LoginRefused("the first message is not that of OAUTHBEARER")
     auth = None
     for pair in pairs[:-2]:  # Others than `auth` are extensions, which have no meaning here.
-        found = _PAIR.fullmatch(pair)
-        if found is None:
+        pair_match = _PAIR.fullmatch(pair)
+        if pair_match is None:
             raise LoginRefused("the first message has a malformed attribute")
-        if found["key"] == "auth":
-            auth = _AUTH.fullmatch(found["value"])
+        if pair_match["key"] == "auth":
+            auth = _AUTH.fullmatch(pair_match["value"])
     if auth is None or auth["scheme"].lower() != "bearer":
         raise LoginRefused("the first message has no bearer token")
     authzid = (match["authzid"] or "").replace("=2C", ",").replace("=3D", "=")

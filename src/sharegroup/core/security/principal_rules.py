@@ -141,10 +141,10 @@ class PrincipalRules:
 def _parsed(text: str) -> Iterator[_Rule]:
     rest = text.strip()
     while rest:
-        if found := _DEFAULT.match(rest):
+        if match := _DEFAULT.match(rest):
             yield _Rule(None, "", "")
-        elif found := _RULE.match(rest):
-            pattern, replacement, case = found.groups()
+        elif match := _RULE.match(rest):
+            pattern, replacement, case = match.groups()
             yield _Rule(_Regex(pattern), replacement, case)
         elif rest.startswith(","):
             rest = rest[1:].lstrip()
@@ -154,7 +154,7 @@ def _parsed(text: str) -> Iterator[_Rule]:
                 f"{KEY} must have rules like RULE:pattern/replacement/L and DEFAULT, separated by "
                 f"commas, not {rest[:200]!r}"
             )
-        rest = rest[found.end() :].lstrip()
+        rest = rest[match.end() :].lstrip()
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -239,17 +239,17 @@ def _expansion(replacement: str) -> Callable[[re.Match[str]], str]:
     """
 
     def expand(match: re.Match[str]) -> str:
-        def reference(found: re.Match[str]) -> str:
-            escaped, name, digits = found.groups()
+        def reference(occurrence: re.Match[str]) -> str:
+            escaped, name, digits = occurrence.groups()
             if escaped is not None:
                 return escaped
             if name is not None:
-                return match[name] or "" if name in match.re.groupindex else found[0]
+                return match[name] or "" if name in match.re.groupindex else occurrence[0]
             # As in Java, `$12` is group 12, or group 1 and the digit 2 if there are fewer groups.
             for length in range(len(digits), 0, -1):
                 if int(digits[:length]) <= match.re.groups:
                     return (match[int(digits[:length])] or "") + digits[length:]
-            return found[0]
+            return occurrence[0]
 
         return _REFERENCE.sub(reference, replacement)
 

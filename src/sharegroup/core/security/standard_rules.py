@@ -81,8 +81,8 @@ class StandardRules:
         for (_, pattern_type, name), pause in paced(patterns):
             if pause:
                 yield
-            found = self.acls.of_pattern(Pattern(resource_type, pattern_type, name))
-            granted = NOTHING if found is None else found.granted(principal, host)
+            pattern_acls = self.acls.of_pattern(Pattern(resource_type, pattern_type, name))
+            granted = NOTHING if pattern_acls is None else pattern_acls.granted(principal, host)
             names = literal if pattern_type == AclPatternType.LITERAL else prefixed
             if granted.denied & bits:
                 if pattern_type == AclPatternType.LITERAL and name == WILDCARD:

@@ -91,10 +91,10 @@ def last_write_ms(files: Files, path: str) -> int | None:
 
     A broker writes one of these files when it stops, and every half minute in which records came.
     """
-    found = (
+    write_times_ms = (
         files.modified_ms(f"{path}/{name}") for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE)
     )
-    return max((time_ms for time_ms in found if time_ms is not None), default=None)
+    return max((time_ms for time_ms in write_times_ms if time_ms is not None), default=None)
 
 
 class LogDirectory:

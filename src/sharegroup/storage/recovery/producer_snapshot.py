@@ -108,14 +108,14 @@ def _owner(key: TopicIdPartition) -> bytes:
     return key.topic_id.bytes + _COUNT.pack(key.partition)
 
 
-def _add_earlier(found: dict[int, ProducerEntry], earlier: Iterable[tuple[int, ...]]) -> None:
+def _add_earlier(entries: dict[int, ProducerEntry], earlier: Iterable[tuple[int, ...]]) -> None:
     batches: dict[int, list[ProducedBatch]] = {}
     for producer_id, base_sequence, base_offset, size in earlier:
         batches.setdefault(producer_id, []).append(
             ProducedBatch(base_sequence, base_offset, base_offset + size)
         )
     for producer_id, earlier_batches in batches.items():
-        entry = found.get(producer_id)
+        entry = entries.get(producer_id)
         if entry is None:
             raise CorruptMessage(f"producer snapshot: no last batch of producer {producer_id}")
-        found[producer_id] = entry._replace(batches=(*earlier_batches, *entry.batches))
+        entries[producer_id] = entry._replace(batches=(*earlier_batches, *entry.batches))

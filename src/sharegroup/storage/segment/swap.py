@@ -308,14 +308,14 @@ class _Name(NamedTuple):
 
 def _segment_files(names: Iterable[str]) -> list[_Name]:
     """Return the names of the files of segments in this order; other names are left out."""
-    found = []
+    segment_files = []
     for text in names:
         step = next((step for step in (CLEANED, SWAP) if text.endswith(step)), "")
         for kind in (LOG, *INDEXES):
             base_offset = offset_of(text, kind + step)
             if base_offset is not None:
-                found.append(_Name(text, base_offset, kind, step))
-    return found
+                segment_files.append(_Name(text, base_offset, kind, step))
+    return segment_files
 
 
 def _bases(names: Iterable[_Name]) -> list[int]:

@@ -59,12 +59,12 @@ def _segment(
 
     position, expected = _start(segment, offset)
     while position < segment.size:
-        wanted = min(piece_bytes, segment.size - position)
-        data = read(wanted, position)
+        piece_size = min(piece_bytes, segment.size - position)
+        data = read(piece_size, position)
         size, expected = _sound(data, expected, segment, verified_from=verified_from)
         if size == 0:
             needed = _batch_bytes(data)
-            fits = wanted < needed <= segment.size - position
+            fits = piece_size < needed <= segment.size - position
             if not (fits and is_whole_at(read, position, needed)):
                 raise CorruptMessage(
                     f"{name} offset={expected}: a batch on disk does not match its checksum"

@@ -417,15 +417,15 @@ class _Round:
             except OSError as error:
                 self._errors[index] = error
 
-    def _sync_directory(self, path: str, seen: dict[str, OSError | None]) -> None:
+    def _sync_directory(self, path: str, results: dict[str, OSError | None]) -> None:
         """Sync a folder once per round; later calls repeat its result."""
-        if path not in seen:
+        if path not in results:
             try:
                 self._files.sync_directory(path)
-                seen[path] = None
+                results[path] = None
             except OSError as error:
-                seen[path] = error
-        failure = seen[path]
+                results[path] = error
+        failure = results[path]
         if failure is not None:
             raise failure
 

@@ -267,9 +267,9 @@ def stamp_append_time(buffer: Writable, append_time: int, position: int = 0) -> 
 def _checked_header(buffer: Buffer, position: int) -> BatchHeader:
     _check_extent(buffer, position)
     header = BatchHeader._make(_header.unpack_from(buffer, position))
-    found = checksum(buffer, position, header)
-    if found != header.crc:
-        raise CorruptMessage(f"expected checksum {header.crc:#010x}, found {found:#010x}")
+    crc = checksum(buffer, position, header)
+    if crc != header.crc:
+        raise CorruptMessage(f"expected checksum {header.crc:#010x}, found {crc:#010x}")
     # Compaction makes batches with holes, but a producer must not: offsets would be skipped.
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidRecord(

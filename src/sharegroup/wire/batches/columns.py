@@ -158,10 +158,10 @@ def record_columns(
     # The last batch of a group may exceed its size, and the whole must fit into one Arrow array.
     decompressed_bytes_max = min(decompressed_bytes_max, SPAN_BYTES_MAX - group_bytes)
     table = octets[starts[:, None] + np.arange(HEADER_BYTES)].view(_HEADER)[:, 0]
-    wanted = table["attributes"] & CONTROL == 0
+    is_selected = table["attributes"] & CONTROL == 0
     if ranges is not None:
-        wanted &= _touched(table, ranges)
-    starts, table = starts[wanted], table[wanted]
+        is_selected &= _touched(table, ranges)
+    starts, table = starts[is_selected], table[is_selected]
     limits = _Limits(group_bytes, decompressed_bytes_max, in_pieces)
     for group in _groups(buffer, starts, table, limits, unreadable):
         try:
@@ -401,8 +401,10 @@ def _hop(body: Buffer, first: Integers, counts: Integers) -> Integers:
     total = int(counts.sum())
     starts = np.empty(total, dtype=np.int64)
     order = np.argsort(-counts, kind="stable")
-    at, slots, left = first[order], (np.cumsum(counts) - counts)[order], counts[order]
-    abreast = len(left) - np.searchsorted(left[::-1], np.arange(left.max(initial=0)), side="right")
+    at, slots, remaining = first[order], (np.cumsum(counts) - counts)[order], counts[order]
+    abreast = len(remaining) - np.searchsorted(
+        remaining[::-1], np.arange(remaining.max(initial=0)), side="right"
+    )
     # Overlapping numbers of two bytes, in place: the first two bytes at any position in one
     # look-up.
     pairs = np.ndarray((max(0, len(body) - 1),), "<u2", body, strides=(1,))
@@ -419,8 +421,8 @@ def _hop(body: Buffer, first: Integers, counts: Integers) -> Integers:
                 steps[index] = _behind_long(body, int(at[index])) - at[index]
         at = at + steps
         done += 1
-    for index in np.flatnonzero(left > done).tolist():
-        slot, count = int(slots[index]), int(left[index])
+    for index in np.flatnonzero(remaining > done).tolist():
+        slot, count = int(slots[index]), int(remaining[index])
         starts[slot + done : slot + count] = _hop_alone(body, int(at[index]), count - done)
     return starts
 

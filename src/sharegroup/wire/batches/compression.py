@@ -226,12 +226,12 @@ def xerial_blocks(view: memoryview) -> Iterator[memoryview]:
         position += length
 
 
-def _unsnappy_block(block: memoryview, left: int, bytes_max: int) -> Buffer:
-    """Decompress one block, which may give ``left`` of the ``bytes_max`` bytes in total."""
+def _unsnappy_block(block: memoryview, bytes_left: int, bytes_max: int) -> Buffer:
+    """Decompress one block, which may give ``bytes_left`` of the ``bytes_max`` bytes in total."""
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         # Before memory is allocated for it: five bytes can claim 4 GiB.
-        if claimed > left:
+        if claimed > bytes_left:
             raise _too_large(bytes_max)
         if claimed > SNAPPY_RATIO_MAX * len(block):
             raise CorruptMessage(f"snappy: {len(block)} bytes claim to decompress to {claimed}")

@@ -95,13 +95,13 @@ def number(view: Buffer, position: int, bytes_max: int, bits: int) -> tuple[int,
 
     Raises IndexError at the end of the bytes.
     """
-    found = 0
+    value = 0
     for index in range(bytes_max):
         octet = view[position + index]
-        found |= (octet & 0x7F) << 7 * index
+        value |= (octet & 0x7F) << 7 * index
         if octet < 0x80:
-            found &= (1 << bits) - 1
-            return (found >> 1) ^ -(found & 1), position + index + 1
+            value &= (1 << bits) - 1
+            return (value >> 1) ^ -(value & 1), position + index + 1
     raise CorruptMessage(f"a number at byte {position} has more than {bytes_max} bytes")
 
 

@@ -386,20 +386,20 @@ FAULTS_MAX = 1_000
 
 def records_without_key(body: Buffer, header: BatchHeader) -> Walk[list[int]]:
     """Return the positions in the batch of the first `FAULTS_MAX` records that have no key."""
-    found: list[int] = []
+    indexes: list[int] = []
     position = 0
     for index in range(header.record_count):
         length, begin = read_varint(body, position)
         _, at = read_varint(body, begin + 1)
         _, at = read_varint(body, at)
         if read_varint(body, at)[0] < 0:
-            found.append(index)
-            if len(found) == FAULTS_MAX:
-                return found
+            indexes.append(index)
+            if len(indexes) == FAULTS_MAX:
+                return indexes
         position = begin + length
         if index % SLICE_RECORDS == SLICE_RECORDS - 1:
             yield WalkStep.PAUSE
-    return found
+    return indexes
 
 
 def records_out_of_time(
@@ -409,16 +409,16 @@ def records_out_of_time(
 
     A record without a timestamp is accepted.
     """
-    found: list[tuple[int, int]] = []
+    faults: list[tuple[int, int]] = []
     position = 0
     for index in range(header.record_count):
         length, begin = read_varint(body, position)
         timestamp = signed(header.first_timestamp + read_varint(body, begin + 1)[0], LONG_BITS)
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            found.append((index, timestamp))
-            if len(found) == FAULTS_MAX:
-                return found
+            faults.append((index, timestamp))
+            if len(faults) == FAULTS_MAX:
+                return faults
         position = begin + length
         if index % SLICE_RECORDS == SLICE_RECORDS - 1:
             yield WalkStep.PAUSE
-    return found
+    return faults

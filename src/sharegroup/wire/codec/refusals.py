@@ -56,29 +56,31 @@ def refusal(
     ``with_items`` asks for an item for each element of the request, also if the response has an
     error code of its own.
     """
-    given = {
+    shared_values = {
         **instead,
         "error_code": wire_error_code(error.code),
         "error_message": str(error),
     }
-    values = _values(response_class, given)
+    values = _values(response_class, shared_values)
     for name, source, entity in _plan(type(request), response_class, with_items=with_items).items:
-        values[name] = yield from _failed(getattr(request, source) or (), entity, given)
+        values[name] = yield from _failed(getattr(request, source) or (), entity, shared_values)
     return response_class(**values)
 
 
-def _failed(elements: Sequence[Any], entity: type[Any], given: Mapping[str, Any]) -> Steps[Any]:
+def _failed(
+    elements: Sequence[Any], entity: type[Any], shared_values: Mapping[str, Any]
+) -> Steps[Any]:
     """Return an item with the error for each element of a request."""
     if not elements:
         return ()
-    plan, values = _plan(type(elements[0]), entity), _values(entity, given)
+    plan, values = _plan(type(elements[0]), entity), _values(entity, shared_values)
     if not plan.items:
         return (yield from of_each(partial(_item, entity, plan, values), elements))
     items = []
     for element in elements:
         for name, source, inner in plan.items:
             # Every element sets the same names, so one dict serves all of them.
-            values[name] = yield from _failed(getattr(element, source) or (), inner, given)
+            values[name] = yield from _failed(getattr(element, source) or (), inner, shared_values)
         items.append(_item(entity, plan, values, element))
         # After every element, because each may have many items of its own.
         yield
@@ -92,8 +94,8 @@ def _item(entity: type[Any], plan: _Plan, values: Mapping[str, Any], element: An
     return entity(**{**values, **named})
 
 
-def _values(cls: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: given.get(field.name, field.default) for field in message_fields(cls)}
+def _values(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: values.get(field.name, field.default) for field in message_fields(cls)}
 
 
 _plans: dict[tuple[type[Any], type[Any], bool], _Plan] = {}

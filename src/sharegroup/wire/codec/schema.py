@@ -97,13 +97,13 @@ def message_fields(cls: type[Any]) -> tuple[MessageField, ...]:
 
 def has_arrays(cls: type[Any]) -> bool:
     """Return whether the class, or a struct in it, has an array, so its length is not limited."""
-    known = _with_arrays.get(cls)
-    if known is None:
-        known = _with_arrays[cls] = any(
+    answer = _with_arrays.get(cls)
+    if answer is None:
+        answer = _with_arrays[cls] = any(
             field.is_array or (field.entity is not None and has_arrays(field.entity))
             for field in message_fields(cls)
         )
-    return known
+    return answer
 
 
 def is_flexible_class(cls: type[Any]) -> bool:

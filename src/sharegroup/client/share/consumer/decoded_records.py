@@ -110,8 +110,8 @@ def decode_records(
                 if high - low != lock.end - lock.first:
                     settle_missing(held, lock, offsets[low:high], decoded.end, unread)
                 first_unsettled = index + 1
-            found = decoded.records[max(low - start, 0) : max(high - start, 0)]
-            yield from _with_errors(held, lock, found, decoded.unreadable, config)
+            lock_records = decoded.records[max(low - start, 0) : max(high - start, 0)]
+            yield from _with_errors(held, lock, lock_records, decoded.unreadable, config)
             if damage is not None and lock.end > decoded.end:
                 yield DecodedRecords(lock, (), damage)
                 damage = None
@@ -120,7 +120,7 @@ def decode_records(
 def _with_errors(
     held: HeldRecords,
     lock: AcquisitionLock,
-    found: list[Record],
+    records: list[Record],
     unreadable: Iterable[_Unreadable],
     config: ShareConsumerConfig,
 ) -> Iterator[DecodedRecords]:
@@ -128,17 +128,17 @@ def _with_errors(
     taken, reported_to = 0, lock.first
     for batch in unreadable:
         first, end = max(batch.first, reported_to), min(batch.end, lock.end)
-        until = bisect_left(found, first, taken, key=_offset)
-        if until < len(found):
+        until = bisect_left(records, first, taken, key=_offset)
+        if until < len(records):
             # Only a broker that sends batches with common offsets makes this smaller.
-            end = min(end, found[until].offset)
+            end = min(end, records[until].offset)
         if first < end:
             reported_to = end
-            yield from _delivered(held, lock, _under(lock, found[taken:until]), config)
+            yield from _delivered(held, lock, _under(lock, records[taken:until]), config)
             taken = until
             error = UnreadableDelivery(batch.error, lock, first, end, batch.batch)
             yield DecodedRecords(lock, (), error)
-    yield from _delivered(held, lock, _under(lock, found[taken:] if taken else found), config)
+    yield from _delivered(held, lock, _under(lock, records[taken:] if taken else records), config)
 
 
 def _take_apart(
@@ -272,15 +272,15 @@ def settle_missing(
 
 
 def _delivered(
-    held: HeldRecords, lock: AcquisitionLock, found: list[Record], config: ShareConsumerConfig
+    held: HeldRecords, lock: AcquisitionLock, raw_records: list[Record], config: ShareConsumerConfig
 ) -> Iterator[DecodedRecords]:
     if config.key_deserializer is None and config.value_deserializer is None:
-        if found:
-            yield DecodedRecords(lock, found, None)
+        if raw_records:
+            yield DecodedRecords(lock, raw_records, None)
         return
     records = []
     deserialization = Deserialization(config)
-    for record in found:
+    for record in raw_records:
         try:
             records.append(deserialization.read(record))
         except DeserializationError as error:

@@ -18,8 +18,8 @@ TYPES = frozenset(int(kind) for kind in AcknowledgeType) - {int(AcknowledgeType.
 def check_type(acknowledge_type: int) -> None:
     """Raise ValueError for a type that applications cannot use, before anything is changed."""
     if acknowledge_type not in TYPES:
-        known = ", ".join(AcknowledgeType(kind).name for kind in sorted(TYPES))
-        raise ValueError(f"expected an acknowledgement type ({known}), found {acknowledge_type!r}")
+        names = ", ".join(AcknowledgeType(kind).name for kind in sorted(TYPES))
+        raise ValueError(f"expected an acknowledgement type ({names}), found {acknowledge_type!r}")
 
 
 class Record(RecordContent):

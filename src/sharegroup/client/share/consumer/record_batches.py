@@ -221,12 +221,12 @@ def settle(
             for held, columns in handed_out_batch.columns:
                 held.settle_columns(columns, ack_type)
             return
-    found: list[tuple[HeldRecords, HeldColumns, npt.NDArray[np.int64]]] = []
+    parts: list[tuple[HeldRecords, HeldColumns, npt.NDArray[np.int64]]] = []
     for topic, partition, offsets in by_partition(batch):
         for held in tables:
             if held.topic_partition == (topic, partition):
                 holders = list(held.columns_with(offsets))
-                found += [(held, columns, held_offsets) for columns, held_offsets in holders]
+                parts += [(held, columns, held_offsets) for columns, held_offsets in holders]
                 for _, held_offsets in holders:
                     offsets = np.setdiff1d(offsets, held_offsets, assume_unique=True)
         if len(offsets):
@@ -234,7 +234,7 @@ def settle(
                 f"topic {topic!r} partition {partition} offset {offsets[0]} is not held: its "
                 "acknowledgement was sent already, or it was never delivered as a column"
             )
-    for held, columns, held_offsets in found:
+    for held, columns, held_offsets in parts:
         held.settle_columns(columns, ack_type, held_offsets)
 
 

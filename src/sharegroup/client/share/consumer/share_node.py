@@ -261,17 +261,17 @@ class ShareNode:
     async def _fetch(self, limits: FetchLimits) -> RequestOutcome:
         outcome = RequestOutcome(limits=limits)
         # `ask_fetches` may replace the attribute during the request.
-        wanted = self.wanted
+        partitions = self.wanted
         acknowledgements = self._take(outcome)
         self._fetching = limits
         try:
-            answer = await self._session.fetch(wanted, acknowledgements, limits)
+            answer = await self._session.fetch(partitions, acknowledgements, limits)
         finally:
             self._fetching = None
         # The loss of earlier locks first, because the locks of this answer belong to the session
         # that it opened.
         self._read(answer, outcome)
-        outcome.outdated |= answer.outdated_leaders(wanted)
+        outcome.outdated |= answer.outdated_leaders(partitions)
         for partition in answer.partitions:
             self._read_partition(partition, answer, outcome)
         return outcome

@@ -121,7 +121,7 @@ class AssignedPartitions:
             return NO_LEADER
         return topic.leader_of(key.partition)
 
-    async def _ask(self, found: Callable[[], None]) -> None:
+    async def _ask(self, on_found: Callable[[], None]) -> None:
         try:
             await self._cluster.refresh(self._membership.subscription)
             self._error = None
@@ -139,5 +139,5 @@ class AssignedPartitions:
         loop = asyncio.get_running_loop()
         self._not_before = loop.time() + delay
         # Later for the leaders that are still missing, and at once for those that were found.
-        loop.call_later(delay, found)
-        found()
+        loop.call_later(delay, on_found)
+        on_found()

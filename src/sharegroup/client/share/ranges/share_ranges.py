@@ -331,7 +331,7 @@ class ShareRanges:
     async def _drain(
         self,
         node_id: int,
-        wanted: tuple[TopicIdPartition, ...],
+        partitions: tuple[TopicIdPartition, ...],
         records_max: int,
         deadline: float,
     ) -> list[FetchedRanges]:
@@ -348,7 +348,7 @@ class ShareRanges:
             limits = FetchLimits(
                 max_records=records_max - count, max_bytes=FETCH_BYTES_MAX, max_wait_ms=wait_ms
             )
-            fetched = await node.fetch(wanted, limits)
+            fetched = await node.fetch(partitions, limits)
             fetches.append(fetched)
             self._note(node_id, fetched)
             if fetched.failure is not None or _is_last(fetched, count):
