@@ -329,8 +329,10 @@ class _Parser:
             self._nodes[last].targets.append(begin)
             following = self._node()
             self._nodes[copy_end].targets.append(following)
+            # This copy and all that follow may be left out.
             if number >= least:
                 self._nodes[last].targets.append(following)
+            # Without an upper bound the last copy may be gone through again and again.
             if most is None and number == copies - 1:
                 self._nodes[copy_end].targets.append(begin)
             last = following

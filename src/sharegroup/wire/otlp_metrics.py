@@ -183,7 +183,7 @@ class _Reader:
             points.append((labels, value))
 
     def _labels(self, first: int, end: int, field_number: int) -> Labels | None:
-        """Return the attributes in a message's fields ``field_number``; None if they are too long."""
+        """Return the attributes in the fields of this number; None if they are too long."""
         labels: dict[str, str] = {}
         for number, kind, start, stop in self._fields(first, end, MESSAGE_FIELDS_MAX):
             if (number, kind) != (field_number, LENGTH):

@@ -53,6 +53,7 @@ async def describe_configs(
     """
     requested_resources = tuple(resources)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
+    # A broker that has just started is not in older metadata.
     if node_id is not None and node_id not in cluster.nodes:
         await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
     for part_node_id, part in (await _by_node(cluster, requested_resources, results)).items():

@@ -200,6 +200,8 @@ async def list_consumer_group_offsets(
                     topics=None if partitions is None else _asked(partitions),
                 ),
             ),
+            # As Java's Admin by default. With it, offsets that an open transaction may still change
+            # are refused (KIP-447).
             require_stable=False,
         )
 

@@ -127,6 +127,8 @@ async def create_topics(
 
     async def ask(names: Mapping[str, None]) -> dict[str, KafkaError | None]:
         request = CreateTopicsRequest(
+            # Only those without a final answer: the ones over the quota are asked for again
+            # (KIP-599).
             topics=tuple(_creatable(topic) for topic in new_topics if topic.name in names),
             timeout=timeout_of(cluster),
             validate_only=validate_only,

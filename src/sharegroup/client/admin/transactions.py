@@ -88,6 +88,7 @@ async def list_transactions(
         version_min = BY_DURATION
 
     async def attempt() -> list[TransactionListing]:
+        # Without topics: only the brokers are asked for.
         await cluster.refresh(())
         listed: list[TransactionListing] = []
         for node_id in cluster.nodes:

@@ -291,16 +291,20 @@ class ConsumerProtocolMember:
                 log.info("event=assignment.names_failed group=%s error=%s", self._group_id, error)
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
-            wanted = frozenset(
+            target_partitions = frozenset(
                 TopicPartition(names[where.topic_id], where.partition)
                 for where in target
                 if where.topic_id in names
             )
             owned = self._owned()
-            if owned - wanted:
-                await self._handover.ask(AssignmentChange(ChangeKind.REVOKED, owned - wanted))
-            if wanted - owned:
-                await self._handover.ask(AssignmentChange(ChangeKind.ASSIGNED, wanted - owned))
+            if owned - target_partitions:
+                await self._handover.ask(
+                    AssignmentChange(ChangeKind.REVOKED, owned - target_partitions)
+                )
+            if target_partitions - owned:
+                await self._handover.ask(
+                    AssignmentChange(ChangeKind.ASSIGNED, target_partitions - owned)
+                )
             # From `target` and not from `_target`, which a heartbeat may have replaced since.
             self._made = frozenset(where for where in target if where.topic_id in names)
             self._metrics.rebalance.add()
@@ -309,7 +313,7 @@ class ConsumerProtocolMember:
                 self._group_id,
                 self._identity.member_id,
                 self._identity.epoch,
-                len(wanted),
+                len(target_partitions),
             )
             self._wake.set()
             if len(self._made) < len(target):

@@ -269,6 +269,7 @@ class NodeFetches:
             connection = await fetcher.cluster.connection(self._node_id, ConnectionPurpose.RECORDS)
             response = await connection.request(
                 self._message(request, waits=waits),
+                # The broker may park the fetch for all of `fetch_max_wait_ms` before it answers.
                 timeout_ms=fetcher.config.request_timeout_ms + fetcher.config.fetch_max_wait_ms,
             )
         except BaseException:
@@ -320,6 +321,7 @@ class NodeFetches:
                     continue
                 if not state.is_current or state.fetch_offset != entry.offset:
                     continue  # Taken away, or a seek has moved the position meanwhile.
+                # `look_up` takes the position away, but leaves the fetch offset.
                 if state.position is None:
                     continue
                 try:

@@ -123,6 +123,7 @@ class RangeFetch:
         self._missing = missing
         self._denials: tuple[type[KafkaError], ...] = (OtherTopicId,)
         if deleted_topics_are_missing:
+            # `OtherTopicId` as well, which is a subclass.
             self._denials = (UnknownTopicId, UnknownTopicOrPartition)
         self._record_sizes = {} if record_sizes is None else record_sizes
         self._timeout_ms = timeout_ms

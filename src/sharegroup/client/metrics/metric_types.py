@@ -234,7 +234,10 @@ class Metrics:
         """Return the current values by group and name."""
         return {
             group: dict(
-                reading for instrument in tuple(instruments) for reading in instrument.read()
+                # Copies, because a gauge calls code of the application, which may register metrics.
+                reading
+                for instrument in tuple(instruments)
+                for reading in instrument.read()
             )
             for group, instruments in tuple(self._groups.items())
         }

@@ -460,5 +460,6 @@ def _check_sasl(config: ClientConfig, protocol: SecurityProtocol) -> None:
             raise InvalidConfig(f"sasl_mechanism={mechanism!r} {verb} {names_text}")
     if not with_token and not all(getattr(config, name) for name in CREDENTIALS):
         raise InvalidConfig("sasl_plain_username and sasl_plain_password must not be empty")
+    # PLAIN separates name and password by it (RFC 4616), and SCRAM has no escape for it (RFC 5802).
     if any("\0" in (getattr(config, name) or "") for name in CREDENTIALS):
         raise InvalidConfig("sasl_plain_username and sasl_plain_password must not contain NUL")

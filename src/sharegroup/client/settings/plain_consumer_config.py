@@ -201,6 +201,8 @@ class ConsumerConfig(ReadingConfig):
             return
         defaults = type(self).__dataclass_fields__
         for name in CLASSIC_ONLY:
+            # Set to its default, an option cannot be told from one that is not set, and does no
+            # harm.
             if getattr(self, name) != defaults[name].default:
                 raise InvalidConfig(
                     f"{name} has no effect with group_protocol='consumer'; the broker's group "

@@ -281,6 +281,7 @@ class Acls:
         literal, prefixed = AclPatternType.LITERAL, AclPatternType.PREFIXED
         if (literal, name) in patterns:
             yield Pattern(resource_type, literal, name)
+        # For a resource of that very name the pattern was yielded already.
         if name != WILDCARD and (literal, WILDCARD) in patterns:
             yield Pattern(resource_type, literal, WILDCARD)
         lengths = self._prefix_lengths.get(resource_type, [])
@@ -369,6 +370,7 @@ def _networks_with(lengths: dict[int, Hosts], host: str) -> Iterator[str]:
     except ValueError:
         return
     for length, networks in lengths.items():
+        # An IPv4 address has no prefix as long as those of IPv6, and `ip_network` would raise.
         if length <= address.max_prefixlen:
             yield from networks.get(ip_network((address, length), strict=False), ())
 
@@ -426,6 +428,7 @@ def find(acls: Acls, filter_: AclFilter) -> Steps[list[Acl]]:
             if checked & STEP_MASK == 0:
                 yield
             continue
+        # None if its last ACL was removed between two steps.
         entries = acls.of_pattern(pattern)
         for acl in () if entries is None else entries.entries(pattern):
             if filter_.matches(acl):

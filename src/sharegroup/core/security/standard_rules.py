@@ -123,4 +123,5 @@ def _with_implied(allowed: int) -> int:
 
 
 def _begins_with_any(name: str, prefixes: set[str]) -> bool:
+    # One look-up for each length, so the time does not grow with the number of denials.
     return any(name[:length] in prefixes for length in range(1, len(name) + 1))

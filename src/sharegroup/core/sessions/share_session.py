@@ -294,6 +294,7 @@ class ShareSessions:
         ending: SessionKey | None = None
         victims: tuple[SessionKey, ...] = ()
         if key in self._sessions:
+            # The former session of the member makes room for its new one.
             ending = key
         elif len(self._sessions) >= self._sessions_max:
             ending = self._crowded_out(key, connection_id)
@@ -310,6 +311,7 @@ class ShareSessions:
         All places are taken, so the connection with the most sessions has more than an equal share.
         """
         own_count = len(self._by_connection.get(connection_id, ()))
+        # The connection that asks gets a share, too, if this would be its first session.
         connection_count = len(self._by_connection) + (own_count == 0)
         if own_count >= self._sessions_max // connection_count:
             self.refused_count += 1

@@ -181,6 +181,7 @@ class Journal:
             raise KafkaStorageError(f"{self._file.path}: {self._lost}")
 
     def begin_sync(self) -> SyncWork:
+        # What is appended while the sync runs waits for the next one.
         self._syncing = (len(self._payloads), self._size)
         return SyncWork((self._file,), self._unsynced_names)
 
@@ -316,6 +317,8 @@ def _possible_frames(data: bytes, position: int) -> Iterator[int]:
     """
     for match in _MAY_BEGIN.finditer(data, position):
         start = match.start()
+        # A frame follows the bytes that were durable when it was written, so a larger number is no
+        # frame.
         if _FRAME.unpack_from(data, start)[2] <= start:
             yield start
 

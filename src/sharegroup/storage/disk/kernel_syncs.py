@@ -113,6 +113,7 @@ class KernelSyncs:
 
     def close(self) -> None:
         """Wait for running syncs and release the queue; ``done`` is not called after that."""
+        # The next owner of the context would get the results of the syncs that still run.
         while self._left:
             self._reap(at_least=1)
         if self._loop is not None and not self._loop.is_closed():

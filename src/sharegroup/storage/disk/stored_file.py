@@ -271,6 +271,7 @@ class StoredFile:
 
     def remove(self) -> None:
         """Close and delete the file, if it still exists."""
+        # As in `replace`: no file may be closed with unsynced bytes.
         self.unsynced_bytes = 0
         self.close()
         if self.exists:

@@ -237,6 +237,7 @@ class LogReader:
             return len(data)
         view, position, expected = memoryview(data), 0, first
         for batch in headers(lambda size, at: data[at : at + size], 0, limit=len(data)):
+            # The checksum of a batch does not cover its base offset, so that is compared apart.
             follows = batch.base_offset == expected or (
                 segment.has_holes and expected < batch.base_offset < segment.end_offset
             )

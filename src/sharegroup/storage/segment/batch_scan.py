@@ -173,4 +173,5 @@ def is_whole_at(read: Read, position: int, size: int) -> bool:
     crc, end, position = crc32c.crc32c(data[CHECKED_AT:]), position + size, position + len(data)
     while position < end and (data := read(min(end - position, _PIECE_BYTES), position)):
         crc, position = crc32c.crc32c(data, crc), position + len(data)
+    # Fewer bytes than the header claims are damage, too: the file has become shorter.
     return position == end and crc == stored

@@ -287,6 +287,7 @@ def _walk(files: Files, path: str, base_offset: int) -> _Walked:
         # A sparse file can have any size, and only the first part of it can be a segment.
         limit = min(size, SEGMENT_BYTES_MAX)
         for batch in headers(lambda size, at: files.read(fd, size, at), 0, limit=limit):
+            # Where compaction removed batches, offsets jump ahead; they never go back.
             if batch.base_offset < end_offset:
                 break
             end_offset, position = batch.end_offset, batch.end_position
@@ -326,7 +327,10 @@ def _bases(names: Iterable[_Name]) -> list[int]:
 def _replaced(names: Iterable[_Name], base_offset: int, end_offset: int) -> list[_Name]:
     """Return the names of segment files with a base offset in ``[base_offset, end_offset)``."""
     return [
-        name for name in names if not name.step and base_offset <= name.base_offset < end_offset
+        # Not the files of the new segment, whose names still have a step.
+        name
+        for name in names
+        if not name.step and base_offset <= name.base_offset < end_offset
     ]
 
 

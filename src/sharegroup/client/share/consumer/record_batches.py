@@ -78,6 +78,7 @@ class Piece(NamedTuple):
         """Hand out the records to the application, and return them as held columns."""
         counts = [
             (lock, end - first)
+            # Not strict: there is one more beginning than there are ends.
             for lock, first, end in zip(self.locks, (0, *self.ends), self.ends, strict=False)
             if end > first
         ]

@@ -164,6 +164,7 @@ class ShareSession:
                 not_sent = ShareSessionNotFound(
                     f"{self.name} was not open: the request was not sent"
                 )
+                # Those that `_notice_loss` has refused keep their reason.
                 answer.results |= {key: not_sent for key in acks if key not in answer.results}
                 acks = {}
             try:

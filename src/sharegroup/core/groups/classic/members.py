@@ -135,6 +135,8 @@ class Members:
                 f"group {self._group_id!r}: its members' ids, metadata and assignments would take "
                 f"{self._bytes + more} bytes, more than {sizes.group_bytes_max}"
             )
+        # Only growth is refused: above a limit that was lowered, groups must still be able to
+        # shrink.
         if more > 0 and memory.used + more > sizes.all_bytes_max:
             raise PolicyViolation(
                 f"group {self._group_id!r}: {more} more bytes and the {memory.used} bytes "
@@ -262,6 +264,7 @@ class Members:
             if member.instance_id is not None:
                 del self._static[member.instance_id]
         if self.leader == member_id:
+            # The one that joined first; `elect_leader` chooses another if it does not join again.
             self.leader = next(iter(self._by_id), None)
         return member
 

@@ -184,6 +184,7 @@ def _take_from_partitions(
 ) -> None:
     """Remove members from partitions that have too many, first those with the most partitions."""
     for target, member_ids in holders.items():
+        # After members have left, or partitions were added, fewer members share each partition.
         excess = len(member_ids) - sharing
         if excess > 0:
             member_ids.sort(key=lambda member_id: -len(held[member_id]))

@@ -146,6 +146,7 @@ class ShareGroup:
             growth -= _member_bytes(former)
             if former.subscribed_topic_names is names or former.subscribed_topic_names == names:
                 return growth
+            # The last member of a subscription takes its names along.
             if self._subscriptions[former.subscribed_topic_names].member_count == 1:
                 growth -= _names_bytes(former.subscribed_topic_names)
         return growth if names in self._subscriptions else growth + _names_bytes(names)

@@ -273,6 +273,7 @@ class ShareGroups:
             assert partition.key.group_id == group_id, f"{partition} is not of group {group_id!r}"
             names[partition.key.topic_id] = partition.topic_name
         _add_partitions(topics, (partition.key for partition in partitions), names)
+        # Another heartbeat may have added them while the states were initialized.
         return () if topics == before else (initialized_topics(group_id, topics.values()),)
 
     def heartbeat(
