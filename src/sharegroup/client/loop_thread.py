@@ -64,6 +64,7 @@ class _Loop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
+        # Unlike `call_soon_threadsafe`, this does not end a `select` that waits; `wake` does.
         if threading.get_ident() != self.thread_id:
             self.given = True
         return super().call_soon(callback, *args, context=context)
@@ -112,6 +113,7 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and return its result; an interrupt cancels it."""
         loop = self._loop
+        # The loop would wait for ever for a result that only itself can produce.
         if loop is not None and threading.get_ident() == loop.thread_id:
             coroutine.close()
             raise IllegalStateError("a blocking client can't be called by a client's own callback")
@@ -140,6 +142,7 @@ class LoopThread:
 
     def _run(self, loop: _Loop, started: threading.Event) -> None:
         loop.thread_id = threading.get_ident()
+        # The selector releases it while it waits, so plain methods run between two iterations only.
         with self.lock:
             asyncio.set_event_loop(loop)
             loop.call_soon(started.set)

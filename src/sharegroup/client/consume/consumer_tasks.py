@@ -254,6 +254,7 @@ class ConsumerTasks:
             away_seconds = 0.0 if self.polled_at is None else time.monotonic() - self.polled_at
             if away_seconds >= limit_seconds and self._member_task is not None:
                 await self._leave_unpolled()
+            # When the limit has passed, the difference is no time to wait.
             await asyncio.sleep(max(limit_seconds - away_seconds, limit_seconds / 10))
 
     async def _leave_unpolled(self) -> None:

@@ -86,6 +86,7 @@ class FetchedRecords:
 
         Raises UnreadableBatch for offsets that cannot be read; `next_offset` is the first of them.
         """
+        # Columns that were decoded before would give the records taken here again.
         self._columns = None
         if self._index >= len(self._decoded) and not self._decode_next():
             return []
@@ -195,6 +196,7 @@ class FetchedRecords:
                         check_crc=True,
                     )
                     self._pieces = iter((records,))
+                # Above the limit of memory; read in pieces of it instead (docs/adr/0033).
                 except TooLarge:
                     self._is_whole = False
                     batch = memoryview(self._data)[position : position + header.size]

@@ -86,6 +86,7 @@ def _write_beside(files: Files, path: str, content: bytes, *, sync: bool) -> Non
         # A crash may have left a longer file of this name.
         files.truncate(fd, 0)
         files.write(fd, content, 0)
+        # Before the file gets its name, for the reason that `replace_many` gives.
         if sync:
             files.sync(fd)
     finally:

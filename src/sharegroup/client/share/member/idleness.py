@@ -97,6 +97,7 @@ class Idleness:
         if self._since is None:
             self._since = self._repeat_at = now
         self.seconds = now - self._since
+        # A broker without new records answers only when `wait_seconds` have passed.
         if self.seconds < self.idle_seconds + self.wait_seconds:
             return
         self.period = IdlePeriod(self.seconds, self._knowledge(now))
