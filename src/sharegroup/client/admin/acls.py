@@ -100,6 +100,7 @@ async def delete_acls(
 
 def _paired(items: Sequence[Item], results: Sequence[Any]) -> Iterable[tuple[Item, Any]]:
     """Pair the items with their results, which have the order of the request and no names."""
+    # Results name no binding and no filter; their order alone tells what they are about.
     if len(results) != len(items):
         raise UnknownServerError(
             f"expected {len(items)} results of ACLs in the broker's response, found "

@@ -91,6 +91,7 @@ async def alter_user_scram_credentials(
             ScramCredentialDeletion(name=change.user, mechanism=i8(change.mechanism))
             for change in deletions
         ),
+        # The thousands of iterations for each password would block the event loop.
         upsertions=await asyncio.to_thread(lambda: tuple(map(_upsertion, upsertions))),
     )
     answer = await ask_any(cluster, request, subject="alter_user_scram_credentials")
@@ -115,6 +116,10 @@ def _upsertion(change: UserScramCredentialUpsertion) -> ScramCredentialUpsertion
         iterations=i32(change.iterations),
         salt=salt,
         salted_password=salted_password(
-            change.mechanism, change.password, salt=salt, iterations=max(1, change.iterations)
+            # Fewer than 1 would raise here; the broker refuses the number with its own error.
+            change.mechanism,
+            change.password,
+            salt=salt,
+            iterations=max(1, change.iterations),
         ),
     )

@@ -66,6 +66,7 @@ class FetchSession:
         else:
             named = {key: entry for key, entry in wanted.items() if self._entries.get(key) != entry}
             forgotten = self._entries.keys() - wanted.keys()
+        # Before the answer: if there is none, `lost` forgets all of it.
         self._entries = dict(wanted)
         return SessionRequest(self._id, self._epoch, _topics(named), _forgotten(forgotten))
 

@@ -135,6 +135,7 @@ class TopicWatch:
             self._matching = self._subscription.matching(
                 name
                 for name, topic in listed.items()
+                # As Java's consumer by default (`exclude.internal.topics`).
                 if isinstance(topic, Topic) and not topic.is_internal
             )
         names = self.subscribed | self._assigned | self._of_group

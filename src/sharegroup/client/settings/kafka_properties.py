@@ -129,6 +129,7 @@ def _credentials(jaas: str) -> dict[str, str]:
     """Return user and password of ``...LoginModule required username="..." password="...";``."""
     pairs = {key: quoted or bare for key, quoted, bare in _JAAS_PAIR.findall(jaas)}
     missing = [key for key in _CREDENTIALS if key not in pairs]
+    # The login module of OAUTHBEARER takes a token in place of user and password.
     if missing and "OAuthBearer" not in jaas:
         raise InvalidConfig(f"{JAAS} names no {' and no '.join(missing)}")
     return {

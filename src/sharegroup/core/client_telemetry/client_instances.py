@@ -125,6 +125,7 @@ class ClientInstances:
         owner: Principal | None = None,
     ) -> None:
         """Remember an instance, new or with another subscription; ask `knows` before."""
+        # First, so that an instance does not count twice against the limits below.
         self.forget(instance_id)
         if owner is not None:
             if self._owned[owner] >= self._user_max:

@@ -113,6 +113,7 @@ def requested_metrics(
         if subscription.selects(client):
             metrics.update(subscription.metrics)
             interval_ms = min(interval_ms, subscription.interval_ms)
+    # It selects what the other prefixes select, and more.
     if EVERY_METRIC in metrics:
         metrics = {EVERY_METRIC}
     return RequestedMetrics(tuple(sorted(metrics)), interval_ms)

@@ -361,6 +361,7 @@ class Transactions:
     ) -> tuple[TransactionTombstone, ...]:
         """Return tombstones for idle ids of a record's user, whose part is used up."""
         transactional_id, memory = record.transactional_id, self.memory
+        # As in `SharedTotal.excess`: the part of the owner counts, not that of the user who asks.
         user = memory.owner(transactional_id) or user
         forgotten: list[TransactionTombstone] = []
         for oldest in self._known.values():

@@ -82,6 +82,7 @@ def next_epoch(
         previous_producer_id=known.producer_id,
     )
     epoch = known.producer_epoch
+    # Not for a retry with the epoch before, which gets the same answer again below.
     if known.has_used_up_epochs and (expected is None or expected[1] == epoch):
         if fresh_producer_id is None:
             raise _without_id(known)

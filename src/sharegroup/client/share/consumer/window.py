@@ -91,6 +91,7 @@ class Window:
             max_records=room,
             max_bytes=room_bytes,
             max_wait_ms=max_wait_ms,
+            # A minimum above `max_bytes` could make every fetch wait for its whole time.
             min_bytes=min(config.fetch_min_bytes, room_bytes),
             acquire_mode=acquire_mode,
         )

@@ -252,6 +252,7 @@ def restored(stored: StoredMember, protocol: str) -> ConsumerGroupMember:
         client_id=stored.client_id,
         client_host=stored.client_host,
     )
+    # The record has only the protocol that was chosen; the others come with the next join.
     member.protocols = {protocol: stored.subscription}
     member.session_timeout_ms = stored.session_timeout_ms
     member.rebalance_timeout_ms = stored.rebalance_timeout_ms
