@@ -638,14 +638,10 @@ class ModernGroupCoordinator:
         return self._catalog.topics_version + self._catalog.acls.version
 
     def _cluster(self, patterns: Iterable[str] = (), describe: Permission | None = None) -> Cluster:
-        names_by_pattern = {
-            pattern: self._patterns.known(pattern, describe) for pattern in patterns
-        }
+        results = {pattern: self._patterns.known(pattern, describe) for pattern in patterns}
         # Left out if the topics changed since the last match: `ModernGroups.seen` does not count
         # the group as compared then, and the next heartbeat asks for the pattern again.
-        matches = {
-            pattern: names for pattern, names in names_by_pattern.items() if names is not None
-        }
+        matches = {pattern: names for pattern, names in results.items() if names is not None}
         return Cluster(self._topics, self._version, matches)
 
     def _name_of(self, topic_id: TopicId) -> TopicName | None:

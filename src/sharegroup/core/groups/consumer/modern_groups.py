@@ -357,20 +357,15 @@ class ModernGroups:
             group.topics_version = cluster.version
 
     def _follow_reconciliation(
-        self,
-        group_id: GroupId,
-        stored_member: ModernMember | None,
-        after: ModernMember,
-        now_ms: int,
+        self, group_id: GroupId, before: ModernMember | None, after: ModernMember, now_ms: int
     ) -> None:
         """Give a member that has to revoke partitions its rebalance timeout."""
         if after.classic is not None or (
-            stored_member is not None
-            and (stored_member.state, stored_member.member_epoch)
-            == (after.state, after.member_epoch)
+            before is not None
+            and (before.state, before.member_epoch) == (after.state, after.member_epoch)
             # The same object has the same partitions. If they changed, the member gets all its time
             # again.
-            and stored_member.pending_revocation is after.pending_revocation
+            and before.pending_revocation is after.pending_revocation
         ):
             return
         # KIP-848 «Rebalance Process»: a member that does not confirm in time is removed, because
