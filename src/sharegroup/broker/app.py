@@ -53,7 +53,6 @@ from sharegroup.broker.server.sockets import Server, bracketed, budgets_of, list
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.tls.handshakes import Handshakes
 from sharegroup.broker.tls.listeners import TlsListeners
-from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicName
 from sharegroup.storage.directory.log_directory import LogDirectory, last_write_ms
 from sharegroup.storage.disk.files import Files, RealFiles
@@ -154,7 +153,8 @@ async def start(
     admission = _admission(config.server, descriptors.connections_max)
     handshakes = Handshakes(clock, admission, config.server)
     tls = TlsListeners(listeners, config, handshakes)
-    files, path = files or RealFiles(), _data_directory(config)
+    # A link may stand before the data directory, not in it.
+    files, path = files or RealFiles(), os.path.realpath(config.server.data_directory)
     expiry = ExpiryClock(clock, last_write_ms(files, path))
     directory = _opened(config.server, path, files, expiry, syncer)
     directory.opened.bound(limit=descriptors.idle_files_max, ceiling=descriptors.files_max)
@@ -261,7 +261,7 @@ async def run_until(
     ``ready`` is called with the bootstrap address, the cluster id and the data directory.
     """
     running = await start(config, insecure=insecure, prepares=True)
-    ready(running.bootstrap_servers, running.cluster_id, config.server.log_dirs)
+    ready(running.bootstrap_servers, running.cluster_id, config.server.data_directory)
     try:
         await stop.wait()
     finally:
@@ -525,10 +525,3 @@ async def _make_internal_topics(topics: Topics, config: Config) -> None:
             "cleanup.policy": "compact",
         },
     )
-
-
-def _data_directory(config: Config) -> str:
-    paths = [path.strip() for path in config.server.log_dirs.split(",") if path.strip()]
-    if len(paths) != 1:
-        raise InvalidConfig(f"log.dirs must name one directory, not {config.server.log_dirs!r}")
-    return os.path.realpath(paths[0])  # A link may stand before the directory, not in it.

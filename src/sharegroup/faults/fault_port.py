@@ -242,7 +242,7 @@ async def run_until(
     try:
         await fault_port.listen(port)
         said(fault_port.url)
-        ready(running.bootstrap_servers, running.cluster_id, config.server.log_dirs)
+        ready(running.bootstrap_servers, running.cluster_id, config.server.data_directory)
         await stop.wait()
     finally:
         # First, so no action reaches a broker that has stopped.

@@ -19,14 +19,17 @@ from kio.schema.delete_acls.v3 import request as delete_acls
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest as DeleteGroups2
 from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
-from kio.schema.describe_quorum.v2 import request as quorum
+from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
+from kio.schema.describe_quorum.v2 import request as quorum, response as quorum_answer
 from kio.schema.describe_topic_partitions.v0 import request as describe
 from kio.schema.elect_leaders.v2 import request as elect
 from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 from kio.schema.offset_for_leader_epoch.v4 import request as epochs
 from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+from kio.static.primitive import u16
 
+from sharegroup.broker.parts import Node
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest
@@ -141,6 +144,26 @@ def test_replica_moves_only_to_the_directory_where_it_is(tmp_path: Path) -> None
     run(scenario, tmp_path)
 
 
+def test_both_requests_about_directories_name_the_one_that_the_broker_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`log.dirs` is a list, so it may have blanks and commas around its only directory."""
+    monkeypatch.chdir(tmp_path)
+
+    async def main() -> None:
+        broker = await Broker.start(None, " , data , ")
+        await broker.create_topic("orders", 1)
+        described = await broker.ask(DescribeLogDirsRequest(topics=()))
+        assert [found.log_dir for found in described.results] == [f"{tmp_path}/data"]
+        topics = (move.AlterReplicaLogDirTopic(name="orders", partitions=(0,)),)
+        directory = move.AlterReplicaLogDir(path=f"{tmp_path}/data", topics=topics)
+        moved = await broker.ask(move.AlterReplicaLogDirsRequest(dirs=(directory,)))
+        assert [int(found.error_code) for found in moved.results[0].partitions] == [0]
+        await broker.stop()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("election_type", [0, 1])
 def test_no_election_is_needed(tmp_path: Path, election_type: int) -> None:
     async def scenario(broker: Broker) -> None:
@@ -235,6 +258,21 @@ def test_this_broker_is_the_only_voter_of_the_metadata_quorum(tmp_path: Path) ->
         after = await broker.ask(quorum_request("__cluster_metadata"))
         grown = after.topics[0].partitions[0].high_watermark
         assert grown == partition.high_watermark + 1
+
+    run(scenario, tmp_path)
+
+
+def test_node_of_the_quorum_has_the_name_of_the_listener_with_its_address(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        running = broker.running
+        view = running.parts.seen_by("SECURE", Node(1, "broker.example", 9093))
+        broker.running = running._replace(parts=view)
+        answer = await broker.ask(quorum_request("__cluster_metadata"))
+        broker.running = running
+        (listener,) = answer.nodes[0].listeners
+        assert listener == quorum_answer.Listener(
+            name="SECURE", host="broker.example", port=u16(9093)
+        )
 
     run(scenario, tmp_path)
 

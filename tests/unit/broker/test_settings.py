@@ -11,6 +11,7 @@ from sharegroup.broker.configuration.config import (
     GroupConfig,
     ModernGroupConfig,
     QuotaConfig,
+    ServerConfig,
     ShareGroupConfig,
     TransactionConfig,
 )
@@ -319,3 +320,13 @@ def test_a_part_of_the_configuration_is_a_value() -> None:
         del one.windows
     with pytest.raises(TypeError, match="QuotaConfig has no field window"):
         QuotaConfig(window=3)  # type: ignore[call-arg]
+
+
+def test_data_directory_is_the_only_entry_of_its_list() -> None:
+    assert ServerConfig(log_dirs=" /data/a b ,").data_directory == "/data/a b"
+
+
+@pytest.mark.parametrize("text", ["", " ,", "/a,/b", "/a,/a"])
+def test_data_directory_must_be_one(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"log\.dirs must name one directory"):
+        assert ServerConfig(log_dirs=text).data_directory

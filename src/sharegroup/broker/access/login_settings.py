@@ -99,7 +99,7 @@ def _warn_without_users(config: Config, listener: str, mechanisms: Iterable[str]
         "add the first user, stop the broker and run: sharegroup users add NAME --data %s'",
         listener,
         ",".join(mechanisms),
-        config.server.log_dirs,
+        config.server.data_directory,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sharegroup.broker.configuration.config_values import INT_MAX, ConfigPart, ConfigType, key
 from sharegroup.core.log import producer_room
 from sharegroup.core.sessions import user_part as session_sizes
+from sharegroup.errors import InvalidConfig
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 """Kafka's default is 55 MiB, but one read of that size holds the event loop for 30 ms."""
@@ -310,3 +311,14 @@ class ServerConfig(ConfigPart):
         "removes the state of the producers that have not written for the longest time.",
         low=1_000,
     )
+
+    @property
+    def data_directory(self) -> str:
+        """The only directory of ``log.dirs``, as it is named there.
+
+        Raises InvalidConfig if there is none or more than one.
+        """
+        paths = [path.strip() for path in self.log_dirs.split(",") if path.strip()]
+        if len(paths) != 1:
+            raise InvalidConfig(f"log.dirs must name one directory, not {self.log_dirs!r}")
+        return paths[0]

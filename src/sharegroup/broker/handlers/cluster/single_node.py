@@ -156,7 +156,7 @@ def alter_log_directories(
     parts: Parts, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> Steps[AlterReplicaLogDirsResponse]:
     """Accept the directory in which every replica is already, and no other one."""
-    own_directory = os.path.abspath(parts.config.server.log_dirs.strip())
+    own_directory = os.path.abspath(parts.config.server.data_directory)
 
     def decide(path: str, name: str) -> OfPartition:
         elsewhere = None
@@ -251,6 +251,8 @@ def describe_quorum(
     """Describe the quorum of the metadata log, which is the catalog's journal.
 
     Its end is the number of events in it, all of which are durable when a response tells of them.
+    The node's listener is the one by which the request came, because no listener is opened for
+    controllers, and each client can use the one that it is connected to.
     """
     asked = [
         # Two show that the request names more than the one partition; it may name any number.
@@ -267,7 +269,7 @@ def describe_quorum(
         )
         return replace(response, error_code=ErrorCode.none)
     node = parts.node
-    listener = quorum.Listener(name="PLAINTEXT", host=node.host, port=u16(node.port))
+    listener = quorum.Listener(name=parts.listener, host=node.host, port=u16(node.port))
     topic = quorum.TopicData(topic_name=request.topics[0].topic_name, partitions=(_quorum(parts),))
     return quorum.DescribeQuorumResponse(
         error_code=ErrorCode.none,

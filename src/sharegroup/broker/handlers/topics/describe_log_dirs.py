@@ -43,7 +43,7 @@ def handle(
     space = parts.topics.disk_space()
     directory = DescribeLogDirsResult(
         error_code=ErrorCode.none,
-        log_dir=os.path.abspath(parts.config.server.log_dirs.strip()),
+        log_dir=os.path.abspath(parts.config.server.data_directory),
         topics=tuple(described),
         total_bytes=i64(UNKNOWN if space is None else space.total_bytes),
         usable_bytes=i64(UNKNOWN if space is None else space.free_bytes),
