@@ -153,8 +153,7 @@ async def start(
     admission = _admission(config.server, descriptors.connections_max)
     handshakes = Handshakes(clock, admission, config.server)
     tls = TlsListeners(listeners, config, handshakes)
-    # A link may stand before the data directory, not in it.
-    files, path = files or RealFiles(), os.path.realpath(config.server.data_directory)
+    files, path = files or RealFiles(), _resolved(config.server.data_directory)
     expiry = ExpiryClock(clock, last_write_ms(files, path))
     directory = _opened(config.server, path, files, expiry, syncer)
     directory.opened.bound(limit=descriptors.idle_files_max, ceiling=descriptors.files_max)
@@ -525,3 +524,7 @@ async def _make_internal_topics(topics: Topics, config: Config) -> None:
             "cleanup.policy": "compact",
         },
     )
+
+
+def _resolved(data_directory: str) -> str:
+    return os.path.realpath(data_directory)  # A link may stand before the directory, not in it.

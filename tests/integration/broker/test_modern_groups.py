@@ -19,13 +19,18 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.offset_commit.v9 import request as offset_commit
 from kio.schema.update_features.v1 import request as update_features
 
+from sharegroup.broker.access.checks import DESCRIBE_TOPICS
+from sharegroup.broker.access.permission import Permission
+from sharegroup.broker.access.rights import UNLIMITED
 from sharegroup.broker.metrics.families import (
     GROUPS,
     MODERN_GROUP_BYTES,
     MODERN_GROUP_STATES,
     MODERN_REBALANCES,
 )
-from sharegroup.ids import GroupId
+from sharegroup.core.groups.consumer.heartbeat import HeartbeatRequest
+from sharegroup.ids import GroupId, MemberId
+from sharegroup.steps import Steps, run_to_end
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.faults.in_process import Broker
 from tests.integration.broker.consumer_group_requests import REBALANCE, RawMember
@@ -251,6 +256,48 @@ def test_pattern_over_many_topics_is_matched_between_other_requests() -> None:
         if len(member.numbers) == 400:
             await member.heartbeat()
         assert len(member.numbers) == 401
+        await broker.stop()
+
+    run(scenario)
+
+
+class SlicesAmidChanges:
+    """Runs work to its end when it is awaited, and creates a topic after it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.begun = self.awaited = 0
+
+    def later(self, make: Callable[[], Steps[None]], _owner: int) -> Awaitable[None]:
+        self.begun += 1
+        return self._end(make)
+
+    run = later
+
+    async def _end(self, make: Callable[[], Steps[None]]) -> None:
+        self.awaited += 1
+        run_to_end(make())
+        await self.broker.create_topic(f"new-{self.awaited}", 1)
+
+
+def test_heartbeat_awaits_each_match_that_it_begins_while_topics_keep_changing() -> None:
+    """It is decided after three matches, without the pattern, which the next one matches again."""
+
+    async def scenario(disk: PowerLossDisk, broker: Broker) -> None:
+        slices: Any = SlicesAmidChanges(broker)
+        request = HeartbeatRequest(
+            GroupId("g"),
+            MemberId("m"),
+            0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_regex="new-.*",
+            owned=frozenset(),
+        )
+        describe = Permission(UNLIMITED, DESCRIBE_TOPICS)
+        coordinator = broker.running.parts.modern_group_coordinator
+        reply = await coordinator.heartbeat(request, slices, 1, describe=describe)
+        assert reply.member_epoch == 2
+        assert (slices.begun, slices.awaited) == (3, 3)
         await broker.stop()
 
     run(scenario)

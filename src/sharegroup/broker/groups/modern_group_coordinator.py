@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -209,14 +210,13 @@ class ModernGroupCoordinator:
         connection_id: int,
         describe: Permission,
     ) -> HeartbeatReply:
-        for _ in range(MATCHES_MAX):
-            await matching
+        await matching
+        for _ in range(MATCHES_MAX - 1):
             # Topics or ACLs may have changed during the wait.
             missing = self._unmatched(request)
             if not missing:
                 break
-            patterns = missing
-            matching = slices.later(lambda: self._patterns.match(patterns, describe), connection_id)  # noqa: B023  Awaited before the next round.
+            await slices.later(partial(self._patterns.match, missing, describe), connection_id)
         if self._is_long(request, describe):
             return await self._heartbeat_planned(request, slices, connection_id, describe)
         return await self._decide(request, self._checked_limits(request), describe)
