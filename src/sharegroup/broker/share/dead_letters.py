@@ -257,18 +257,21 @@ class DeadLetters:
 
         They are written even if no member of their group comes back.
         """
-        for index, key in enumerate(self._persister.known()):
-            try:
-                # The stored state is in memory already.  Loading the share partition would open its
-                # log, too, even if nothing waits.
-                batches = self._persister.read(key).batches
-            except KafkaError:
-                self.notify(key)  # The error is reported when its turn comes.
-                continue
-            if any(batch.state is RecordState.ARCHIVING for batch in batches):
+        for number, key in enumerate(self._persister.known(), 1):
+            if self._may_wait(key):
                 self.notify(key)
-            if index % KEYS_PER_TURN == 0:
+            if number % KEYS_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+    def _may_wait(self, key: SharePartitionKey) -> bool:
+        """Return whether records of a share partition wait, or its state cannot be read."""
+        try:
+            # The stored state is in memory already.  Loading the share partition would open its
+            # log, too, even if nothing waits.
+            batches = self._persister.read(key).batches
+        except KafkaError:
+            return True  # The error is reported when its turn comes.
+        return any(batch.state is RecordState.ARCHIVING for batch in batches)
 
     async def _attend(self, key: SharePartitionKey) -> None:
         """Write one batch of letters of one share partition, and decide what to do with it next."""

@@ -68,7 +68,7 @@ def handle(
             # A topic that was deleted between two pages of all topics is not an error.
             if request.topics:
                 topics.append(_unknown(name))
-                yield
+            yield
             continue
         end = min(topic.partition_count, begin + room)
         operations = rights.authorized_operations(AclResourceType.TOPIC, name)
