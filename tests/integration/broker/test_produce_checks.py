@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from crc32c import crc32c
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
+from kio.schema.produce.v12.request import PartitionProduceData
 from kio.static.primitive import i8
 
+from sharegroup.faults.faulty_files import FaultyFiles
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker
 
+CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 2, 3, 56
 INVALID_TIMESTAMP, INVALID_RECORD = 32, 87
 HOUR_MS = 3_600_000
 TOPIC = 2
@@ -65,6 +70,41 @@ def test_batch_that_claims_more_records_than_fit_is_refused(tmp_path: Path) -> N
         assert await broker.produce("orders", 0, lying_batch(1, bytes(7))) == (0, 0)
 
     run(scenario, tmp_path)
+
+
+def kept_batches() -> int:
+    """The produced batches that are still in memory."""
+    return sum(isinstance(found, PartitionProduceData) for found in gc.get_objects())
+
+
+@pytest.mark.parametrize("reason", ["no such topic", "checksum", "sync"])
+def test_refused_batch_is_freed_with_its_answer(tmp_path: Path, reason: str) -> None:
+    """Without a garbage collection, which looks at objects of a busy broker late (ADR 0025)."""
+    batch = encode_batch([SimpleRecord(None, bytes(1_000), 0)])
+    files = FaultyFiles()
+    topic, code = {
+        "no such topic": ("missing", UNKNOWN_TOPIC_OR_PARTITION),
+        "checksum": ("orders", CORRUPT_MESSAGE),
+        "sync": ("orders", KAFKA_STORAGE_ERROR),
+    }[reason]
+    if reason == "checksum":
+        batch[-1] ^= 1
+
+    async def main() -> None:
+        broker = await Broker.start(files, str(tmp_path))
+        await broker.create_topic("orders", 1)
+        if reason == "sync":
+            files.fail_next_sync()
+        gc.collect()
+        gc.disable()
+        try:
+            assert await broker.produce(topic, 0, batch) == (code, -1)
+            assert kept_batches() == 0
+        finally:
+            gc.enable()
+        await broker.stop()
+
+    asyncio.run(main())
 
 
 def test_timestamp_more_than_an_hour_ahead_is_refused_by_default(tmp_path: Path) -> None:

@@ -306,7 +306,9 @@ def _append(
                 return later
         return _written(log, batch, settings, now_ms)
     except KafkaError as error:
-        return error
+        # The traceback refers to the frames that hold the request and all results, with this error:
+        # a cycle, which only the garbage collector would free (ADR 0025).
+        return error.with_traceback(None)
 
 
 def _written(log: PartitionLog, batch: Writable, settings: LogSettings, now_ms: int) -> Appended:
@@ -329,7 +331,8 @@ def _check(batch: Writable | None, settings: LogSettings, where: str) -> BatchHe
     try:
         headers = validate(batch)
     except KafkaError as error:
-        raise type(error)(f"{where}: {error}") from error
+        # Without its traceback, for the reason in `_append`.
+        raise type(error)(f"{where}: {error}") from error.with_traceback(None)
     # As in Kafka (`ProduceRequest.validateRecords`): one ticket and one base offset answer for all.
     if len(headers) != 1:
         raise InvalidRecord(f"{where}: expected one record batch, found {len(headers)}")
@@ -433,7 +436,7 @@ async def _when_durable(
                 try:
                     await result.ticket
                 except KafkaError as error:
-                    partitions[position] = (index, error)
+                    partitions[position] = (index, error.with_traceback(None))  # As in `_append`.
             waits += 1
             if waits % STEP_ELEMENTS == 0:
                 await parts.slices.turn()
