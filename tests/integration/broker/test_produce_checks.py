@@ -77,7 +77,7 @@ def kept_batches() -> int:
     return sum(isinstance(found, PartitionProduceData) for found in gc.get_objects())
 
 
-@pytest.mark.parametrize("reason", ["no such topic", "checksum", "sync"])
+@pytest.mark.parametrize("reason", ["no such topic", "checksum", "no key", "sync"])
 def test_refused_batch_is_freed_with_its_answer(tmp_path: Path, reason: str) -> None:
     """Without a garbage collection, which looks at objects of a busy broker late (ADR 0025)."""
     batch = encode_batch([SimpleRecord(None, bytes(1_000), 0)])
@@ -85,6 +85,7 @@ def test_refused_batch_is_freed_with_its_answer(tmp_path: Path, reason: str) -> 
     topic, code = {
         "no such topic": ("missing", UNKNOWN_TOPIC_OR_PARTITION),
         "checksum": ("orders", CORRUPT_MESSAGE),
+        "no key": ("orders", INVALID_RECORD),
         "sync": ("orders", KAFKA_STORAGE_ERROR),
     }[reason]
     if reason == "checksum":
@@ -93,6 +94,8 @@ def test_refused_batch_is_freed_with_its_answer(tmp_path: Path, reason: str) -> 
     async def main() -> None:
         broker = await Broker.start(files, str(tmp_path))
         await broker.create_topic("orders", 1)
+        if reason == "no key":
+            await set_config(broker, "cleanup.policy", "compact")
         if reason == "sync":
             files.fail_next_sync()
         gc.collect()
