@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
+from sharegroup import errors
 from sharegroup.errors import BY_CODE, TEXT_BYTES_MAX, InvalidRequest
 
 
@@ -31,3 +34,16 @@ def test_retriable_codes_are_those_of_kafkas_java_client() -> None:
         2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80, 83, 84,
         88, 89, 100, 103, 106, 122, 123, 133,
     ]  # fmt: skip
+
+
+def test_each_error_has_a_docstring_which_is_its_text_without_one_of_a_broker() -> None:
+    """`client/net/refusals.py` shows it; a class does not inherit that of its base class."""
+    declared = [
+        error
+        for _, error in inspect.getmembers(errors, inspect.isclass)
+        if error.__module__ == errors.__name__
+    ]
+    assert set(BY_CODE.values()) <= set(declared)
+    assert [
+        error.__name__ for error in declared if not (error.__dict__["__doc__"] or "").strip()
+    ] == []

@@ -34,7 +34,9 @@ class UnreadableStates:
 
 def test_search_gives_way_to_other_tasks_although_no_state_can_be_read() -> None:
     states: Any = UnreadableStates()
-    others: Any = SimpleNamespace(on_archiving=lambda _: None)  # The search uses the stored states alone.
+    others: Any = SimpleNamespace(
+        on_archiving=lambda _: None
+    )  # The search uses the stored states alone.
 
     async def main() -> None:
         letters = DeadLetters(
