@@ -172,6 +172,17 @@ JSON_KEYS = {
     "topics delete-records": "topic partition low_watermark",
     "configs describe": "name value source read_only sensitive",
     "configs alter": "set (an object: values by name) deleted",
+    "configs describe --user": "user client_id ip key value",
+    "configs alter --user": "set (an object: numbers by key) deleted",
+    "users list": "user mechanism iterations",
+    "users add": "user mechanisms",
+    "users remove": "user mechanisms",
+    "acls list": "resource name pattern principal host operation permission",
+    "acls add": "added (an array with the keys of acls list)",
+    "acls remove": "removed (an array with the keys of acls list)",
+    "quotas list": "user client_id ip key value",
+    "quotas set": "set (an object: numbers by key)",
+    "quotas remove": "removed",
     "dlq list": (
         "group handler reason error_class letters claimed redriven first_seen last_seen "
         "last_message"
@@ -186,6 +197,26 @@ JSON_KEYS = {
         "(an array of target reason letters at at_complete) without_headers dry_run interrupted"
     ),
     "dlq purge": "topic partition deleted before_offset behind",
+    "perf produce": (
+        "records bytes elapsed_ms records_per_second mib_per_second latency_ms (an object: average "
+        "p50 p95 p99 p99.9 max) failed (with --warmup-records also steady, the same of the records "
+        "after those)"
+    ),
+    "perf consume": (
+        "redelivered records bytes elapsed_ms records_per_second mib_per_second latency_ms "
+        "consumers (an array with the same keys and client_id)"
+    ),
+    "logs": (
+        "topic partition segment bytes batches records codec first_offset end_offset "
+        "first_timestamp last_timestamp state"
+    ),
+    "logs --batches": (
+        "topic partition segment position bytes base_offset last_offset records codec timestamp "
+        "timestamp_type leader_epoch producer_id producer_epoch base_sequence transactional "
+        "control crc"
+    ),
+    "data check": "file problem at_start repair",
+    "data repair": "file change done",
     "worker plan": "kind resource name setting now wanted why",
     "worker plan --acls": "operation resource name pattern why",
     "worker check": "kind resource name setting now wanted why",

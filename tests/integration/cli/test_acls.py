@@ -12,6 +12,7 @@ from sharegroup.cli.main import main
 from sharegroup.testing import run_broker
 from tests.docs.snippets.page_blocks import ROOT, blocks
 from tests.integration.cli.conftest import Printed, Run
+from tests.integration.cli.test_json_keys import keys_of, promised
 from tests.support.chosen_broker import KAFKA, chosen, running, when_heard
 
 USER_P = ("--allow-principal", "User:p")
@@ -64,11 +65,16 @@ def test_an_added_acl_is_listed_until_it_is_removed(run: Run) -> None:
         0,
         "added User:alice from * may READ TOPIC 'orders' (LITERAL)\n",
     )
-    assert run(f"acls add {orders}").code == 0, "it is there already"
+    again = run(f"acls add {orders} --json")
+    assert again.code == 0, "it is there already"
+    assert keys_of(again.rows) == promised("acls add")
+    assert keys_of(again.rows["added"]) == promised("acls list") == list(KEYS)
     row = ["TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW"]
     assert listed(run, 1) == [row]
     assert run("acls list").lines == [HEADINGS, row]
+    assert keys_of(run("acls list --json").rows) == promised("acls list")
     removed = run(f"acls remove {orders} --json")
+    assert keys_of(removed.rows) == promised("acls remove")
     assert removed.rows == {"removed": [dict(zip(KEYS, row, strict=True))]}
     assert listed(run, 0) == []
     assert run("acls list").out == "There are no such ACLs.\n"

@@ -21,6 +21,7 @@ from sharegroup.client import (
 from sharegroup.errors import KafkaStorageError
 from sharegroup.testing import run_broker
 from tests.integration.cli.piping import Piped, sharegroup
+from tests.integration.cli.test_json_keys import keys_of, promised
 
 JOURNAL = "catalog.journal"
 RECORDS = 3
@@ -65,6 +66,7 @@ def check(data: Path) -> list[dict[str, str]]:
     printed = sharegroup("data", "check", "--data", str(data), "--json")
     found: list[dict[str, str]] = json.loads(printed.out)
     assert printed.code == (1 if found else 0)
+    assert all(list(row) == promised("data check") for row in found)
     return found
 
 
@@ -133,6 +135,7 @@ def test_a_lost_or_damaged_catalog_is_made_from_the_folders(
     assert files(tmp_path) == before, "neither a check, nor a refused start, nor a plan changes it"
     done = repair(tmp_path, "--execute", "--json")
     assert [row["change"] for row in json.loads(done.out)]
+    assert keys_of(json.loads(done.out)) == promised("data repair")
     after = files(tmp_path)
     kept = [content for name, content in after.items() if name.startswith("set-aside/")]
     assert before.get(JOURNAL) in (None, b"", *kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,14 +27,30 @@ WORDS = {
     "topics delete-records": "topics delete-records --topic {name} --before 0",
     "configs describe": "configs describe --topic {name} --all",
     "configs alter": "configs alter --topic {name} --set retention.ms=1000",
+    "configs describe --user": "configs describe --user {name}",
+    "configs alter --user": "configs alter --user {name} --add-config producer_byte_rate=1000000",
+    "users list": "users list {name}",
+    "users add": "users add {name} --password-file {file}",
+    "users remove": "users remove {name}",
+    "quotas list": "quotas list --user {name}",
+    "quotas set": "quotas set --user {name} producer_byte_rate=1000000",
+    "quotas remove": "quotas remove --user {name}",
     "dlq list": "dlq list {name}",
     "dlq show": "dlq show {name}",
     "dlq redrive": "dlq redrive {name}",
     "dlq purge": "dlq purge {name} --all --dry-run",
 }
 
-ELSEWHERE = ("worker ",)
-"""Verbs that need more than a broker, and are held to the document where they are tested."""
+BEFORE = {
+    "configs describe --user": "quotas set",
+    "users list": "users add",
+    "users remove": "users add",
+    "quotas list": "quotas set",
+}
+"""What has to be there before a verb has something to print."""
+
+ELSEWHERE = ("acls ", "data ", "logs", "perf ", "worker ")
+"""Verbs that need another broker or more, and are held to the document where they are tested."""
 
 
 def keys_of(printed: Any) -> list[str]:
@@ -52,9 +69,12 @@ def test_every_verb_of_the_document_is_tried() -> None:
 
 @pytest.mark.parametrize("verb", list(WORDS))
 def test_printed_keys_agree_with_the_document(
-    verb: str, consumed: str, run: Run, bootstrap: str
+    verb: str, consumed: str, run: Run, bootstrap: str, tmp_path: Path
 ) -> None:
-    words = WORDS[verb].format(name=consumed) + " --json"
+    (file := tmp_path / "password").write_text("opensesame")
+    if verb in BEFORE:
+        assert run(WORDS[BEFORE[verb]].format(name=consumed, file=file)).code == 0
+    words = WORDS[verb].format(name=consumed, file=file) + " --json"
     if "--members" in verb:
         with member(bootstrap, consumed, consumed):
             printed = run(words)

@@ -20,6 +20,7 @@ from sharegroup.wire.batches.batches import scan
 from sharegroup.wire.batches.compression import ZSTD
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.integration.cli.piping import Piped, sharegroup
+from tests.integration.cli.test_json_keys import keys_of, promised
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches
 
@@ -62,6 +63,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         asyncio.run(fill(broker.bootstrap_servers))
     topics = sharegroup("logs", str(data), "--topic", "orders", "--json")
     assert len(json.loads(topics.out)) == 2
+    assert keys_of(json.loads(topics.out)) == promised("logs")
     # An internal topic may have a partition 1, too, but not two segments.
     (folder,) = (
         path
@@ -113,6 +115,7 @@ def test_segments_are_listed_with_their_contents(written: Written) -> None:
 def test_batches_are_listed_with_their_place_and_producer(written: Written) -> None:
     found = logs(written.data, "--batches", "--topic", "orders", "--json")
     batches = json.loads(found.out)
+    assert keys_of(batches) == promised("logs --batches")
     assert [batch["base_offset"] for batch in batches] == [0, 10, 20, 30, 40, 50]
     assert [batch["position"] for batch in batches[:3]] == positions(segment(written, 0))
     assert [batch["base_sequence"] for batch in batches] == [0, 10, 20, 30, 40, 50]

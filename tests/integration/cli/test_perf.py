@@ -15,6 +15,7 @@ from sharegroup.cli.common.cluster_access import Access
 from sharegroup.cli.measuring.consuming import ConsumePlan, consume_in_processes
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from tests.integration.cli.piping import Piped, at, sharegroup
+from tests.integration.cli.test_json_keys import keys_of, promised
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches, untrue
 
@@ -71,6 +72,8 @@ def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> Non
     done = consume(bootstrap, filled, "perf-shared", "--num-records 3000 --threads 2 --json")
     assert done.code == 0
     facts = json.loads(done.out)
+    assert keys_of(facts) == promised("perf consume")
+    assert {*keys_of(facts["consumers"])} == {*keys_of(facts), "client_id"} - {"consumers"}
     assert facts["records"] == 3_000
     assert [fact["client_id"] for fact in facts["consumers"]] == [
         "perf-share-consumer-client-1",
@@ -135,6 +138,7 @@ def test_producer_keeps_the_pace_and_reports_the_warm_up_apart(bootstrap: str) -
     assert (facts["records"], facts["bytes"], facts["failed"]) == (100, 190, 0)
     assert facts["elapsed_ms"] >= 240
     assert facts["steady"]["records"] == 80
+    assert keys_of(facts) == [*promised("perf produce"), "steady"]
 
 
 def test_slow_producer_reports_progress_and_ends_when_interrupted(bootstrap: str) -> None:
