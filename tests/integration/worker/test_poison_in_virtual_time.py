@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from sharegroup.worker import App, DeadLetter, Retry
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.testing.app_test import AppTest
 from sharegroup.worker.transport.memory import MemoryOutbox
-from sharegroup.worker.transport.memory_source import MemoryDelivery, MemorySource
+from sharegroup.worker.transport.memory_source import MemoryDelivery, MemoryGroup, MemorySource
 
 LIMIT = 5
 CRASHES_MAX = 5
@@ -340,3 +341,107 @@ def test_stop_moves_suspects_that_were_fetched_ahead(monkeypatch: pytest.MonkeyP
 async def _takes_nothing(self: MemorySource, room: int, wait_seconds: float) -> tuple[()]:
     await asyncio.Event().wait()
     return ()
+
+
+class SlowBroker:
+    """Makes the broker of `App.test` take up to ``SECONDS`` for a write, a fetch or an answer.
+
+    A new process cannot read each second partition for a while, on average: its dead predecessor
+    is a member of the group until its session ends.
+    """
+
+    SECONDS = 6.0
+    SESSION_SECONDS = 45.0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+        self._random = Random(seed)
+        self._unread_until: dict[tuple[str, int], float] = {}
+        self._answered_at: dict[int, float] = {}
+        send, take, settle = MemoryOutbox.send, MemorySource.take, MemorySource.settle
+        acquire = MemoryGroup._acquire
+
+        def send_slowly(outbox: MemoryOutbox, *given: Any, **options: Any) -> Any:
+            async def written() -> WrittenRecord:
+                clock = outbox._log.clock
+                await clock.sleep_until(clock.now() + self._delay())
+                return await send(outbox, *given, **options)
+
+            return asyncio.ensure_future(written())
+
+        async def take_slowly(source: MemorySource, *given: Any) -> Any:
+            clock = source._log.clock
+            await clock.sleep_until(clock.now() + self._delay())
+            return await take(source, *given)
+
+        def settle_later(source: MemorySource, *given: Any) -> None:
+            clock = source._log.clock
+            answered_at = clock.now() + self._delay()
+            latest = self._answered_at.get(id(source), 0.0)
+            self._answered_at[id(source)] = max(latest, answered_at)
+            clock.call_at(answered_at, lambda: settle(source, *given))
+
+        async def acknowledged(source: MemorySource, within_seconds: float) -> None:
+            clock = source._log.clock
+            due = min(self._answered_at.get(id(source), 0.0), clock.now() + within_seconds)
+            if due > clock.now():
+                await clock.sleep_until(due)
+
+        def acquire_what_is_read(
+            group: MemoryGroup, member: Any, topic: str, number: int, *given: int
+        ) -> Any:
+            until = self._unread_until.get((topic, number), 0.0)
+            if until <= group._clock.now():
+                return acquire(group, member, topic, number, *given)
+            group._clock.call_at(until, group._wake)
+            return ()
+
+        monkeypatch.setattr(MemoryOutbox, "send", send_slowly)
+        monkeypatch.setattr(MemorySource, "take", take_slowly)
+        monkeypatch.setattr(MemorySource, "settle", settle_later)
+        monkeypatch.setattr(MemorySource, "acknowledged", acknowledged)
+        monkeypatch.setattr(MemoryGroup, "_acquire", acquire_what_is_read)
+
+    def _delay(self) -> float:
+        return self._random.uniform(0, self.SECONDS)
+
+    def process_died(self, t: AppTest, topics: tuple[str, ...]) -> None:
+        now = t._world.clock.now()
+        for topic in topics:
+            for number in range(2):
+                is_read = self._random.random() < 0.5
+                until = now if is_read else now + self._random.uniform(0, self.SESSION_SECONDS)
+                self._unread_until[topic, number] = until
+
+
+@pytest.mark.parametrize("concurrency", [1, 100])
+@pytest.mark.parametrize("seed", range(20 if "CHAOS" in os.environ else 6))
+def test_slow_broker_makes_no_letter_of_an_honest_record(
+    monkeypatch: pytest.MonkeyPatch, seed: int, concurrency: int
+) -> None:
+    """The process ends as soon as a poison record runs, and its last answers are under way."""
+    broker = SlowBroker(monkeypatch, seed)
+    topics = ("orders0", "billing0.retry")
+    poison = {3, 4, 17}
+    names = [POISON + b"%d" % n if n in poison else b"%d" % n for n in range(41)]
+    honest = {name for name in names if not name.startswith(POISON)}
+
+    async def test() -> None:
+        shop = Shop(1, concurrency=concurrency)
+        async with shop.app.test(delivery_limit=LIMIT, patience_seconds=0.02) as t:
+            for topic in topics:
+                t._world.log.create(topic, partitions=2)
+            sent = {name: await t.send("orders0", name) for name in names}
+            clock = t._world.clock
+            quiet_since = clock.now()
+            while (due := clock.next_due()) is not None and due < quiet_since + 300:
+                clock.move_to(due)
+                await t.settle()
+                if shop.poisoned:
+                    shop.poisoned, quiet_since = False, clock.now()
+                    await t.crash()
+                    broker.process_died(t, topics)
+            assert {sent[name].outcome for name in honest} == {"accepted"}
+            letters = {letter.value for letter in t.dead_letters}
+            assert letters == set(names) - honest, "a crash may double a letter"
+
+    asyncio.run(test())

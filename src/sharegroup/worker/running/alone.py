@@ -124,9 +124,13 @@ A rate limit or a closed gate may hold the record up, and with it the whole proc
 LOOKED_SECONDS_MAX = 5.0
 """Maximum time for which records wait until the groups have looked for suspects; a group that is
 paused does not look."""
-ACKNOWLEDGED_SECONDS = 0.5
-"""Maximum time, before and after it, in which the broker gets to know what was done."""
-SETTLED_SECONDS = 2.0
+ACKNOWLEDGED_SECONDS = 5.0
+"""Maximum time, before and after a run alone, in which the broker answers acknowledgements.
+
+It is long, because a crash before the answer counts for records that were done: with half a second
+a broker that needed two seconds for its answers made dead letters of honest records.
+"""
+SETTLED_SECONDS = 10.0
 """Maximum time for which the others wait after a run alone until its record is settled.
 
 A crash of one of them would undo it, and would count for a suspect whose run had ended.
