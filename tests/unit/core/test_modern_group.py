@@ -409,6 +409,30 @@ def test_static_member_that_does_not_return_is_removed_after_its_session() -> No
     assert scene.pass_time(5_000) == {"m1": "session"}
 
 
+def test_static_member_that_returns_with_its_member_id_has_a_session() -> None:
+    scene = GroupScene(a=2)
+    scene.join("m1", "a", instance_id="i")
+    scene.leave("m1", -2, instance_id="i")
+    scene.pass_time(5_000)
+    scene.join("m1", "a", instance_id="i")
+    assert scene.pass_time(44_999) == {}
+    assert scene.pass_time(1) == {"m1": "session"}
+
+
+def test_static_member_that_is_away_need_not_revoke_in_time() -> None:
+    scene = GroupScene(a=2)
+    scene.join("m1", "a", instance_id="i", rebalance_timeout_ms=10_000)
+    scene.join("n", "a")
+    scene.heartbeat("m1", 2, instance_id="i")
+    assert scene.member("m1").state is MemberState.UNREVOKED_PARTITIONS
+    scene.leave("m1", -2, instance_id="i")
+    assert scene.pass_time(10_000) == {}
+    scene.groups.start((GROUP,), scene.now_ms, {GROUP: 45_000})
+    assert scene.pass_time(10_000) == {}
+    scene.heartbeat("n", 3)
+    assert scene.pass_time(35_000) == {"m1": "session"}
+
+
 # Timers
 
 

@@ -206,6 +206,40 @@ def test_classic_member_that_does_not_sync_is_removed() -> None:
     assert scene.pass_time(5_000) == {"old": "sync"}
 
 
+def test_member_that_changes_to_the_new_protocol_need_not_join_or_sync() -> None:
+    scene = upgraded_scene()
+    join(scene, 0, 1)
+    with pytest.raises(RebalanceInProgress):
+        scene.groups.heartbeat_classic(GROUP, OLD, instance_id=None, generation=4, now_ms=0)
+    scene.join("old", "a")
+    scene.settle("old", "new")
+    assert scene.pass_time(30_000) == {}
+
+
+def test_static_member_that_changes_to_the_new_protocol_need_not_join_or_sync() -> None:
+    scene = upgraded_scene()
+    given = MemberId("given")
+    join(scene, member_id=MemberId(""), instance_id="i")
+    scene.join("new", "a", "b")
+    epoch = scene.epoch("given")
+    with pytest.raises(RebalanceInProgress):
+        scene.groups.heartbeat_classic(GROUP, given, instance_id="i", generation=epoch, now_ms=0)
+    scene.join("given", "a", instance_id="i")
+    scene.settle("given", "new")
+    assert scene.pass_time(30_000) == {}
+
+
+def test_member_that_changes_to_the_classic_protocol_revokes_by_joining() -> None:
+    scene = GroupScene(a=2)
+    scene.join("old", "a", rebalance_timeout_ms=10_000)
+    scene.join("new", "a")
+    scene.heartbeat("old", 2)
+    assert scene.member("old").state is MemberState.UNREVOKED_PARTITIONS
+    join(scene, 0, 1, session_timeout_ms=45_000)
+    assert scene.member("old").state is MemberState.UNREVOKED_PARTITIONS
+    assert scene.pass_time(10_000) == {}
+
+
 def test_session_of_a_classic_member_is_its_own() -> None:
     scene = upgraded_scene()
     scene.groups.start((GROUP,), 0, {GROUP: 45_000})

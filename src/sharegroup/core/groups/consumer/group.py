@@ -348,8 +348,11 @@ def replaced_member(
 ) -> tuple[ModernMember, Records]:
     """Return a static member under its new id, and the records that replace the old one."""
     new = replace(old, member_id=new_id, member_epoch=0, previous_member_epoch=0)
+    # A client that returns with its old id is the same member: the replay of tombstones would
+    # cancel the timers that the heartbeat has just set for it.
+    former = () if new_id == old.member_id else member_tombstones(group.group_id, old.member_id)
     return new, (
-        *member_tombstones(group.group_id, old.member_id),
+        *former,
         new.metadata(group.group_id),
         ModernGroupTargetAssignmentMember(
             group.group_id, new_id, group.target.get(old.member_id, NOTHING)

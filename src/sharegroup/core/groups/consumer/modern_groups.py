@@ -212,6 +212,7 @@ class ModernGroups:
             more, after = advance(group, change, cluster, limits, wall_ms)
         records += more
         self._set(request.group_id, after, Timer.SESSION, now_ms + limits.session_timeout_ms)
+        self._follow_protocol(request.group_id, stored_member, after)
         self._follow_reconciliation(request.group_id, stored_member, after, now_ms)
         sends_assignment = (
             request.member_epoch == JOIN_EPOCH
@@ -356,6 +357,17 @@ class ModernGroups:
         if group is not None and all(pattern in cluster.matches for pattern in group.patterns):
             group.topics_version = cluster.version
 
+    def _follow_protocol(
+        self, group_id: GroupId, stored_member: ModernMember | None, after: ModernMember
+    ) -> None:
+        """Cancel the timers of the other protocol if a member changes its protocol."""
+        if stored_member is None or (stored_member.classic is None) == (after.classic is None):
+            return
+        # They wait for requests that the member no longer sends, and would remove it.
+        former = (Timer.JOIN, Timer.SYNC) if after.classic is None else (Timer.REVOCATION,)
+        for timer in former:
+            self._timers.cancel(TimerKey(group_id, after.member_id, timer))
+
     def _follow_reconciliation(
         self, group_id: GroupId, before: ModernMember | None, after: ModernMember, now_ms: int
     ) -> None:
@@ -465,6 +477,7 @@ class ModernGroups:
         # The JOIN timer began with a heartbeat that asked for this join; left alone, it would
         # remove a member that has done so.
         self._timers.cancel(TimerKey(group.group_id, member_id, Timer.JOIN))
+        self._follow_protocol(group.group_id, stored_member, after)
         self._set(group.group_id, after, Timer.SESSION, now_ms + request.session_timeout_ms)
         # The partitions are the member's from the join on, but it learns of them by a sync. If it
         # never syncs, nobody reads them, so it is removed.
@@ -543,13 +556,9 @@ class ModernGroups:
         for key in self._timers.passed(now_ms):
             group = self._groups.get(key.group_id)
             member = None if group is None else group.members.get(key.member_id)
-            has_revoked = (
-                key.timer is Timer.REVOCATION
-                and member is not None
-                and member.state is not MemberState.UNREVOKED_PARTITIONS
-            )
-            if member is None or has_revoked:
-                self._timers.cancel(key)  # The write that belongs to the timer has failed.
+            if member is None or (key.timer is Timer.REVOCATION and not _must_revoke(member)):
+                # The write that belongs to the timer has failed, or a static member is away.
+                self._timers.cancel(key)
             else:
                 timers.setdefault(key.group_id, {})[key.member_id] = key.timer
         return timers
@@ -564,7 +573,7 @@ class ModernGroups:
                 if member.classic is not None:
                     session_ms = member.classic.session_timeout_ms
                 self._set(group_id, member, Timer.SESSION, now_ms + session_ms)
-                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                if member.classic is None and _must_revoke(member):
                     # The timeout is -1 if the log has no metadata record of the member.
                     due_ms = now_ms + max(member.rebalance_timeout_ms, 0)
                     self._set(group_id, member, Timer.REVOCATION, due_ms)
@@ -675,3 +684,12 @@ class ModernGroups:
 
     def _not_found(self, group_id: GroupId) -> GroupIdNotFound:
         return GroupIdNotFound(f"there is no consumer group {group_id!r} of the consumer protocol")
+
+
+def _must_revoke(member: ModernMember) -> bool:
+    """Return whether others wait for partitions of the member until its rebalance timeout."""
+    return (
+        member.state is MemberState.UNREVOKED_PARTITIONS
+        # A static member that is away for a while has kept the state, and nothing to revoke.
+        and member.member_epoch != STATIC_LEAVE_EPOCH
+    )
