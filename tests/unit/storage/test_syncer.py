@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -192,14 +194,98 @@ def test_exception_of_one_callback_does_not_block_the_others() -> None:
 
     async def main() -> None:
         syncer, opened = made(PowerLossDisk(1))
-        raised: list[object] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+        raised = exceptions_of_the_loop()
         other = Written(opened, "other")
         syncer.request(Defect(opened, "defect"))
         syncer.request(other)
         await syncer.drain()
         assert other.heard == ["synced"]
+        assert [type(error) for error in raised] == [ExceptionGroup]
+
+    run(main())
+
+
+class DefectDisk(PowerLossDisk):
+    """A disk whose next syncs end with errors that no disk has."""
+
+    def __init__(self, defects: int) -> None:
+        super().__init__(1)
+        self.defects = defects
+
+    def sync(self, fd: int) -> None:
+        if self.defects:
+            self.defects -= 1
+            raise MemoryError("in a sync")
+        super().sync(fd)
+
+
+def exceptions_of_the_loop() -> list[object]:
+    """What callbacks raise from now on."""
+    raised: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    return raised
+
+
+@pytest.mark.parametrize("size", [10, INLINE_BYTES_MAX + 1])
+def test_unexpected_exception_of_a_sync_fails_all_writes_of_the_round(size: int) -> None:
+    """Both in the event loop's thread and in the storage thread; the next round is as usual."""
+
+    async def main() -> None:
+        syncer, opened = made(DefectDisk(1))
+        raised = exceptions_of_the_loop()
+        written = [Written(opened, str(number), size) for number in range(2)]
+        for file in written:
+            syncer.request(file)
+        await syncer.drain()
+        assert [file.heard for file in written] == [["failed"], ["failed"]]
+        assert not any(file.file.is_syncing for file in written)
+        assert [type(error) for error in raised] == [ExceptionGroup]
+        syncer.request(written[1])
+        await syncer.drain()
+        assert written[1].heard == ["failed", "synced"]
+
+    run(main())
+
+
+def test_component_whose_sync_cannot_begin_fails_the_round_and_not_the_next() -> None:
+    class Defect(Written):
+        def begin_sync(self) -> SyncWork:
+            raise LookupError("a defect")
+
+    async def main() -> None:
+        syncer, opened = made(PowerLossDisk(1))
+        raised = exceptions_of_the_loop()
+        written = [Written(opened, "a"), Defect(opened, "b"), Written(opened, "c")]
+        for file in written:
+            syncer.request(file)
+        await syncer.drain()
+        assert [file.heard for file in written] == [["failed"]] * 3
+        assert not any(file.file.is_syncing for file in written)
+        assert [type(error) for error in raised] == [ExceptionGroup]
+        syncer.request(written[2])
+        await syncer.drain()
+        assert written[2].heard == ["failed", "synced"]
+
+    run(main())
+
+
+def test_round_that_gets_no_thread_fails() -> None:
+    """A ThreadPoolExecutor starts its thread late, and the system may have none left."""
+
+    class NoThread(ThreadPoolExecutor):
+        def submit(self, *_: object, **__: object) -> Future[Any]:
+            raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        disk.make_directory(ROOT)
+        syncer, opened = Syncer(disk, ROOT, thread=NoThread()), OpenFiles(disk)
+        raised = exceptions_of_the_loop()
+        large = Written(opened, "large", INLINE_BYTES_MAX + 1)
+        syncer.request(large)
+        await syncer.drain()
+        assert large.heard == ["failed"]
         assert [type(error) for error in raised] == [ExceptionGroup]
 
     run(main())

@@ -23,6 +23,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from sharegroup.storage.disk.files import Files, SyncQueue
@@ -285,8 +286,20 @@ class Syncer:
         if not syncables:
             self._rest()
             return
-        begun = _Round(self._files, self._root, syncables, tree=False)
+        begun = _Round(self._files, self._root, syncables)
         began = self.clock()
+        defect: Exception | None = None
+        try:
+            begun.begin()
+            if not self._execute(begun, began):
+                return  # It ends later.
+        except Exception as error:  # noqa: BLE001 (the round fails with it, and raises it)
+            # A round that does not end would let all later writes wait for ever.
+            defect = error
+        self._end_round(begun, self.clock() - began, defect)
+
+    def _execute(self, begun: _Round, began: float) -> bool:
+        """Sync, or hand the round over; return whether it has ended.  May raise anything."""
         is_quick = self._policy.is_quick(begun.unsynced_bytes)
         # Not for a quick round: the kernel's workers need a processor, too, and on a quick disk it
         # costs less if the loop waits (ADR 0001).
@@ -295,13 +308,13 @@ class Syncer:
         if queue is not None and queue.begin(
             begun.fds(), lambda errors: self._end_queued(begun, errors, self.clock() - began)
         ):
-            return
+            return False
         begun.tree = self._policy.use_tree(begun.file_count, now=began)
         if is_quick:
             begun.execute()
-            self._end_round(begun, self.clock() - began)
-            return
-        self.run(begun.execute, lambda _: self._end_round(begun, self.clock() - began))
+            return True
+        self.run(begun.execute, lambda defect: self._end_round(begun, self.clock() - began, defect))
+        return False
 
     def _found_queue(self) -> SyncQueue | None:
         """Return the kernel's queue, created on first use: with a quick disk it is never needed."""
@@ -312,9 +325,12 @@ class Syncer:
 
     def _end_queued(self, ended: _Round, errors: dict[int, OSError], seconds: float) -> None:
         ended.take_errors(errors)
-        self._end_round(ended, seconds)
+        self._end_round(ended, seconds, None)
 
-    def _end_round(self, ended: _Round, seconds: float) -> None:
+    def _end_round(self, ended: _Round, seconds: float, defect: BaseException | None) -> None:
+        """Report the result; ``defect`` is an error that does not tell which files it is about."""
+        if defect is not None:
+            ended.fail(defect)
         self.rounds += 1
         self.seconds += seconds
         self._policy.observe(
@@ -349,9 +365,12 @@ class _Round:
     """One round of syncs: its syncables, their work and their errors."""
 
     __slots__ = (
+        "_begun",
         "_errors",
         "_files",
+        "_raised",
         "_root",
+        "_syncables",
         "_works",
         "file_count",
         "fits_queue",
@@ -359,38 +378,49 @@ class _Round:
         "unsynced_bytes",
     )
 
-    def __init__(self, files: Files, root: str, taken: list[Syncable], *, tree: bool) -> None:
+    def __init__(self, files: Files, root: str, syncables: list[Syncable]) -> None:
         self._files = files
         self._root = root
+        self._syncables = syncables
         self._errors: dict[int, OSError] = {}
-        self._works: list[tuple[Syncable, SyncWork]] = []
-        self.tree = tree
+        """Errors by the position of the syncable."""
+        self._works: list[SyncWork] = []
+        """The work of each syncable."""
+        self._begun: list[StoredFile] = []
+        """The files whose `end_sync` is still to be called."""
+        self._raised: list[BaseException] = []
+        self.tree = False
         self.file_count = 0
         self.unsynced_bytes = 0
+        self.fits_queue = False
+
+    def begin(self) -> None:
+        """Ask every syncable for its work.  May raise anything; then the round has to fail."""
         directories: set[str] = set()
-        for syncable in taken:
+        for index, syncable in enumerate(self._syncables):
             # The mark is set before the sync begins.  A write during the sync may be missed by it,
             # so it must not count as durable when the sync ends.
             work = syncable.begin_sync()
-            self._works.append((syncable, work))
+            self._works.append(work)
             directories.update(work.directories)
             self.file_count += len(work.files)
             for file in work.files:
                 self.unsynced_bytes += file.begin_sync()
+                self._begun.append(file)
                 error = file.take_early_error()
                 if error is not None:
-                    self._errors[len(self._works) - 1] = error
+                    self._errors[index] = error
         self.file_count += len(directories)
         self.fits_queue = not directories and self.file_count <= QUEUED_FILES_MAX
 
     def fds(self) -> list[int]:
         """Return the descriptors of all files, in the order of the syncables."""
-        return [file.syncing_fd for _, work in self._works for file in work.files]
+        return [file.syncing_fd for work in self._works for file in work.files]
 
     def take_errors(self, errors: dict[int, OSError]) -> None:
         """Assign errors, which are given by position in `fds`, to the syncables."""
         if errors:
-            owners = [index for index, (_, work) in enumerate(self._works) for _ in work.files]
+            owners = [index for index, work in enumerate(self._works) for _ in work.files]
             self._errors |= {owners[position]: error for position, error in errors.items()}
 
     def execute(self) -> None:
@@ -408,7 +438,7 @@ class _Round:
             else:
                 return
         directories: dict[str, OSError | None] = {}
-        for index, (_, work) in enumerate(self._works):
+        for index, work in enumerate(self._works):
             try:
                 for file in work.files:
                     file.sync()
@@ -429,19 +459,27 @@ class _Round:
         if failure is not None:
             raise failure
 
+    def fail(self, defect: BaseException) -> None:
+        """Let the round fail for every syncable, because nobody knows what is durable."""
+        error = OSError(f"the round of syncs was not completed: {defect!r}")
+        self._errors = {**dict.fromkeys(range(len(self._syncables)), error), **self._errors}
+        self._raised.append(defect)
+
     def finish(self) -> None:
-        """Report the result to every syncable, even if one of them raises."""
-        raised: list[Exception] = []
-        for index, (syncable, work) in enumerate(self._works):
-            for file in work.files:
-                file.end_sync()
-            try:
-                error = self._errors.get(index)
-                if error is None:
-                    syncable.synced()
-                else:
-                    syncable.sync_failed(error)
-            except Exception as defect:  # noqa: BLE001 (raised below, when all were told)
-                raised.append(defect)
-        if raised:
-            raise ExceptionGroup("a sync round could not be completed", raised)
+        """Report the result to every syncable, even if one of them raises; then raise all."""
+        for file in self._begun:
+            self._attempt(file.end_sync)
+        for index, syncable in enumerate(self._syncables):
+            error = self._errors.get(index)
+            if error is None:
+                self._attempt(syncable.synced)
+            else:
+                self._attempt(partial(syncable.sync_failed, error))
+        if self._raised:
+            raise BaseExceptionGroup("a sync round could not be completed", self._raised)
+
+    def _attempt(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as defect:  # noqa: BLE001 (`finish` raises it, when all were told)
+            self._raised.append(defect)
