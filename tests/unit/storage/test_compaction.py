@@ -249,6 +249,59 @@ def test_aborted_records_are_removed_and_older_values_are_kept() -> None:
     run(main())
 
 
+def test_abort_in_the_cleaned_part_says_nothing_about_later_transactions() -> None:
+    """The producer's next transaction is committed, so its record is the newest of its key."""
+
+    async def main() -> None:
+        directory, log = open_log(PowerLossDisk(1), segment_bytes=SEGMENT_BYTES)
+        producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+        aborted = keyed(("x", "aborted"), base_sequence=0, **producer)
+        await append(log, keyed(("k", "old")), aborted, abort(7))  # 0 1 2
+        await closed(directory, log)  # 3
+        await compact(directory, log)
+        assert (log.cleaned_to, log.aborted_transactions(0, 3)) == (3, ((7, 1, 2),))
+        await append(log, keyed(("k", "new"), base_sequence=1, **producer), commit(7))  # 4 5
+        await closed(directory, log)  # 6
+        await compact(directory, log)
+        assert (4, b"k", b"new") in content(log)
+        assert (0, b"k", b"old") not in content(log)
+
+    run(main())
+
+
+def test_abort_that_begins_in_the_cleaned_part_goes_on_behind_it() -> None:
+    """Memory for two keys ends the first pass between two batches of the transaction."""
+
+    async def main() -> None:
+        directory, log = open_log(PowerLossDisk(1))
+        producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+        await append(
+            log,
+            keyed(("k", "valid"), ("x", "1")),  # 0 1
+            keyed(("k", "aborted"), base_sequence=0, **producer),  # 2
+        )
+        log.roll()
+        await append(
+            log,
+            keyed(("k", "aborted"), base_sequence=1, **producer),  # 3
+            keyed(("y", "1"), ("z", "1")),  # 4 5
+            abort(7),  # 6
+        )
+        await closed(directory, log)  # 7
+        await compact(directory, log, memory_bytes=2 * 200)
+        assert log.cleaned_to == 3
+        await compact(directory, log)
+        assert log.cleaned_to == 7
+        assert content(log)[:4] == [
+            (0, b"k", b"valid"),
+            (1, b"x", b"1"),
+            (4, b"y", b"1"),
+            (5, b"z", b"1"),
+        ]
+
+    run(main())
+
+
 def test_an_open_transaction_is_not_compacted() -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))

@@ -170,13 +170,16 @@ class CompactionPass:
 
     async def _learn(self) -> NewestOffsets:
         newest = NewestOffsets(self._limits.memory_bytes, end_offset=self._of.cleaned_to)
+        new = [s for s in self._of.segments if s.end_offset > self._of.cleaned_to]
+        first_offset = new[0].base_offset if new else 0
+        # A marker below the first segment that is read here would never end its transaction: the
+        # producer's later, committed records would count as aborted.
+        aborted = [entry for entry in self._of.aborted if entry.last_offset >= first_offset]
         # Not those of the pass: the rewrite follows the transactions once more from the first
         # segment on.
-        transactions = Transactions(_plain(self._of.aborted))
+        transactions = Transactions(_plain(aborted))
         sleep = self._limits.sleep
-        for segment in self._of.segments:
-            if segment.end_offset <= self._of.cleaned_to:
-                continue
+        for segment in new:
             async for has_room in self._slices(
                 segment, lambda data: _learn_slice(newest, transactions, data, sleep=sleep)
             ):
