@@ -1,5 +1,6 @@
 """Records as columns: the same records, the same settling, the same errors as one by one."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -100,6 +101,52 @@ def test_filtered_parts_are_settled_apart_and_change_until_sent() -> None:
     assert settled(held) == [(10, 11, 2), (11, 12, 3), (12, 13, 1), (13, 14, 3)]
     with pytest.raises(IllegalStateError, match="'t' partition 0 offset 10 is not held"):
         record_batches.settle(handed.batch, ACCEPT, [held], [handed])
+
+
+@pytest.mark.parametrize("part", [lambda batch: batch, lambda batch: batch.slice(0)])
+def test_whole_batch_and_an_equal_part_both_change_the_types_of_all_records(
+    part: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> None:
+    held = table()
+    handed = take(inbox(parcel(held, batch(10, b"a", b"b", b"c", b"d"), (10, 14, 1))))
+    record_batches.settle(handed.batch.slice(0, 2), RELEASE, [held], [handed])
+    record_batches.settle(part(handed.batch), ACCEPT, [held], [handed])
+    assert (held.open_count, settled(held)) == (0, [(10, 14, 1)])
+
+
+@pytest.mark.parametrize("part", [lambda batch: batch, lambda batch: batch.slice(0)])
+def test_whole_batch_and_an_equal_part_settle_nothing_if_a_record_was_sent(
+    part: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> None:
+    held = table()
+    handed = take(inbox(parcel(held, batch(10, b"a", b"b"), (10, 12, 1))))
+    record_batches.settle(handed.batch.slice(0, 1), RELEASE, [held], [handed])
+    assert settled(held) == [(10, 11, 2)]
+    with pytest.raises(IllegalStateError, match="offset 10 is not held"):
+        record_batches.settle(part(handed.batch), ACCEPT, [held], [handed])
+    assert (held.open_count, settled(held)) == (1, [])
+
+
+def test_whole_batch_of_which_records_were_sent_is_renewed() -> None:
+    held = table()
+    handed = take(inbox(parcel(held, batch(10, b"a", b"b"), (10, 12, 1))))
+    record_batches.settle(handed.batch.slice(0, 1), ACCEPT, [held], [handed])
+    assert settled(held) == [(10, 11, 1)]
+    record_batches.settle(handed.batch, RENEW, [held], [handed])
+    (renewal,) = held.take_renewals()
+    assert renewal.runs == (AckRun(11, 12, RENEW),)
+
+
+def test_whole_batch_that_was_delivered_again_is_reported_as_failed() -> None:
+    held = table()
+    first = take(inbox(parcel(held, batch(10, b"a", b"b"), (10, 12, 1))))
+    second = take(inbox(parcel(held, batch(10, b"a"), (10, 11, 2))))
+    record_batches.settle(first.batch, REJECT, [held], [first, second])
+    good, stale = held.take()
+    assert (good.runs, stale.runs) == ((AckRun(11, 12, 3),), (AckRun(10, 11, 3),))
+    assert isinstance(stale.error, InvalidRecordState)
+    record_batches.settle(second.batch, ACCEPT, [held], [first, second])
+    assert settled(held) == [(10, 11, 1)]
 
 
 def test_batch_may_be_settled_by_a_table_with_selected_columns() -> None:

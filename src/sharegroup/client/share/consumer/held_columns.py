@@ -60,15 +60,23 @@ class HeldColumns:
         )
         return is_found
 
-    def settle(self, offsets: OffsetColumn, ack_type: int) -> list[AckRun]:
-        """Settle these offsets, which must be in the columns; return superseded ones as runs."""
-        indexes = np.searchsorted(self.offsets, offsets)
-        stale = indexes[self._types[indexes] == SUPERSEDED]
-        self._types[stale] = SENT
-        indexes = indexes[self._types[indexes] != SENT]
-        self._count_down(len(stale) + int(np.count_nonzero(self._types[indexes] == OPEN)))
-        self._types[indexes] = ack_type
-        return _runs(self.offsets[stale], np.full(len(stale), ack_type, dtype=np.int8))
+    def has_sent(self) -> bool:
+        """Whether some records cannot be settled any more: they were sent or forgotten."""
+        return bool((self._types == SENT).any())
+
+    def settle(self, offsets: OffsetColumn | None, ack_type: int) -> list[AckRun]:
+        """Settle these offsets, which must be in the columns, or with None all of them.
+
+        Sets or changes the type of all that were not sent.  Returns superseded ones as runs.
+        """
+        where = slice(None) if offsets is None else np.searchsorted(self.offsets, offsets)
+        types = self._types[where]
+        is_stale = types == SUPERSEDED
+        open_count = int(np.count_nonzero(is_stale | (types == OPEN)))
+        stale = self.offsets[where][is_stale]
+        self._types[where] = np.where(is_stale | (types == SENT), SENT, ack_type)
+        self._count_down(open_count)
+        return _runs(stale, np.full(len(stale), ack_type, dtype=np.int8))
 
     def settle_open(self, ack_type: int) -> None:
         """Settle all open records with this type."""

@@ -284,13 +284,11 @@ class HeldRecords:
         self._settled[offset] = int(ack_type)
 
     def settle_columns(self, columns: HeldColumns, ack_type: int, offsets: Any = None) -> None:
-        """Settle records that were handed out as columns: these offsets, or with None all open."""
+        """Settle records that were handed out as columns: these offsets, or with None all."""
         self._check_explicit(columns.first)
         if ack_type == RENEW:
             self._renewing += [lock for lock, _ in columns.locks]
             self._on_renewal()
-        elif offsets is None:
-            columns.settle_open(ack_type)
         else:
             self._stale += columns.settle(offsets, ack_type)
         if self.on_settled is not None:

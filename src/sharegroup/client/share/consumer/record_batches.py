@@ -31,6 +31,7 @@ from sharegroup.client.share.consumer.held_columns import HeldColumns
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.record import Record
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches.batches import scan
 from sharegroup.wire.batches.columns import OffsetRanges, RecordColumns, record_columns
 from sharegroup.wire.batches.header_columns import HEADERS, header_lists, headers_of
@@ -202,6 +203,15 @@ class HandedOut(NamedTuple):
         """Whether a record of the batch is not settled."""
         return any(columns.open for _, columns in self.columns)
 
+    def takes(self, ack_type: int) -> bool:
+        """Whether this type is possible for the batch as a whole, without a look at each record.
+
+        A renewal is of locks, so it is possible as long as a record is open.
+        """
+        if ack_type == AcknowledgeType.RENEW:
+            return self.is_open
+        return not any(columns.has_sent() for _, columns in self.columns)
+
 
 def handed_out(pieces: Sequence[Piece]) -> HandedOut:
     """Hand out these pieces as one batch."""
@@ -214,11 +224,13 @@ def settle(
     tables: Sequence[HeldRecords],
     open_batches: Sequence[HandedOut],
 ) -> None:
-    """Settle the records of a batch, or of a part of one; either all of them or none."""
+    """Set, or change, the type of all records of a batch, or of a part of one; or of none.
+
+    Raises IllegalStateError if the acknowledgement of one of them was sent.
+    """
     for handed_out_batch in open_batches:
-        if (
-            handed_out_batch.batch is batch and handed_out_batch.is_open
-        ):  # Whole: there is nothing to look up.
+        # Whole: there is nothing to look up.
+        if handed_out_batch.batch is batch and handed_out_batch.takes(ack_type):
             for held, columns in handed_out_batch.columns:
                 held.settle_columns(columns, ack_type)
             return

@@ -387,7 +387,9 @@ class ShareConsumer:
         """Acknowledge a record, several records, a batch of `poll_arrow`, or an UnreadableBatch.
 
         The type may be changed until the next `poll`, `commit` or `close`.  Any part of a batch
-        is accepted, filtered or sliced, if it has the columns topic, partition and offset.  The
+        is accepted, filtered or sliced, if it has the columns topic, partition and offset.  A
+        batch and a part both set the type of all their records, also of those that have one; if
+        the acknowledgement of one was sent, IllegalStateError is raised and none is changed.  The
         error that `poll` raised for unreadable offsets stands for all of these offsets.
         """
         check_type(acknowledge_type)
