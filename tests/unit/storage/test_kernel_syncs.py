@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sharegroup.storage.disk import kernel_syncs
 from sharegroup.storage.disk.kernel_syncs import Errors, KernelSyncs, failures
 from tests.unit.storage.logs import run
 
@@ -108,3 +111,36 @@ def test_close_waits_for_pending_syncs_without_reporting_them(fds: list[int]) ->
         assert told == []
 
     run(main())
+
+
+@pytest.mark.parametrize("code", [errno.EINTR, errno.EFAULT])
+def test_queue_is_closed_although_the_wait_for_its_syncs_fails(
+    fds: list[int], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A signal (EINTR) only interrupts the wait; any other error is raised after the release."""
+    queue = KernelSyncs.take()
+    if queue is None:
+        pytest.skip("this system has no queue for syncs")
+    syscall, calls = kernel_syncs._syscall, 0
+
+    def failing_once(*arguments: Any) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            ctypes.set_errno(code)
+            return -1
+        return syscall(*arguments)
+
+    async def main() -> None:
+        opened = len(os.listdir("/proc/self/fd"))
+        assert queue.begin(fds, lambda _: None)
+        monkeypatch.setattr(kernel_syncs, "_syscall", failing_once)
+        if code == errno.EINTR:
+            queue.close()
+        else:
+            with pytest.raises(OSError, match="Bad address"):
+                queue.close()
+        assert len(os.listdir("/proc/self/fd")) == opened - 1
+
+    run(main())
+    assert (calls > 1) is (code == errno.EINTR)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import struct
@@ -113,13 +114,15 @@ class KernelSyncs:
 
     def close(self) -> None:
         """Wait for running syncs and release the queue; ``done`` is not called after that."""
-        # The next owner of the context would get the results of the syncs that still run.
-        while self._left:
-            self._reap(at_least=1)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._event_fd)
-        os.close(self._event_fd)
-        _unused.append(self._context)
+        try:
+            # The next owner of the context would get the results of the syncs that still run.
+            while self._left:
+                self._reap(at_least=1)
+            _unused.append(self._context)
+        finally:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._event_fd)
+            os.close(self._event_fd)
 
     def _submit(self, fds: Sequence[int]) -> int:
         """Submit the files to the kernel and return how many of them it accepts."""
@@ -174,12 +177,15 @@ def failures(events: bytes) -> Errors:
 
 
 def _call(number: int, *arguments: object) -> int:
-    """Make a system call. OSError if it fails."""
-    result: int = _syscall(ctypes.c_long(number), *arguments)
-    if result < 0:
+    """Make a system call, again if a signal interrupts it (PEP 475). OSError if it fails."""
+    while True:
+        result: int = _syscall(ctypes.c_long(number), *arguments)
+        if result >= 0:
+            return result
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
+        # Between two calls Python runs the handler of the signal, which may raise.
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))
 
 
 def _find_syscall() -> Callable[..., int]:
