@@ -13,7 +13,7 @@ from sharegroup.client import (
     IllegalStateError,
     ShareConsumer,
 )
-from sharegroup.errors import InvalidRecordState, UnsupportedVersion
+from sharegroup.errors import InvalidRecordState, TopicAuthorizationFailed, UnsupportedVersion
 from sharegroup.testing import ManualClock
 from tests.integration.client.group_on_a_broker import (
     LOCK_SECONDS,
@@ -426,5 +426,19 @@ def test_a_group_refused_by_the_broker_ends_the_poll() -> None:
             member._member.group.heartbeats.failure = UnsupportedVersion("no share groups here")
             with pytest.raises(UnsupportedVersion):
                 await member.poll(POLL_SECONDS)
+
+    play(scenario)
+
+
+def test_errors_of_heartbeats_and_of_fetches_are_raised_one_after_the_other() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            member._member.group.heartbeats.report = TopicAuthorizationFailed("by a heartbeat")
+            member._member.failure = InvalidRecordState("auto_renew is now disabled")
+            with pytest.raises(TopicAuthorizationFailed, match="by a heartbeat"):
+                await member.poll(POLL_SECONDS)
+            with pytest.raises(InvalidRecordState, match="auto_renew is now disabled"):
+                await member.poll(POLL_SECONDS)
+            assert len(await member.poll(POLL_SECONDS)) == 4, "each error is raised once"
 
     play(scenario)

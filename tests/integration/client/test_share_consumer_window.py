@@ -11,7 +11,7 @@ from sharegroup.client import (
     Record,
     ShareConsumer,
 )
-from sharegroup.errors import InvalidConfig, InvalidRecordState
+from sharegroup.errors import InvalidConfig, InvalidRecordState, TopicAuthorizationFailed
 from sharegroup.testing import ManualClock
 from tests.integration.client.group_on_a_broker import (
     LOCK_SECONDS,
@@ -21,6 +21,7 @@ from tests.integration.client.group_on_a_broker import (
     play,
     values,
 )
+from tests.support.limits import HANGING_SECONDS
 
 SHORT_LOCKS = {"share_record_lock_duration_ms": "1000"}
 
@@ -229,6 +230,21 @@ def test_automatic_renewal_that_is_refused_is_one_clear_error() -> None:
                 await member.poll(POLL_SECONDS)
             member.accept(records)
             assert await member.poll(0.01) == []
+
+    play(scenario, group=SHORT_LOCKS)
+
+
+def test_refused_renewal_is_reported_in_place_of_an_error_that_comes_again() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.set_group(share_renew_acknowledge_enable="false")
+        async with bench.member(auto_renew=True, in_flight_max=100) as member:
+            await member.poll(POLL_SECONDS)
+            member._member.failure = TopicAuthorizationFailed("each fetch is refused")
+            async with asyncio.timeout(HANGING_SECONDS):
+                while member._member.renews:
+                    await asyncio.sleep(0)
+            with pytest.raises(InvalidRecordState, match="auto_renew is now disabled"):
+                await member.poll(POLL_SECONDS)
 
     play(scenario, group=SHORT_LOCKS)
 

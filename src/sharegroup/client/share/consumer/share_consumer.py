@@ -607,10 +607,13 @@ class ShareConsumer:
         member = self._member
         if member.group.heartbeats.failure is not None:
             raise member.group.heartbeats.failure
-        for source in (member.group.heartbeats.report, member.failure):
-            if source is not None:
-                member.group.heartbeats.report = member.failure = None
-                raise source
+        # One at a time: the next call raises the other error.
+        report, member.group.heartbeats.report = member.group.heartbeats.report, None
+        if report is not None:
+            raise report
+        failure, member.failure = member.failure, None
+        if failure is not None:
+            raise failure
 
     def _iteration_size(self) -> int:
         # In implicit mode one record per poll: the next poll accepts all records of the last

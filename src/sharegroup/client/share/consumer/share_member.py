@@ -419,7 +419,8 @@ class ShareMember:
                     "share.renew.acknowledge.enable=true, and Apache Kafka 4.2 or newer)"
                 )
                 ending.ends_renewal = True
-                self.failure = self.failure or ending
+                # Also in place of an earlier error: that of a fetch comes again, this one does not.
+                self.failure = ending
             elif refusal_of(error) is Refusal.LOCK_ENDED:
                 for lock, _ in unit.renewals or ():
                     lock.let_go = True  # The broker says that this member has lost the lock.
