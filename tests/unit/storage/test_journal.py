@@ -77,6 +77,33 @@ def test_journal_with_a_torn_end_takes_no_payload_on_a_full_disk() -> None:
     assert disk.size(disk.open(f"{ROOT}/set-aside/{entry}/catalog@19")) == 17
 
 
+def test_rewrite_keeps_a_copy_of_a_torn_end_that_could_not_be_cut_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = written(b"one", b"two")
+    fd = disk.open(PATH)
+    disk.truncate(fd, disk.size(fd) - 2)
+
+    async def main() -> None:
+        journal = open_directory(disk).journal("catalog")
+        disk.fill_up()
+        journal.cut_tail()
+        with pytest.raises(KafkaStorageError, match="a rewrite failed"):
+            await journal.rewrite(iter([b"new"]))
+        assert disk.size(disk.open(PATH)) == 19 + 17
+        disk.make_room()
+        await journal.rewrite(iter([b"new"]))
+        await journal.append(b"three")
+        assert tuple(journal.payloads()) == (b"new", b"three")
+
+    run(main())
+    assert sum("event=tail_set_aside" in line for line in caplog.messages) == 1
+    [entry] = disk.names(f"{ROOT}/set-aside")
+    assert disk.size(disk.open(f"{ROOT}/set-aside/{entry}/catalog@19")) == 17
+    disk.cut_power()
+    assert payloads(disk) == (b"new", b"three")
+
+
 @pytest.mark.parametrize("byte", [0, 5, 12, 17])
 def test_damage_before_the_last_payload_is_refused(byte: int) -> None:
     disk = written(b"one", b"two", b"three")

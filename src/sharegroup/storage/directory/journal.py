@@ -157,10 +157,13 @@ class Journal:
             if len(kept) % REWRITE_SLICE == 0:
                 await asyncio.sleep(0)
         try:
+            # Otherwise a torn end that is still there would go without a copy.
+            self._cut_tail()
             await self._syncer.in_thread(lambda: self._replace(bytes(content)))
         except OSError as error:
             raise KafkaStorageError(f"{self._file.path}: a rewrite failed: {error}") from error
-        # Its descriptor still leads to the file that was replaced.
+        # Its descriptor still leads to the file that was replaced, and so do its unsynced bytes.
+        self._file.unsynced_bytes = 0
         self._file.close()
         self._payloads, self._size = kept, len(content)
         self._durable = (len(kept), len(content))
