@@ -7,7 +7,8 @@ take hours for a short pattern. So the part of RE2's syntax that names need is i
 an automaton without backtracking:
 
     literals, . [a-z] [^...] [[:alpha:]] \\d \\w \\s \\D \\W \\S \\Q...\\E, escaped characters
-    groups (...) (?:...) (?P<name>...) (?<name>...), the flag (?i) at the beginning or in a group
+    groups (...) (?:...) (?P<name>...) (?<name>...)
+    flags (?i) (?s), at the beginning or in a group
     | * + ? {n} {n,} {n,m}, the same with a final ? (lazy, which changes nothing here)
     ^ $ \\A \\z
 
@@ -87,7 +88,8 @@ _DIGITS = frozenset(string.digits)
 _LETTERS = frozenset(string.ascii_letters)
 _WORD = _of({*_DIGITS, *_LETTERS, "_"})
 _SPACE = _of(" \t\n\f\r")
-_ANY = _of("\n").negated
+_ANY = _of(()).negated
+_ANY_BUT_BREAK = _of("\n").negated
 _CLASSES = {
     "d": _of(_DIGITS),
     "D": _of(_DIGITS).negated,
@@ -257,7 +259,7 @@ Fragment = tuple[int, int]
 class _Parser:
     """Builds the automaton of a pattern by recursive descent."""
 
-    __slots__ = ("_depth", "_ignores_case", "_nodes", "_pattern", "_position")
+    __slots__ = ("_depth", "_flags", "_nodes", "_pattern", "_position")
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > PATTERN_CHARACTERS_MAX:
@@ -268,7 +270,8 @@ class _Parser:
         self._pattern = _unquoted(pattern)
         self._position = 0
         self._depth = 0
-        self._ignores_case = False
+        self._flags = frozenset[str]()
+        """The flags i and s that hold at the position."""
         self._nodes: list[_Node] = []
 
     def parse(self) -> tuple[list[_Node], int, int]:
@@ -279,7 +282,7 @@ class _Parser:
         return self._nodes, first, last
 
     def _alternatives(self) -> Fragment:
-        ignored_case = self._ignores_case
+        outside = self._flags
         first, last = self._node(), self._node()
         while True:
             begin, end = self._sequence()
@@ -287,7 +290,7 @@ class _Parser:
             self._nodes[end].targets.append(last)
             if not self._take("|"):
                 # A flag holds up to the end of its group, in later alternatives, too.
-                self._ignores_case = ignored_case
+                self._flags = outside
                 return first, last
 
     def _sequence(self) -> Fragment:
@@ -317,7 +320,7 @@ class _Parser:
         """Return the operand from ``start`` to ``end`` repeated; ``fragment`` is its first copy."""
         least, most = bounds
         first = last = self._node()
-        resume, case = self._position, self._ignores_case
+        resume, flags = self._position, self._flags
         copies = max(least, 1) if most is None else most
         for number in range(copies):
             if number:
@@ -336,7 +339,7 @@ class _Parser:
             if most is None and number == copies - 1:
                 self._nodes[copy_end].targets.append(begin)
             last = following
-        self._position, self._ignores_case = resume, case
+        self._position, self._flags = resume, flags
         return first, last
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -372,7 +375,7 @@ class _Parser:
             case "[":
                 return self._over(self._character_class())
             case ".":
-                return self._over(_ANY)
+                return self._over(_ANY if "s" in self._flags else _ANY_BUT_BREAK)
             case "^":
                 return self._edge(at_start=True)
             case "$":
@@ -389,7 +392,7 @@ class _Parser:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise self._error(f"groups are nested more than {DEPTH_MAX} deep")
-        outside = self._ignores_case
+        outside = self._flags
         if self._take("?"):
             flags_alone = self._group_head()
             if flags_alone:
@@ -399,7 +402,7 @@ class _Parser:
         fragment = self._alternatives()
         if not self._take(")"):
             raise self._error("a ) is missing")
-        self._ignores_case = outside
+        self._flags = outside
         self._depth -= 1
         return fragment
 
@@ -414,15 +417,15 @@ class _Parser:
                 self._position = closing + 1
                 return False
         flags, sign = "", True
-        # RE2 has m, s and U, too. They have no effect here: topic names have no line breaks, and
-        # greed does not matter for a match of the whole name.
+        # m and U have no effect here. Greed (U) does not matter for a match of the whole text; m
+        # matters only between the lines of a text, and names are not written over several.
         while (flag := self._peek()) and flag in "imsU-":
             self._position += 1
             flags += flag
             if flag == "-":
                 sign = False
-            elif flag == "i":
-                self._ignores_case = sign
+            elif flag in "is":
+                self._flags = self._flags | {flag} if sign else self._flags - {flag}
         if self._take(":"):
             return False
         if flags and self._take(")"):
@@ -529,7 +532,7 @@ class _Parser:
         return first, last
 
     def _with_case(self, characters: CharacterSet) -> CharacterSet:
-        if not self._ignores_case:
+        if "i" not in self._flags:
             return characters
         cased = (
             variant

@@ -54,6 +54,15 @@ def test_matches_what_pythons_regular_expressions_match(pattern: str, name: str)
         ("x{,3}", "", "xx"),
         ("(|a)b", "b", "c"),
         ("(?-i)a", "a", "A"),
+        # Transactional ids may have line breaks.
+        (".[^x]", "a\n", "\na"),
+        ("(?s).a", "\na", "\nA"),
+        ("(?is).a", "\nA", "\nb"),
+        ("(?s:.)(a.)", "\nab", "\na\n"),
+        ("((?s)a.)|.", "a\n", "\n"),
+        ("(?s)(?-s:.)|b.", "b\n", "\n"),
+        ("(?s)a(?:.{2})", "a\n\n", "a\n"),
+        ("(?mU)^a$", "a", "a\n"),
     ],
 )
 def test_syntax_of_re2(pattern: str, matching: str, other: str) -> None:
