@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from typing import NamedTuple
 
-from sharegroup.core.deadlines import Deadlines
 from sharegroup.core.groups.classic.consumer_groups import Committer
 from sharegroup.core.groups.classic.member import UNKNOWN_MEMBER, JoinRequest, SyncRequest
 from sharegroup.core.groups.consumer.advance import (
@@ -69,7 +67,6 @@ from sharegroup.core.groups.consumer.member import (
 )
 from sharegroup.core.groups.consumer.migration import partitions_of
 from sharegroup.core.groups.consumer.records import (
-    MemberState,
     ModernGroupMetadata,
     ModernGroupRecord,
     ModernGroupRecordType,
@@ -79,6 +76,7 @@ from sharegroup.core.groups.consumer.records import (
     member_tombstones,
 )
 from sharegroup.core.groups.consumer.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
+from sharegroup.core.groups.consumer.timers import MemberTimers, Timer, must_revoke
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
 from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
 from sharegroup.core.security.principal import Principal
@@ -91,27 +89,6 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from sharegroup.steps import Steps
-
-
-class Timer(StrEnum):
-    """What a member has to do in time, so that it stays in its group."""
-
-    SESSION = "session"
-    """Send a heartbeat."""
-    REVOCATION = "revocation"
-    """Give up the partitions that are pending revocation (its rebalance timeout)."""
-    JOIN = "join"
-    """Join again, as the reply to a classic heartbeat has asked for."""
-    SYNC = "sync"
-    """Fetch the assignment, after it has joined with the classic protocol."""
-
-
-class TimerKey(NamedTuple):
-    """The key of a timer."""
-
-    group_id: GroupId
-    member_id: MemberId
-    timer: Timer
 
 
 class JoinedClassicMember(NamedTuple):
@@ -129,7 +106,7 @@ class ModernGroups:
 
     def __init__(self, memory: SharedTotal[GroupId] | None = None) -> None:
         self._groups: dict[GroupId, ModernGroup] = {}
-        self._timers = Deadlines[TimerKey]()
+        self._timers = MemberTimers()
         self.memory = memory or memory_of_groups()
         """Estimated memory of all groups."""
 
@@ -211,9 +188,10 @@ class ModernGroups:
         else:
             more, after = advance(group, change, cluster, limits, wall_ms)
         records += more
-        self._set(request.group_id, after, Timer.SESSION, now_ms + limits.session_timeout_ms)
-        self._follow_protocol(request.group_id, stored_member, after)
-        self._follow_reconciliation(request.group_id, stored_member, after, now_ms)
+        due_ms = now_ms + limits.session_timeout_ms
+        self._timers.set(request.group_id, after.member_id, Timer.SESSION, due_ms)
+        self._timers.follow_protocol(request.group_id, stored_member, after)
+        self._timers.follow_reconciliation(request.group_id, stored_member, after, now_ms)
         sends_assignment = (
             request.member_epoch == JOIN_EPOCH
             or request.is_full
@@ -357,37 +335,6 @@ class ModernGroups:
         if group is not None and all(pattern in cluster.matches for pattern in group.patterns):
             group.topics_version = cluster.version
 
-    def _follow_protocol(
-        self, group_id: GroupId, stored_member: ModernMember | None, after: ModernMember
-    ) -> None:
-        """Cancel the timers of the other protocol if a member changes its protocol."""
-        if stored_member is None or (stored_member.classic is None) == (after.classic is None):
-            return
-        # They wait for requests that the member no longer sends, and would remove it.
-        former = (Timer.JOIN, Timer.SYNC) if after.classic is None else (Timer.REVOCATION,)
-        for timer in former:
-            self._timers.cancel(TimerKey(group_id, after.member_id, timer))
-
-    def _follow_reconciliation(
-        self, group_id: GroupId, before: ModernMember | None, after: ModernMember, now_ms: int
-    ) -> None:
-        """Give a member that has to revoke partitions its rebalance timeout."""
-        if after.classic is not None or (
-            before is not None
-            and (before.state, before.member_epoch) == (after.state, after.member_epoch)
-            # The same object has the same partitions. If they changed, the member gets all its time
-            # again.
-            and before.pending_revocation is after.pending_revocation
-        ):
-            return
-        # KIP-848 «Rebalance Process»: a member that does not confirm in time is removed, because
-        # nobody else can read its partitions until then.
-        if after.state is MemberState.UNREVOKED_PARTITIONS:
-            due_ms = now_ms + max(after.rebalance_timeout_ms, 0)
-            self._set(group_id, after, Timer.REVOCATION, due_ms)
-        else:
-            self._timers.cancel(TimerKey(group_id, after.member_id, Timer.REVOCATION))
-
     # Leaving
 
     def leave(self, request: HeartbeatRequest) -> Records | None:
@@ -476,12 +423,16 @@ class ModernGroups:
         more, after = advance(group, Change(stored_member, member, owned), cluster, limits, wall_ms)
         # The JOIN timer began with a heartbeat that asked for this join; left alone, it would
         # remove a member that has done so.
-        self._timers.cancel(TimerKey(group.group_id, member_id, Timer.JOIN))
-        self._follow_protocol(group.group_id, stored_member, after)
-        self._set(group.group_id, after, Timer.SESSION, now_ms + request.session_timeout_ms)
+        self._timers.cancel(group.group_id, member_id, Timer.JOIN)
+        self._timers.follow_protocol(group.group_id, stored_member, after)
+        self._timers.set(
+            group.group_id, after.member_id, Timer.SESSION, now_ms + request.session_timeout_ms
+        )
         # The partitions are the member's from the join on, but it learns of them by a sync. If it
         # never syncs, nobody reads them, so it is removed.
-        self._set(group.group_id, after, Timer.SYNC, now_ms + request.rebalance_timeout_ms)
+        self._timers.set(
+            group.group_id, after.member_id, Timer.SYNC, now_ms + request.rebalance_timeout_ms
+        )
         # Its own first one: the broker assigns, so the members need not agree
         # (`check_synced_protocol`).
         protocol = next(iter(request.protocols))
@@ -497,8 +448,10 @@ class ModernGroups:
         # assignment.
         if must_rejoin_to_sync(group, member):
             self._ask_to_join(group, member, now_ms)
-        self._timers.cancel(TimerKey(group.group_id, member.member_id, Timer.SYNC))
-        self._set(group.group_id, member, Timer.SESSION, now_ms + classic.session_timeout_ms)
+        self._timers.cancel(group.group_id, member.member_id, Timer.SYNC)
+        self._timers.set(
+            group.group_id, member.member_id, Timer.SESSION, now_ms + classic.session_timeout_ms
+        )
         return frozenset(member.assigned), classic.protocols[0][1]
 
     def heartbeat_classic(
@@ -515,15 +468,17 @@ class ModernGroups:
         member = identified_member(group, member_id, instance_id)
         classic = check_generation(group, member, generation=generation)
         # First: a member that is asked to join again is alive.
-        self._set(group_id, member, Timer.SESSION, now_ms + classic.session_timeout_ms)
+        self._timers.set(
+            group_id, member.member_id, Timer.SESSION, now_ms + classic.session_timeout_ms
+        )
         if must_rejoin(group, member):
             self._ask_to_join(group, member, now_ms)
 
     def _ask_to_join(self, group: ModernGroup, member: ModernMember, now_ms: int) -> None:
-        key = TimerKey(group.group_id, member.member_id, Timer.JOIN)
         # Not set anew: a member that only sends heartbeats would never come to its end.
-        if not self._timers.has(key):
-            self._timers.set(key, due_ms=now_ms + max(member.rebalance_timeout_ms, 0))
+        if not self._timers.has(group.group_id, member.member_id, Timer.JOIN):
+            due_ms = now_ms + max(member.rebalance_timeout_ms, 0)
+            self._timers.set(group.group_id, member.member_id, Timer.JOIN, due_ms)
         raise RebalanceInProgress(
             f"group {group.group_id!r}, member {member.member_id!r}: the assignment has changed; "
             "join again"
@@ -556,9 +511,9 @@ class ModernGroups:
         for key in self._timers.passed(now_ms):
             group = self._groups.get(key.group_id)
             member = None if group is None else group.members.get(key.member_id)
-            if member is None or (key.timer is Timer.REVOCATION and not _must_revoke(member)):
+            if member is None or (key.timer is Timer.REVOCATION and not must_revoke(member)):
                 # The write that belongs to the timer has failed, or a static member is away.
-                self._timers.cancel(key)
+                self._timers.cancel(*key)
             else:
                 timers.setdefault(key.group_id, {})[key.member_id] = key.timer
         return timers
@@ -572,18 +527,11 @@ class ModernGroups:
                 session_ms = session_timeouts_ms[group_id]
                 if member.classic is not None:
                     session_ms = member.classic.session_timeout_ms
-                self._set(group_id, member, Timer.SESSION, now_ms + session_ms)
-                if member.classic is None and _must_revoke(member):
+                self._timers.set(group_id, member.member_id, Timer.SESSION, now_ms + session_ms)
+                if member.classic is None and must_revoke(member):
                     # The timeout is -1 if the log has no metadata record of the member.
                     due_ms = now_ms + max(member.rebalance_timeout_ms, 0)
-                    self._set(group_id, member, Timer.REVOCATION, due_ms)
-
-    def _set(self, group_id: GroupId, member: ModernMember, timer: Timer, due_ms: int) -> None:
-        self._timers.set(TimerKey(group_id, member.member_id, timer), due_ms=due_ms)
-
-    def _cancel_timers(self, group_id: GroupId, member_id: MemberId) -> None:
-        for timer in Timer:
-            self._timers.cancel(TimerKey(group_id, member_id, timer))
+                    self._timers.set(group_id, member.member_id, Timer.REVOCATION, due_ms)
 
     # Offsets
 
@@ -669,13 +617,13 @@ class ModernGroups:
                 del self._groups[group_id]
                 self.memory.change(group_id, -counted_bytes(group.size_bytes))
                 for member_id in group.members:
-                    self._cancel_timers(group_id, member_id)
+                    self._timers.cancel_all(group_id, member_id)
                 return
             if (
                 record.record_type is ModernGroupRecordType.MEMBER_METADATA
                 and record.member_id is not None
             ):
-                self._cancel_timers(group_id, record.member_id)
+                self._timers.cancel_all(group_id, record.member_id)
         size_bytes = 0 if group is None else counted_bytes(group.size_bytes)
         if group is None:
             group = self._groups[group_id] = ModernGroup(group_id)
@@ -684,12 +632,3 @@ class ModernGroups:
 
     def _not_found(self, group_id: GroupId) -> GroupIdNotFound:
         return GroupIdNotFound(f"there is no consumer group {group_id!r} of the consumer protocol")
-
-
-def _must_revoke(member: ModernMember) -> bool:
-    """Return whether others wait for partitions of the member until its rebalance timeout."""
-    return (
-        member.state is MemberState.UNREVOKED_PARTITIONS
-        # A static member that is away for a while has kept the state, and nothing to revoke.
-        and member.member_epoch != STATIC_LEAVE_EPOCH
-    )
