@@ -61,6 +61,7 @@ def with_a_defect(api_key: int) -> ApiHandler:
     return replace(handler, handle=broken) if api_key == LIST_GROUPS else handler
 
 
+@pytest.mark.slow
 def test_a_planted_defect_is_found_and_minimised(tmp_path: Path) -> None:
     cases = tmp_path / "cases"
     cases.mkdir()

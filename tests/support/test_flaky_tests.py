@@ -120,6 +120,7 @@ FINAL: dict[str, tuple[str, dict[str, str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FINAL)
 def test_nothing_runs_once_more_when(tmp_path: Path, case: str):
     text, how, closing = FINAL[case]
@@ -137,6 +138,7 @@ def test_a_run_without_failures_is_left_alone(tmp_path: Path):
     assert lines[-1].startswith("1 passed in ")
 
 
+@pytest.mark.slow
 def test_the_runs_of_pytest_in_tests_have_no_part_in_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
