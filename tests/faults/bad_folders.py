@@ -7,6 +7,7 @@ import errno
 from kio.schema.offset_commit.v9 import request as offset_commit
 
 from sharegroup.ids import TopicName, topic_id_text
+from sharegroup.storage.disk.files import Buffer
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.faults.in_process import Broker
 
@@ -19,18 +20,30 @@ INTERNAL = {
 
 
 class BadFolders(PowerLossDisk):
-    """A disk on which nothing in some folders can be synced."""
+    """A disk on which nothing in some folders can be synced, or on which some are full."""
 
     def __init__(self) -> None:
         super().__init__(1, can_sync_tree=False)
         self.failing: str | None = None
         """Part of the paths whose syncs fail."""
+        self.full: str | None = None
+        """Part of the paths of log files that have room for no more than `writes_left` writes."""
+        self.writes_left = 0
         self._paths: dict[int, str] = {}
 
     def open(self, path: str, *, create: bool = False) -> int:
         fd = super().open(path, create=create)
         self._paths[fd] = path
         return fd
+
+    def write(self, fd: int, buffer: Buffer, position: int) -> None:
+        path = self._paths[fd]
+        # Not the files beside the log, so that a test can count the appends.
+        if self.full is not None and self.full in path and path.endswith(".log"):
+            if not self.writes_left:
+                raise OSError(errno.ENOSPC, "a write that the test lets fail", path)
+            self.writes_left -= 1
+        super().write(fd, buffer, position)
 
     def sync(self, fd: int) -> None:
         self._fail(self._paths[fd])
@@ -46,7 +59,16 @@ class BadFolders(PowerLossDisk):
 
 
 def fail_syncs_of(broker: Broker, disk: BadFolders, topic: TopicName) -> None:
-    disk.failing = topic_id_text(broker.running.parts.topics.catalog.topic(topic).topic_id)
+    disk.failing = _folder_of(broker, topic)
+
+
+def fill_up(broker: Broker, disk: BadFolders, topic: TopicName, *, writes_left: int = 0) -> None:
+    """Let all appends to the logs of a topic fail after ``writes_left`` more."""
+    disk.full, disk.writes_left = _folder_of(broker, topic), writes_left
+
+
+def _folder_of(broker: Broker, topic: TopicName) -> str:
+    return topic_id_text(broker.running.parts.topics.catalog.topic(topic).topic_id)
 
 
 async def commit_all(

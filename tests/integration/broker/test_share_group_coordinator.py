@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.groups.state_preparations import AT_ONCE
 from sharegroup.errors import KafkaStorageError
-from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicIdPartition, TopicName
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
-from tests.faults.bad_folders import BadFolders, fail_syncs_of
+from tests.faults.bad_folders import BadFolders, fail_syncs_of, fill_up
 from tests.faults.in_process import Broker, ShareMember
 from tests.support.limits import HANGING_SECONDS
 
@@ -172,6 +174,145 @@ def test_group_whose_deletion_was_not_written_gets_its_states_again() -> None:
         assert parts.share_coordinator.known() == (await key_of(broker, "g"),)
 
     asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+PARTITIONS = 4
+"""Share partitions whose states are in several partitions of ``__share_group_state``."""
+
+FETCHES = 200
+"""Fetches until the disk was probed, which is done in another thread."""
+
+
+async def is_written(change: Callable[[], Awaitable[None]]) -> None:
+    """Repeat a change until the disk is probed, which is done in another thread."""
+    async with asyncio.timeout(HANGING_SECONDS):
+        while True:
+            with contextlib.suppress(KafkaStorageError):
+                return await change()
+            await asyncio.sleep(0)
+
+
+async def gets_records_of_all_partitions(broker: Broker, member: ShareMember) -> bool:
+    for partition in range(PARTITIONS):
+        await broker.produce("wide", partition, encode_batch([SimpleRecord(None, b"new", 1)]))
+    partitions: set[int] = set()
+    for _ in range(FETCHES):
+        taken, _ = await member.fetch(broker, records_max=100)
+        partitions.update(record.partition for record in taken)
+        if partitions == set(range(PARTITIONS)):
+            return True
+        await asyncio.sleep(0)
+    return False
+
+
+async def delete_group(broker: Broker) -> None:
+    await broker.running.parts.share_group_coordinator.delete(GroupId("g"))
+
+
+async def delete_offsets(broker: Broker) -> None:
+    parts = broker.running.parts
+    topic = parts.topics.catalog.topic(TopicName("wide"))
+    await parts.share_group_coordinator.delete_offsets(GroupId("g"), topic)
+
+
+async def alter_offsets(broker: Broker) -> None:
+    parts = broker.running.parts
+    topic = parts.topics.catalog.topic(TopicName("wide"))
+    offsets = {TopicIdPartition(topic.topic_id, index): 0 for index in range(PARTITIONS)}
+    coordinator = parts.share_group_coordinator
+    await coordinator.alter_offsets(GroupId("g"), offsets, [topic], user=None)
+
+
+async def join(broker: Broker) -> None:
+    if await ShareMember("g", "refused", "wide", PARTITIONS, connection_id=3).heartbeat(broker):
+        raise KafkaStorageError("the member was refused")
+
+
+FULL = pytest.mark.parametrize(
+    ("full", "writes_left"), [(SHARE_GROUP_STATE, 1), (SHARE_GROUP_STATE, 0), (CONSUMER_OFFSETS, 0)]
+)
+"""The disk is full after the first state, before it, or when all states are written."""
+
+
+@FULL
+@pytest.mark.parametrize("delete", [delete_group, delete_offsets])
+def test_member_gets_records_after_states_were_deleted_by_half(
+    delete: Callable[[Broker], Awaitable[None]], full: TopicName, writes_left: int
+) -> None:
+    """The group keeps its record of share partitions, of which some have no state any more."""
+
+    async def scenario(broker: Broker, disk: BadFolders) -> None:
+        await broker.create_topic("wide", PARTITIONS)
+        await joined(broker, ShareMember("g", "silent", "wide", PARTITIONS, connection_id=1))
+        await all_expire(broker, "g")
+        fill_up(broker, disk, full, writes_left=writes_left)
+        with pytest.raises(KafkaStorageError):
+            await delete(broker)
+        disk.full = None
+        member = ShareMember("g", "member", "wide", PARTITIONS, connection_id=2)
+        await joined(broker, member)
+        assert await gets_records_of_all_partitions(broker, member)
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+@FULL
+@pytest.mark.parametrize("make_states", [alter_offsets, join])
+def test_states_that_were_made_by_half_do_not_fence_a_new_group_with_the_same_id(
+    make_states: Callable[[Broker], Awaitable[None]], full: TopicName, writes_left: int
+) -> None:
+    """A group makes states that its record does not have, and begins anew with lower epochs."""
+
+    async def scenario(broker: Broker, disk: BadFolders) -> None:
+        await broker.create_topic("wide", PARTITIONS)
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        fill_up(broker, disk, full, writes_left=writes_left)
+        with pytest.raises(KafkaStorageError):
+            await make_states(broker)
+        disk.full = None
+        await is_written(lambda: delete_group(broker))
+        member = ShareMember("g", "member", "wide", PARTITIONS, connection_id=2)
+        await joined(broker, member)
+        assert await gets_records_of_all_partitions(broker, member)
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+def test_states_that_were_prepared_in_vain_do_not_fence_a_new_group_with_the_same_id() -> None:
+    """The states of a large topic are prepared in slices; the group's record is refused after."""
+
+    async def scenario(broker: Broker, disk: BadFolders) -> None:
+        partitions = AT_ONCE + 1
+        await broker.create_topic("large", partitions)
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        fill_up(broker, disk, CONSUMER_OFFSETS)
+        refused = ShareMember("g", "refused", "large", partitions, connection_id=2)
+        assert await refused.heartbeat(broker) == NOT_COORDINATOR
+        disk.full = None
+        await is_written(lambda: delete_group(broker))
+        member = ShareMember("g", "member", "large", partitions, connection_id=3)
+        assert await member.heartbeat(broker) == 0
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+def test_join_writes_no_state_while_the_groups_log_takes_no_records() -> None:
+    async def run() -> None:
+        disk = PowerLossDisk(1)
+        broker = await Broker.start(disk, probe_seconds=3_600.0)
+        await broker.create_topic("orders", 1)
+        disk.fill_up()
+        ghost = ShareMember("g", "ghost", "no-such-topic", 1, connection_id=2)
+        assert await ghost.heartbeat(broker) == NOT_COORDINATOR
+        disk.make_room()
+        member = ShareMember("g", "member", "orders", 1, connection_id=1)
+        assert await member.heartbeat(broker) == NOT_COORDINATOR
+        assert broker.running.parts.share_coordinator.known() == ()
+        await broker.stop()
+
+    asyncio.run(run())
 
 
 async def assigned(broker: Broker, member: ShareMember) -> list[int]:

@@ -15,7 +15,8 @@ difference at start, and before the next command after one of two paired writes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock
@@ -42,7 +43,12 @@ from sharegroup.core.groups.share.share_groups import (
 )
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal
-from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
+from sharegroup.errors import (
+    InvalidGroupId,
+    KafkaError,
+    KafkaStorageError,
+    UnknownTopicOrPartition,
+)
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import STEP_ELEMENTS, Steps
@@ -195,6 +201,10 @@ class ShareGroupCoordinator:
             # From the beginning, because the group and its topics may have changed during the
             # slices.
             reply = self.heartbeat(request, slices)
+        except KafkaStorageError:
+            # The preparation ends here, and the group may not know the states that it has written.
+            self._in_doubt = True
+            raise
         finally:
             # Only after the decision: until then the group's offsets must not change
             # (`check_none`).
@@ -284,9 +294,6 @@ class ShareGroupCoordinator:
     ) -> Awaitable[None]:
         """Set the start offsets of an empty group; late acknowledgements are fenced."""
         self._forget_what_failed(group_id)
-        # Before the first write: those of the share coordinator cannot be undone if the group's
-        # record is refused afterwards.
-        self._log.check_writable(group_id)
         self._log.check_type(group_id, GroupType.SHARE)
         self._preparations.check_none(group_id)
         topic_metadata = {topic.name: _metadata_of(topic) for topic in topics}
@@ -294,17 +301,18 @@ class ShareGroupCoordinator:
         records, altered = self._groups.alter_offsets(
             group_id, offsets, topic_metadata, limits=sizes, user=user
         )
-        tickets: list[Ticket | None] = [
-            self._share_coordinator.initialize(
-                altered_partition.key,
-                state_epoch=altered_partition.state_epoch,
-                start_offset=altered_partition.start_offset,
-            )
-            for altered_partition in altered
-        ]
-        tickets.append(self._apply(group_id, records))
+        keys = [altered_partition.key for altered_partition in altered]
+        with self._paired_writes(group_id, keys) as tickets:
+            tickets += [
+                self._share_coordinator.initialize(
+                    altered_partition.key,
+                    state_epoch=altered_partition.state_epoch,
+                    start_offset=altered_partition.start_offset,
+                )
+                for altered_partition in altered
+            ]
+            tickets.append(self._apply(group_id, records))
         self._groups.claim(group_id, user)
-        self._pair(*tickets)
         # Share partitions in memory still have the old offsets; the next fetch loads the new ones.
         self._share_partitions.drop_group(group_id)
         log.info("event=offsets_altered group=%r partitions=%d", group_id, len(altered))
@@ -313,7 +321,6 @@ class ShareGroupCoordinator:
     def delete_offsets(self, group_id: GroupId, topic: Topic) -> Awaitable[None]:
         """Delete the offsets of one topic; a later subscription to it starts without a state."""
         self._forget_what_failed(group_id)
-        self._log.check_writable(group_id)
         self._preparations.check_none(group_id)
         records, keys = self._groups.delete_offsets(group_id, [topic.topic_id])
         if not keys:
@@ -321,9 +328,9 @@ class ShareGroupCoordinator:
                 f"group {group_id!r} has no offsets for topic {topic.name!r}: "
                 "there is nothing to delete"
             )
-        tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
-        tickets.append(self._apply(group_id, records))
-        self._pair(*tickets)
+        with self._paired_writes(group_id, keys) as tickets:
+            tickets += self._share_coordinator.delete(keys)
+            tickets.append(self._apply(group_id, records))
         self._share_partitions.drop_group(group_id)
         log.info("event=offsets_deleted group=%r topic=%s", group_id, topic.name)
         return _after(tickets, None)
@@ -340,10 +347,9 @@ class ShareGroupCoordinator:
         self._forget_what_failed(group_id)
         self._preparations.check_none(group_id)
         records, keys = self._groups.delete_group(group_id)
-        self._log.check_writable(group_id)
-        tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
-        tickets.append(self._apply(group_id, records))
-        self._pair(*tickets)
+        with self._paired_writes(group_id, keys) as tickets:
+            tickets += self._share_coordinator.delete(keys)
+            tickets.append(self._apply(group_id, records))
         self._share_partitions.drop_group(group_id)
         log.info("event=group_deleted group=%r", group_id)
         return _after(tickets, None)
@@ -354,19 +360,21 @@ class ShareGroupCoordinator:
         """Initialize the state of share partitions and record in the group that they have one."""
         if not missing:
             return []
-        tickets = list(self._preparations.tickets(group_id))
-        for partition in self._preparations.unprepared(missing):
-            topic = self._topics.catalog.topic(partition.topic_name)
-            start_offset = self._start_offset(
-                partition.key, topic, topic_is_new=partition.topic_is_new
-            )
-            tickets.append(
-                self._share_coordinator.initialize(
-                    partition.key, state_epoch=partition.state_epoch, start_offset=start_offset
+        unprepared = self._preparations.unprepared(missing)
+        keys = [partition.key for partition in unprepared]
+        with self._paired_writes(group_id, keys) as tickets:
+            tickets += self._preparations.tickets(group_id)
+            for partition in unprepared:
+                topic = self._topics.catalog.topic(partition.topic_name)
+                start_offset = self._start_offset(
+                    partition.key, topic, topic_is_new=partition.topic_is_new
                 )
-            )
-        tickets.append(self._apply(group_id, self._groups.initialized(group_id, missing)))
-        self._pair(*tickets)
+                tickets.append(
+                    self._share_coordinator.initialize(
+                        partition.key, state_epoch=partition.state_epoch, start_offset=start_offset
+                    )
+                )
+            tickets.append(self._apply(group_id, self._groups.initialized(group_id, missing)))
         return tickets
 
     def _start_offset_of(self, partition: Uninitialized) -> int | None:
@@ -468,6 +476,27 @@ class ShareGroupCoordinator:
             self._groups.replay(record)
             self.rebalance_count += isinstance(record, ShareGroupMetadata)
         return ticket
+
+    @contextmanager
+    def _paired_writes(
+        self, group_id: GroupId, keys: Iterable[SharePartitionKey]
+    ) -> Iterator[list[Ticket | None]]:
+        """Collect the tickets of a group's record and of the states of its share partitions.
+
+        The writes must all succeed or all be undone.  They are in doubt if one of them raises.
+        """
+        # Before the first write, because it cannot be undone if a later one is refused.
+        self._log.check_writable(group_id)
+        for key in {self._share_coordinator.partition_of(key): key for key in keys}.values():
+            self._share_coordinator.check_writable(key)
+        tickets: list[Ticket | None] = []
+        try:
+            yield tickets
+        except KafkaError:
+            # Earlier writes may be in the logs, without a ticket here: `agree` compares all states.
+            self._in_doubt = True
+            raise
+        self._pair(*tickets)
 
     def _pair(self, *tickets: Ticket | None) -> None:
         """Register writes that must all succeed or all be undone."""
