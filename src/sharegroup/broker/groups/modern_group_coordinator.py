@@ -354,9 +354,7 @@ class ModernGroupCoordinator:
         self, group_id: GroupId, leaving: tuple[LeavingMember, ...]
     ) -> Awaitable[list[KafkaError | None]]:
         """Remove members by LeaveGroup; return for each the error that prevented it, or None."""
-        self._begin(group_id)
-        with as_a_coordinator():
-            self._log.check_writable(group_id)
+        self._begin(group_id, writes=True)
         outcomes: list[KafkaError | None] = []
         member_ids: list[MemberId] = []
         for identity in leaving:
@@ -369,8 +367,8 @@ class ModernGroupCoordinator:
                 # A request may name one member twice, by its id and by its instance id.
                 if member_id not in member_ids:
                     member_ids.append(member_id)
-        ticket = self._remove(group_id, member_ids, self._limits(group_id))
-        return Durable(ticket, outcomes)
+        with as_a_coordinator():
+            return Durable(self._remove(group_id, member_ids, self._limits(group_id)), outcomes)
 
     def _remove(
         self, group_id: GroupId, member_ids: list[MemberId], limits: ModernGroupLimits
@@ -387,9 +385,7 @@ class ModernGroupCoordinator:
     def join(self, request: JoinRequest, connection_id: int) -> Awaitable[JoinReply | NewMemberId]:
         """Join a member that uses the classic protocol."""
         group_id = request.group_id
-        self._begin(group_id)
-        with as_a_coordinator():
-            self._log.check_writable(group_id)
+        self._begin(group_id, writes=True)
         group = self._groups.existing(group_id)
         limits = self._limits(group_id)
         if not group.members:
@@ -544,9 +540,8 @@ class ModernGroupCoordinator:
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
         """Delete an empty group and its offsets."""
-        self._begin(group_id)
+        self._begin(group_id, writes=True)
         with as_a_coordinator():
-            self._log.check_writable(group_id)
             records = self._groups.deleted(group_id)
             # In one batch with the group: offsets that outlive their group would be a classic group
             # without members.
@@ -558,13 +553,15 @@ class ModernGroupCoordinator:
 
     # Decisions and the log
 
-    def _begin(self, group_id: GroupId) -> None:
-        """Check, before a decision, that the state in memory is valid.
+    def _begin(self, group_id: GroupId, *, writes: bool = False) -> None:
+        """Check, before a decision, that the state in memory is valid and that writes can succeed.
 
         The state is read again if an earlier write failed.
         """
         with as_a_coordinator():
             self._log.forget_what_failed(group_id)
+            if writes:
+                self._log.check_writable(group_id)
 
     def _write(
         self,

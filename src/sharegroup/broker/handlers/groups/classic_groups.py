@@ -41,7 +41,7 @@ from sharegroup.core.groups.classic.member import (
 )
 from sharegroup.errors import InconsistentGroupProtocol, KafkaError, MemberIdRequired
 from sharegroup.ids import GroupId, MemberId
-from sharegroup.steps import Steps
+from sharegroup.steps import Steps, of_each
 from sharegroup.wire.codec.convert import downgrade
 
 # KIP-62: clients send the time to join apart from the session timeout.
@@ -202,22 +202,34 @@ def heartbeat(
 PIECE_MEMBERS = 64
 """Members of a wide request that leave with one decision."""
 
+Piece = tuple[tuple[LeavingMember, ...], Awaitable[list[KafkaError | None]] | KafkaError]
+"""Members of a request, and the decision about them, or the error that prevented it."""
+
+Outcome = tuple[LeavingMember, KafkaError | None]
+"""A member of a request, and the error that prevented its departure."""
+
 
 def leave_group(
     parts: Parts, context: RequestContext, request: LeaveGroupRequest
 ) -> Steps[Later[LeaveGroupResponse]]:
     """LeaveGroup (13): removes members from a consumer group; before version 3 one per request.
 
-    Many members are removed in pieces, each of which is decided and written on its own.
+    Many members are removed in pieces, each of which is decided and written on its own and may
+    fail.
     """
     group_id = GroupId(request.group_id)
-    pieces = []
+    pieces: list[Piece] = []
     # A request without members is decided, too: its group may be unknown.
     for first in range(0, max(1, len(request.members)), PIECE_MEMBERS):
         leaving = _identities(request.members[first : first + PIECE_MEMBERS])
-        pieces.append((leaving, _leave(parts, group_id, leaving)))
+        try:
+            pieces.append((leaving, _leave(parts, group_id, leaving)))
+        except KafkaError as error:
+            if not pieces:
+                raise  # No member has left, so the whole request is refused.
+            pieces.append((leaving, error.with_traceback(None)))
         yield
-    return Later(_left(parts, pieces))
+    return Later(_left(parts, group_id, pieces))
 
 
 def _leave(
@@ -259,21 +271,66 @@ def _identities(members: Sequence[MemberIdentity]) -> tuple[LeavingMember, ...]:
     )
 
 
-async def _left(
-    parts: Parts, pieces: list[tuple[tuple[LeavingMember, ...], Awaitable[list[KafkaError | None]]]]
-) -> LeaveGroupResponse:
-    members: list[MemberResponse] = []
+async def _left(parts: Parts, group_id: GroupId, pieces: list[Piece]) -> LeaveGroupResponse:
+    """Answer when the decisions are durable; raise if a piece failed and no member has left."""
+    outcomes: list[Outcome] = []
+    failure: KafkaError | None = None
     for leaving, pending in pieces:
-        outcomes = await pending
-        members += map(_member, leaving, outcomes)
+        try:
+            if isinstance(pending, KafkaError):
+                raise pending
+            outcomes += zip(leaving, await pending, strict=True)
+        except KafkaError as error:
+            failure = error.with_traceback(None)
+            outcomes += ((identity, failure) for identity in leaving)
         if len(pieces) > 1:
             await parts.slices.turn()
-    return LeaveGroupResponse(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, members=tuple(members)
-    )
+    if failure is not None:
+        outcomes = _without_undone(parts, group_id, outcomes, failure)
+        if all(outcome is not None for _, outcome in outcomes):
+            raise failure
+    members = await parts.slices.finish(of_each(_member, outcomes))
+    return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, members=members)
 
 
-def _member(identity: LeavingMember, outcome: KafkaError | None) -> MemberResponse:
+def _without_undone(
+    parts: Parts, group_id: GroupId, outcomes: list[Outcome], failure: KafkaError
+) -> list[Outcome]:
+    """Return the outcomes with ``failure`` for the members that are in the group again."""
+    # A classic group writes most departures only when its rebalance ends.  After a failed write it
+    # is read again, with the members that had left before.
+    parts.groups.forget_what_failed(group_id)
+    present = {
+        alias
+        for member_id, instance_id in _members_of(parts, group_id)
+        # An administrator may name a static member by its instance id alone.
+        for alias in (("member", member_id), ("instance", instance_id))
+    }
+    return [
+        (identity, failure if outcome is None and _alias(identity) in present else outcome)
+        for identity, outcome in outcomes
+    ]
+
+
+def _alias(identity: LeavingMember) -> tuple[str, str | None]:
+    if identity.member_id:
+        return "member", identity.member_id
+    return "instance", identity.instance_id
+
+
+def _members_of(parts: Parts, group_id: GroupId) -> list[tuple[MemberId, str | None]]:
+    """Return member id and instance id of the members of a consumer group of either protocol."""
+    if parts.modern_groups.has(group_id):
+        modern = parts.modern_group_coordinator.describe(group_id).members
+        return [(described.member.member_id, described.member.instance_id) for described in modern]
+    if not parts.consumer_group_coordinator.has(group_id):
+        return []
+    members = parts.consumer_group_coordinator.describe(group_id).members
+    return [(member.member_id, member.instance_id) for member in members]
+
+
+def _member(of_member: Outcome) -> MemberResponse:
+    identity, outcome = of_member
     return MemberResponse(
         member_id=identity.member_id,
         group_instance_id=identity.instance_id,

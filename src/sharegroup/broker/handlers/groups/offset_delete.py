@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
@@ -33,6 +34,22 @@ from sharegroup.steps import Steps, of_each, paced
 PIECE_OFFSETS = 128
 """Offsets of a wide request that are deleted with one write."""
 
+Partitions = dict[TopicName, list[int]]
+
+Piece = tuple[Partitions, Awaitable[dict[TopicName, KafkaError]] | KafkaError]
+"""Partitions of a request, and the deletion of their offsets, or the error that prevented it."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """The errors of topics that the group still reads, and of partitions whose write failed."""
+
+    topics: dict[TopicName, KafkaError] = field(default_factory=dict)
+    partitions: dict[tuple[TopicName, int], KafkaError] = field(default_factory=dict)
+
+    def error(self, topic: TopicName, partition: int) -> KafkaError | None:
+        return self.topics.get(topic) or self.partitions.get((topic, partition))
+
 
 def handle(
     parts: Parts, context: RequestContext, request: OffsetDeleteRequest
@@ -47,41 +64,53 @@ def handle(
         for partition in topic.partitions
     )
     # A missing group fails the whole request, even a request without partitions.
-    pieces = [coordinator.delete_offsets(group_id, _by_topic(islice(named, PIECE_OFFSETS)))]
-    while piece := _by_topic(islice(named, PIECE_OFFSETS)):
+    first = _by_topic(islice(named, PIECE_OFFSETS))
+    pieces: list[Piece] = [(first, coordinator.delete_offsets(group_id, first))]
+    while partitions := _by_topic(islice(named, PIECE_OFFSETS)):
         yield
         try:
-            pieces.append(coordinator.delete_offsets(group_id, piece))
+            pieces.append((partitions, coordinator.delete_offsets(group_id, partitions)))
         except GroupIdNotFound:  # The group was deleted with its offsets.
             break
+        except KafkaError as error:
+            pieces.append((partitions, error.with_traceback(None)))
     return Later(_respond(parts, request, pieces, read))
 
 
-def _by_topic(
-    named: Iterable[tuple[str, OffsetDeleteRequestPartition]],
-) -> dict[TopicName, list[int]]:
-    partitions: dict[TopicName, list[int]] = {}
+def _by_topic(named: Iterable[tuple[str, OffsetDeleteRequestPartition]]) -> Partitions:
+    partitions: Partitions = {}
     for name, partition in named:
         partitions.setdefault(TopicName(name), []).append(partition.partition_index)
     return partitions
 
 
 async def _respond(
-    parts: Parts,
-    request: OffsetDeleteRequest,
-    pieces: list[Awaitable[dict[TopicName, KafkaError]]],
-    read: Permission,
+    parts: Parts, request: OffsetDeleteRequest, pieces: list[Piece], read: Permission
 ) -> OffsetDeleteResponse:
-    refused: dict[TopicName, KafkaError] = {}
-    for piece in pieces:
-        refused |= await piece
+    """Answer when the pieces are durable; raise if all of them failed."""
+    refused, failed_count = Refused(), 0
+    for partitions, pending in pieces:
+        try:
+            if isinstance(pending, KafkaError):
+                raise pending
+            refused.topics |= await pending
+        except KafkaError as error:
+            failed_count += 1
+            if failed_count == len(pieces):
+                raise
+            failed = error.with_traceback(None)
+            refused.partitions.update(
+                ((topic, index), failed) for topic in partitions for index in partitions[topic]
+            )
+        if len(pieces) > 1:
+            await parts.slices.turn()
     return await parts.slices.finish(_response(parts.topics.catalog, request, refused, read))
 
 
 def _response(
     catalog: Catalog,
     request: OffsetDeleteRequest,
-    refused: Mapping[TopicName, KafkaError],
+    refused: Refused,
     read: Permission,
 ) -> Steps[OffsetDeleteResponse]:
     topics = []
@@ -92,7 +121,7 @@ def _response(
         else:
             catalog_topic = catalog.find(name)
             partition_count = 0 if catalog_topic is None else catalog_topic.partition_count
-            make = partial(_partition, refused.get(name), partition_count)
+            make = partial(_partition, refused, name, partition_count)
         partitions = yield from of_each(make, topic.partitions)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         if pause:
@@ -103,11 +132,15 @@ def _response(
 
 
 def _partition(
-    refused: KafkaError | None, partition_count: int, partition: OffsetDeleteRequestPartition
+    refused: Refused,
+    topic: TopicName,
+    partition_count: int,
+    partition: OffsetDeleteRequestPartition,
 ) -> OffsetDeleteResponsePartition:
+    index = partition.partition_index
     return OffsetDeleteResponsePartition(
-        partition_index=partition.partition_index,
-        error_code=_code(refused, is_known=partition.partition_index < partition_count),
+        partition_index=index,
+        error_code=_code(refused.error(topic, index), is_known=index < partition_count),
     )
 
 
