@@ -17,6 +17,10 @@ delivered again in batch 8 is not released twice by the same file.  If batch 7 i
 after a crash, its marked files are read again; they are removed when batch 8 is acknowledged.
 ``load`` separates queries, ``query`` separates those that share one `load()`.
 
+Spark logs a batch once, with the ``load`` of that run.  If the driver dies during the batch, each
+restart runs it again, with decisions in a folder of its own, until one run commits it.  So each of
+these runs announces its folder, and the reader looks into all folders that its query announced.
+
 A file is named after the hash of its content, so a batch that runs again writes the same files.
 
 A missing file means "accept", so a query that has ever decided expects its `.reader` file.  Without
@@ -31,7 +35,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -123,7 +127,7 @@ class DecisionFiles:
         self._has_removed_earlier = False
 
     def announce(self, query: str) -> None:
-        """Store that the checkpoint of this query names the files of this `load()` from now on."""
+        """Store that this query has, or may have, decisions in the folder of this `load()`."""
         path = self._announcement(self._load, query)
         if not path.exists():
             _write(path, b"")
@@ -162,10 +166,7 @@ class DecisionFiles:
 
     def _files(self, batch: StreamOffset) -> Iterator[tuple[Path, Decided]]:
         """Iterate over the files that may be about the batch; remove those of earlier batches."""
-        # A batch that runs again after a restart is decided under the new `load`, and may have
-        # been decided under its old one before the crash.
-        for load in dict.fromkeys((batch.load, self._load)):
-            folder = Path(folder_of(self._location, self._group, load))
+        for folder in self._folders(batch):
             for path in (folder / name for name in _names(folder) if name.endswith(".json")):
                 query, seq = _marked(path)
                 if (query, seq) == (batch.query, batch.seq):
@@ -178,6 +179,25 @@ class DecisionFiles:
                     yield path, decided
                 elif query == batch.query and seq < batch.seq:
                     path.unlink(missing_ok=True)
+
+    def _folders(self, batch: StreamOffset) -> Iterable[Path]:
+        """Return the folders that may have decisions about the batch."""
+        # A batch that runs again after a restart is decided under the new `load`, and may have
+        # been decided under its old one before the crash.
+        folders = [
+            Path(folder_of(self._location, self._group, load)) for load in (batch.load, self._load)
+        ]
+        if batch.load != self._load:
+            # Runs in between may have decided about the batch, too, and one of them committed it.
+            folders += self._announced(batch.query)
+        return dict.fromkeys(folders)
+
+    def _announced(self, query: str) -> Iterator[Path]:
+        """Iterate over the folders of the group that have files of this query."""
+        group = _inside(self._location, _group_folder(self._location, self._group))
+        for folder in (group / name for name in _names(group)):
+            if any(name.startswith(f"{query}.") for name in _names(folder)):
+                yield folder
 
     def _announcement(self, load: str, query: str) -> Path:
         return Path(folder_of(self._location, self._group, load)) / f"{query}.reader"
@@ -202,16 +222,16 @@ class DecisionFiles:
 
         Its checkpoint names the present one, and their files are not about later batches.
         """
-        group = _inside(self._location, _group_folder(self._location, self._group))
         present = _component(self._load)
-        for folder in (group / name for name in _names(group) if name != present):
-            own = [name for name in _names(folder) if name.startswith(f"{query}.")]
-            for name in own:
-                (folder / name).unlink(missing_ok=True)
-            if own:
-                # It fails if another query has files there, or has just removed the folder.
-                with suppress(OSError):
-                    folder.rmdir()
+        for folder in [*self._announced(query)]:
+            if folder.name == present:
+                continue
+            for name in _names(folder):
+                if name.startswith(f"{query}."):
+                    (folder / name).unlink(missing_ok=True)
+            # It fails if another query has files there, or has just removed the folder.
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _names(folder: Path) -> list[str]:

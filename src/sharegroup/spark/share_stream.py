@@ -201,6 +201,20 @@ class ShareStream:
         if count >= records_max:
             self._ranges.acquire_ahead(records_max=records_max)
 
+    def runs_again(self, batch: StreamOffset) -> None:
+        """Note that a batch that an earlier run has logged runs now, after a restart.
+
+        Its offset names the `load()` of that run, and its decisions are stored under this one.
+        """
+        if batch.load == self._load:
+            return
+        try:
+            self._decisions.announce(batch.query)
+        except OSError as error:
+            # A query that decides nothing needs no folder; one that decides fails at its decision,
+            # which has the same folder.
+            log.info("event=outcomes.not_announced query=%s error=%r", batch.query, error)
+
     @property
     def has_end(self) -> bool:
         """Whether the trigger is availableNow and the end offsets of the run are known."""

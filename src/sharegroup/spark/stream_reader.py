@@ -134,6 +134,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         # The end alone has the records of the batch; ``start`` has those of the batch before.
         offset = parse(end, self._subscription)
         member = self._started(offset)  # So that the member joins the group in the meantime.
+        # Before the batch runs, because `foreachBatch` may decide, and the driver die, at any time.
+        member.stream.runs_again(offset)
         return plan(
             offset.acquired,
             offset.names,

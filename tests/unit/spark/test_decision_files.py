@@ -136,6 +136,17 @@ def test_after_a_restart_decisions_of_both_runs_count(tmp_path: Path) -> None:
     assert outcomes == {KEY: {REJECT: ranges((12, 13)), RELEASE: ranges((15, 16))}}
 
 
+def test_after_two_restarts_decisions_of_the_run_in_between_count(tmp_path: Path) -> None:
+    """Run 1 logs the batch and dies; run 2 decides, commits and dies; run 3 acknowledges it."""
+    files(tmp_path, load="second").announce("q")
+    decide(tmp_path, {ORDERS_0: {RELEASE: ranges((12, 13))}}, load="second")
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((15, 16))}}, load="of another query")
+    third = files(tmp_path, load="third")
+    assert third.outcomes(batch(1, 10, 20, load="first")) == {KEY: {RELEASE: ranges((12, 13))}}
+    third.outcomes(batch(2, 20, 30, load="third"))
+    assert not Path(folder_of(str(tmp_path), "g/1", "second")).exists()
+
+
 def test_another_query_of_the_same_load_keeps_its_files(tmp_path: Path) -> None:
     decide(tmp_path, {ORDERS_0: {REJECT: ranges((12, 13))}})
     assert files(tmp_path).outcomes(batch(1, 10, 20, query="one")) != {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -156,6 +157,24 @@ def test_repeated_commit_acknowledges_a_batch_once() -> None:
     end = advance(stream, START)
     advance(stream, end, end, end)
     assert group.told == [(10, 20, ACCEPT)]
+
+
+def test_restarted_run_announces_its_folder_before_it_runs_the_batch_of_an_earlier_run() -> None:
+    restarted = Decided()
+    stream = stream_of(Group(), restarted)
+    batch = StreamOffset(BILLING, 3, "query", "load")
+    stream.runs_again(batch)
+    assert restarted.announced == [], "the batch of this run"
+    stream.runs_again(replace(batch, load="earlier"))
+    assert restarted.announced == ["query"]
+
+
+def test_batch_of_an_earlier_run_needs_no_folder_if_it_cannot_be_made() -> None:
+    class Full(Decided):
+        def announce(self, query: str) -> None:
+            raise OSError(errno.ENOSPC, query)
+
+    stream_of(Group(), Full()).runs_again(StreamOffset(BILLING, 3, "query", "earlier"))
 
 
 def test_offsets_say_that_the_query_decides_from_its_first_decision_on() -> None:
