@@ -42,6 +42,7 @@ from typing import Any
 
 from sharegroup.client.share.session.acquired_records import acquired_offsets
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
+from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import DecidedOffsets
@@ -62,8 +63,21 @@ Decided = Mapping[tuple[str, int], Mapping[AcknowledgeType, OffsetSet]]
 
 
 def default_location() -> str:
-    """Return the default directory, one per user, which survives a restart of the machine."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    """Return the default directory, one per user, which survives a restart of the machine.
+
+    InvalidConfig if the user has no home directory.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # A relative one is invalid (XDG Base Directory Specification), and each process would have its
+    # own.
+    if not os.path.isabs(state):
+        try:
+            state = str(Path.home() / ".local" / "state")
+        except RuntimeError as error:  # A user id that no user has, as in some containers.
+            raise InvalidConfig(
+                f"no default for the option outcomesLocation: {error} Set the option to a "
+                "directory that the driver's machine keeps"
+            ) from error
     return str(Path(state) / "sharegroup" / "spark")
 
 

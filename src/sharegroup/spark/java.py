@@ -50,8 +50,10 @@ def set_default_java() -> None:
         return
     try:
         home = _packaged()
-    except OSError:
-        return  # The script cannot be written here; `ensure_java` raises this error.
+    except (OSError, RuntimeError):
+        # The script cannot be written here, or the user has no home directory, as in some
+        # containers; `ensure_java` raises this error.
+        return
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -29,6 +31,8 @@ SHARE_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = (SHARE_STATE_TOPIC, "__consumer_offsets", "__transaction_state")
 KEPT_BYTES_MAX = 1024 * 1024 * 1024
 """Default of ``keptBytesMax``, the maximum size of the kept records of a batch."""
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 PerPartition = Mapping[str, Mapping[int, int]]
 """A number for each partition, by topic and partition."""
@@ -145,6 +149,16 @@ def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("expected a name")
     return text.strip()
+
+
+def _directory(text: str) -> str:
+    """Parse a directory of this machine; a relative one is below the working directory."""
+    if _URI.match(text.strip()):
+        # `Path` would take it for a relative directory such as ``hdfs:/...``.
+        raise ValueError("expected a directory of the driver's machine, found a URI")
+    # Absolute here, in the process that plans the query: the program that calls `foreachBatch` may
+    # have changed its directory, and each executor has one of its own.
+    return os.path.abspath(_text(text))
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -294,7 +308,7 @@ STREAM = (
         "machine; `0`: executors fetch all records",
     ),
     Option(
-        *("outcomesLocation", "outcomes_location", _text, "`~/.local/state/sharegroup/spark`"),
+        *("outcomesLocation", "outcomes_location", _directory, "`~/.local/state/sharegroup/spark`"),
         "directory of the files with outcomes for rows; beside the checkpoint if the driver may "
         "move to another machine",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +14,18 @@ import pytest
 
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.offset_set import OffsetSet
+from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import (
     Decided,
     DecisionFiles,
     DecisionsMissing,
+    default_location,
     folder_of,
     write_decisions,
 )
+from sharegroup.spark.java import set_default_java
 from sharegroup.spark.offsets import StreamOffset, Subscription
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
@@ -293,6 +297,30 @@ def test_any_group_and_load_stay_inside_the_location(tmp_path: Path, name: str) 
 def test_groups_with_different_names_have_different_folders(tmp_path: Path) -> None:
     names = ["a", "A", "a/", "..", "%2E%2E", "a\udc80"]
     assert len({folder_of(str(tmp_path), name, "load") for name in names}) == len(names)
+
+
+def test_default_location_is_the_same_in_all_working_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for state, expected in (("", ".local/state"), ("relative", ".local/state"), ("/s", "/s")):
+        monkeypatch.setenv("XDG_STATE_HOME", state)
+        assert default_location() == str(tmp_path / expected / "sharegroup" / "spark")
+
+
+def test_user_without_a_home_directory_is_told_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers may run under a user id that the system does not know."""
+
+    def unknown(user_id: int) -> pwd.struct_passwd:
+        raise KeyError(user_id)
+
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(InvalidConfig, match="outcomesLocation"):
+        default_location()
+    set_default_java()  # The import of sharegroup.spark calls it.
 
 
 def test_symbolic_link_out_of_the_location_is_refused(tmp_path: Path) -> None:

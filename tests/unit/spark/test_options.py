@@ -79,6 +79,21 @@ def test_group_option_may_have_kafkas_name(name):
     assert stream_options({**BROKER, "subscribe": "t", name: "g"}).group == "g"
 
 
+def test_relative_location_of_outcomes_is_below_the_directory_where_the_query_is_planned(
+    tmp_path, monkeypatch
+):
+    """`foreachBatch` and executors run in other directories."""
+    monkeypatch.chdir(tmp_path)
+    options = stream_options({**STREAM, "outcomesLocation": " decisions "})
+    assert options.outcomes_location == str(tmp_path / "decisions")
+
+
+@pytest.mark.parametrize("uri", ["hdfs://name/decisions", "file:///decisions", "dbfs:/decisions"])
+def test_location_of_outcomes_is_no_uri(uri):
+    with pytest.raises(InvalidConfig, match=r"expected a directory .* found a URI"):
+        stream_options({**STREAM, "outcomesLocation": uri})
+
+
 def test_group_option_may_be_set_twice_with_one_value():
     assert stream_options({**STREAM, "kafka.share.group.id": "billing"}).group == "billing"
 
