@@ -11,6 +11,7 @@ then `RegistryAway` fails the task, and Spark runs it again.
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
 from collections import OrderedDict
@@ -47,6 +48,9 @@ OPTIONS: Mapping[str, Any] = {
 }
 """Options of Confluent's client, unless the user sets them; the time limit is in seconds."""
 
+_CREDENTIALS = re.compile(r"//[^/,]*@")
+"""Users and passwords in addresses; Confluent's client takes several, with commas between."""
+
 T = TypeVar("T")
 
 
@@ -58,7 +62,7 @@ class RegistrySchemas:
     """The schemas of one registry."""
 
     def __init__(self, url: str, options: Mapping[str, Any], reader_schema: str | None) -> None:
-        self._url = url
+        self._shown_url = without_credentials(url)
         self._reader_schema = reader_schema
         make, self._registry_error, self._transport_errors = _library()
         conf = {"url": url, **OPTIONS, **options}
@@ -141,17 +145,29 @@ class RegistrySchemas:
             except self._registry_error as error:
                 if getattr(error, "http_status_code", None) == NOT_FOUND:
                     raise UnreadableValue(
-                        f"{subject} is unknown to the schema registry {self._url}"
+                        f"{subject} is unknown to the schema registry {self._shown_url}"
                     ) from error
-                raise RegistryAway(f"schema registry {self._url}: {subject}: {error}") from error
+                text = f"schema registry {self._shown_url}: {subject}: {error}"
+                raise RegistryAway(text) from error
             except self._transport_errors as error:
                 if number == NO_CONNECTION_TRIES - 1:
                     raise RegistryAway(
-                        f"schema registry {self._url} does not answer: {_text(error)}; expected a "
-                        "registry there: check the url, and that executors reach it"
+                        f"schema registry {self._shown_url} does not answer: {_text(error)}; "
+                        "expected a registry there: check the url, and that executors reach it"
                     ) from error
                 time.sleep(NO_CONNECTION_WAIT_SECONDS * 2**number)
         raise AssertionError("the last try returns or raises")
+
+
+def without_credentials(url: str) -> str:
+    """Return the addresses of a registry for messages, without the users and passwords in them.
+
+    A message may become a row's ``error``, and be written to a dead-letter topic.
+
+    >>> without_credentials("https://app:secret@one:8081/path,http://two")
+    'https://one:8081/path,http://two'
+    """
+    return _CREDENTIALS.sub("//", url)
 
 
 _known: OrderedDict[Any, RegistrySchemas] = OrderedDict()
