@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from sharegroup.escaping import escaped
 from sharegroup.spark.query_figures import OUTCOMES, Progress, QueryFigures
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def log_figures(figures: QueryFigures) -> None:
         log.info(
             "event=query.progress query=%s group=%s batch=%d rows=%d rows_per_second=%.0f "
             "batch_ms=%d lag=%s held=%d carried=%d %s",
-            figures.name,
-            group.group,
+            escaped(figures.name),
+            escaped(group.group),
             figures.batch_id,
             figures.rows,
             figures.rows_per_second,
@@ -134,8 +135,8 @@ def log_figures(figures: QueryFigures) -> None:
         if group.idle_cause:
             log.warning(
                 "event=query.idle query=%s group=%s idle_seconds=%d %s",
-                figures.name,
-                group.group,
+                escaped(figures.name),
+                escaped(group.group),
                 group.idle_seconds,
-                group.idle_cause,
+                escaped(group.idle_cause),
             )

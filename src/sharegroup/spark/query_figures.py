@@ -91,13 +91,17 @@ class Progress:
         at = datetime.fromisoformat(report["timestamp"]).timestamp()
         # `_remember` adds it again at the end, so the runs without reports for longest come first.
         last = self._last.pop(run_id, None)
-        now = _Last(at)
+        now = _Last(max(at, last.at) if last else at)
         groups = []
         for index, source in enumerate(report["sources"]):
             own = reader_figures(source)
             if own is None:
                 continue
-            counts = {name: int(own[name]) for name in COUNTED}
+            before = last.counts.get(index, {}) if last else {}
+            # An idle report is the newest one when it is made, and the reports of earlier batches
+            # may come after it. Counters that went back would refuse the figures, and then count
+            # the same records twice.
+            counts = {name: max(int(own[name]), before.get(name, 0)) for name in COUNTED}
             now.counts[index] = counts
             groups.append(_group(own, counts, index, now, last))
         if not groups:
@@ -134,7 +138,10 @@ def reader_figures(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
     text = source["latestOffset"]
     if not text or not text.startswith("{"):
         return None
-    reported = json.loads(text)
+    try:
+        reported = json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # Sources of others may report any text.
     is_ours = isinstance(reported, dict) and {"group", "held", *COUNTED} <= reported.keys()
     return reported if is_ours else None
 

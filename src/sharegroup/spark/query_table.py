@@ -5,7 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
+from sharegroup.escaping import escaped
 from sharegroup.spark.query_figures import OUTCOMES, GroupFigures, QueryFigures
 
 COLUMNS = (
@@ -32,7 +34,8 @@ class QueryTable:
             self._rows[figures.run_id, group.group] = row
             if not self._console.is_terminal:
                 named = zip(COLUMNS, row, strict=True)
-                self._console.print("  ".join(f"{name} {cell}" for name, cell in named))
+                # A `Text`, because rich would take a name with brackets for its markup.
+                self._console.print(Text("  ".join(f"{name} {cell}" for name, cell in named)))
         if self._console.is_terminal:
             self._show()
 
@@ -54,7 +57,7 @@ class QueryTable:
         for index, name in enumerate(COLUMNS):
             table.add_column(name, justify="left" if index < TEXT_COLUMNS else "right")
         for row in self._rows.values():
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         if self._live is None:
             # Refreshed here alone, so that there is no thread that writes to the terminal.
             self._live = Live(console=self._console, auto_refresh=False)
@@ -65,8 +68,8 @@ class QueryTable:
 def cells(figures: QueryFigures, group: GroupFigures) -> tuple[str, ...]:
     """Return the texts of a row, in the order of `COLUMNS`."""
     return (
-        figures.name,
-        group.group,
+        escaped(figures.name),
+        escaped(group.group),
         str(figures.batch_id),
         f"{figures.rows:,}",
         f"{figures.rows_per_second:,.0f}",

@@ -103,10 +103,38 @@ def test_idle_report_has_no_rows_of_the_batch_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "latest", [None, "null", '{"topic":{"0":5}}', "17", '{"held": 1}'], ids=str
+    "latest", [None, "null", '{"topic":{"0":5}}', "17", '{"held": 1}', "{no JSON"], ids=str
 )
 def test_query_without_a_share_group_has_no_figures(latest: str | None) -> None:
     assert Progress().figures(report({"latestOffset": latest})) is None
+
+
+def test_report_that_comes_after_a_newer_one_adds_nothing() -> None:
+    """An idle call reads the newest report, and the call for an earlier batch may follow it."""
+    registry, progress = CollectorRegistry(), Progress()
+    metrics = QueryMetrics(registry)
+    for accepted, second in ((10, 0), (30, 4), (20, 2), (30, 4), (35, 5)):
+        at = f"2026-01-01T12:00:{second:02}.000Z"
+        metrics.publish(figures(progress, source(accepted=accepted), timestamp=at))
+    labels = {"query": "orders", "group": "billing", "event": "accepted"}
+    assert registry.get_sample_value("sharegroup_spark_records_total", labels) == 35
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_names_of_any_text_are_shown_as_they_are(is_terminal: bool) -> None:
+    """Neither markup of rich, nor a terminal's control characters, nor a line of the log."""
+    out = io.StringIO()
+    table = QueryTable(Console(file=out, force_terminal=is_terminal, width=200))
+    table.publish(figures(Progress(), source(group="[/]\x1b]0;x\x07"), name="[red]a\n"))
+    table.end(QUERY, RUN)
+    assert "[red]a\\n" in out.getvalue()
+    assert "[/]\\x1b]0;x\\x07" in out.getvalue()
+
+
+def test_log_line_of_a_hostile_name_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "sharegroup.spark.query"):
+        log_figures(figures(Progress(), source(group="g\nevent=x"), name="q\r"))
+    assert "query=q\\r group=g\\nevent=x batch" in caplog.text
 
 
 def test_both_sources_of_a_join_have_figures() -> None:
