@@ -35,7 +35,7 @@ from sharegroup.errors import InvalidConfig, KafkaError, OffsetOutOfRange
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
 from sharegroup.spark.batch_read import Read, existing_topic, offset_bounds, partitions_of
 from sharegroup.spark.lifecycle import exit_on_sigterm
-from sharegroup.spark.offsets import CheckpointError
+from sharegroup.spark.offsets import PARTITION_MAX, CheckpointError, checked_number
 from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions
 from sharegroup.spark.plan import NOT_DELIVERED, plan
 
@@ -233,7 +233,11 @@ def parsed_ends(said: Json) -> dict[tuple[str, TopicId, int], int]:
     try:
         if (version := said["v"]) == VERSION:
             return {
-                (name, _parsed_id(topic["id"]), int(number)): int(end)
+                (
+                    name,
+                    _parsed_id(topic["id"]),
+                    checked_number("partition", int(number), 0, PARTITION_MAX),
+                ): checked_number("end", end)
                 for name, topic in said["topics"].items()
                 for number, end in topic["ends"].items()
             }

@@ -120,7 +120,7 @@ def parse(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
         return _parsed(said, expected)
     except CheckpointError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint's offset is not valid for the format kafka-share: {error!r:.200}; "
             "use a new checkpointLocation (the group keeps its own position, nothing is lost)"
@@ -146,7 +146,7 @@ def _parsed(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
     )
     return StreamOffset(
         expected,
-        _number("seq", said["seq"]),
+        checked_number("seq", said["seq"]),
         _name("query", said.get("query", "")),
         _name("load", said.get("load", "")),
         acquired,
@@ -183,7 +183,7 @@ def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> A
             ranges = list(_checked_ranges(deltas))
             counts = all_counts.get(partition, (1, len(ranges)))
             delivery_counts = _delivery_counts(counts)
-            number = _number("partition", int(partition), 0, PARTITION_MAX)
+            number = checked_number("partition", int(partition), 0, PARTITION_MAX)
             acquired[TopicIdPartition(topic_id, number)] = tuple(
                 AcquiredRecords.of_range(first, end, count)
                 for (first, end), count in zip(ranges, delivery_counts, strict=True)
@@ -191,7 +191,9 @@ def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> A
     return acquired
 
 
-def _number(name: str, found: Any, lowest: int = 0, highest: int = NUMBER_MAX) -> int:
+def checked_number(name: str, found: Any, lowest: int = 0, highest: int = NUMBER_MAX) -> int:
+    """Return a number of an offset. ValueError unless it is an integer within the limits."""
+    # Not `isinstance`: JSON's true is an int in Python.
     if type(found) is not int or not lowest <= found <= highest:
         raise ValueError(f"{name}: expected {lowest} to {highest}, found {found!r:.80}")
     return found
@@ -215,17 +217,17 @@ def _delivery_counts(counts: Sequence[Any]) -> Iterator[int]:
     It is an iterator because the text may claim any number of runs.
     """
     for count, times in _pairs(counts):
-        yield from repeat(_number("delivery count", count, 1, DELIVERY_COUNT_MAX), times)
+        yield from repeat(checked_number("delivery count", count, 1, DELIVERY_COUNT_MAX), times)
 
 
 def _checked_ranges(deltas: Sequence[Any]) -> Iterator[tuple[int, int]]:
     """Iterate over the ranges of flat pairs. ValueError unless they ascend and are not empty."""
     for gap, length in _pairs(deltas):
-        _number("gap before a run", gap)
-        _number("length of a run", length, 1, RUN_OFFSETS_MAX)
+        checked_number("gap before a run", gap)
+        checked_number("length of a run", length, 1, RUN_OFFSETS_MAX)
     for first, end in ranges_of(deltas):
         # The end is exclusive, so it may be one above the highest offset.
-        yield first, _number("end of a run", end, 0, NUMBER_MAX + 1)
+        yield first, checked_number("end of a run", end, 0, NUMBER_MAX + 1)
 
 
 def deltas_of(ranges: Iterable[tuple[int, int]]) -> list[int]:

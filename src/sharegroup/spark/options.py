@@ -22,11 +22,15 @@ from typing import Any, NamedTuple
 from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig, config_from
 from sharegroup.client.settings.kafka_properties import client_options, knows_property, nearest
 from sharegroup.errors import InvalidConfig
+from sharegroup.escaping import shortened
 
 EARLIEST = -2
 LATEST = -1
 """EARLIEST and LATEST have the values of Spark's Kafka source in JSON offsets."""
 TIME_MAX = 2**63 - 1
+VALUE_CHARACTERS_MAX = 200
+"""Maximum number of characters of an option that its error shows."""
+
 SHARE_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = (SHARE_STATE_TOPIC, "__consumer_offsets", "__transaction_state")
 KEPT_BYTES_MAX = 1024 * 1024 * 1024
@@ -187,25 +191,39 @@ def _per_partition(text: str) -> PerPartition:
     """Parse a number for each partition. ValueError if the JSON has another form."""
     try:
         return {
-            topic: {int(partition): int(number) for partition, number in partitions.items()}
+            topic: {int(partition): _integer(number) for partition, number in partitions.items()}
             for topic, partitions in json.loads(text).items()
         }
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
+
+
+def _integer(number: Any) -> int:
+    """Return a number of a JSON document. TypeError for a fraction, which `int` would cut."""
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        raise TypeError(f"expected a whole number, found {number!r:.80}")
+    return int(number)
 
 
 def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
     """Parse JSON as in ``{"orders": [0, 2]}``."""
     try:
         assigned = {
-            topic: tuple(sorted({int(partition) for partition in partitions}))
+            topic: tuple(sorted(map(_integer, set(_array(partitions)))))
             for topic, partitions in json.loads(text).items()
         }
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         assigned = {}
     if not assigned or not all(partitions[:1] >= (0,) for partitions in assigned.values()):
         raise ValueError('expected partitions by topic, as {"orders": [0, 2]}')
     return assigned
+
+
+def _array(numbers: Any) -> list[Any]:
+    """Return an array of a JSON document. TypeError for a text, whose digits are iterable, too."""
+    if not isinstance(numbers, list):
+        raise TypeError(f"expected an array, found {numbers!r:.80}")
+    return numbers
 
 
 def _time(text: str) -> Times:
@@ -595,7 +613,9 @@ def _value(option: Option, name: str, text: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise InvalidConfig(f"option {name}={text!r}: {error}") from None
+        # Shortened, because a long text would push what was expected out of the error.
+        shown = shortened(text, VALUE_CHARACTERS_MAX)
+        raise InvalidConfig(f"option {name}={shown!r}: {error}") from None
 
 
 def _nearest(name: str, known: Mapping[str, Option]) -> str:

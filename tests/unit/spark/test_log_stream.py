@@ -106,3 +106,14 @@ def test_ends_of_a_deleted_topic_are_not_those_of_the_new_one():
 def test_offset_of_another_source_is_refused(said):
     with pytest.raises(CheckpointError, match="use a new checkpointLocation"):
         parsed_ends(said)
+
+
+@pytest.mark.parametrize("end", [-1, 2**63, 1.5, float("inf"), True, "12", None])
+def test_end_that_is_no_offset_is_refused(end):
+    with pytest.raises(CheckpointError, match="use a new checkpointLocation"):
+        parsed_ends(offset(ID, p0=end))
+
+
+def test_partition_that_is_none_is_refused():
+    with pytest.raises(CheckpointError, match="use a new checkpointLocation"):
+        parsed_ends({"v": 1, "topics": {"t": {"id": topic_id_text(ID), "ends": {"-1": 5}}}})

@@ -178,6 +178,7 @@ def test_the_sound_text_is_read() -> None:
         (("acquired",), {"../../x": {"topic": "orders", "runs": {"0": [1, 1]}}}),
         (("acquired",), {"": {"topic": "orders", "runs": {"0": [1, 1]}}}),
         ((*TOPIC, "topic"), 7),
+        ((*TOPIC, "counts"), {"0": [1, 10**30]}),
         ((*TOPIC, "runs"), {"-1": [1, 1]}),
         ((*TOPIC, "runs"), {str(2**31): [1, 1]}),
         ((*TOPIC, "runs"), {"9" * 10_000: [1, 1]}),
