@@ -127,6 +127,10 @@ class DecisionsMissing(Exception):
     """The decisions about a batch are lost, so its records must not be accepted."""
 
 
+class DecisionsUnreadable(ValueError):
+    """A file is not one of decisions, or has a version that is not supported."""
+
+
 class DecisionFiles:
     """The reader's side of a query's decisions."""
 
@@ -294,16 +298,23 @@ def _said(decided: Decided) -> dict[str, Any]:
 
 def _read(path: Path) -> Decided:
     # An unreadable file raises: to go on without it would accept records that it rejects.
-    content = json.loads(path.read_bytes())
-    if content["v"] != VERSION:
-        raise ValueError(f"{path}: decisions of version {content['v']}; expected {VERSION}")
-    return {
-        (topic, int(partition)): {
-            KINDS[kind]: OffsetSet(tuple(ranges_of(deltas))) for kind, deltas in kinds.items()
-        }
-        for topic, partitions in content["outcomes"].items()
-        for partition, kinds in partitions.items()
-    }
+    try:
+        content = json.loads(path.read_bytes())
+        if (version := content["v"]) == VERSION:
+            return {
+                (topic, int(partition)): {
+                    KINDS[kind]: OffsetSet(tuple(ranges_of(deltas)))
+                    for kind, deltas in kinds.items()
+                }
+                for topic, partitions in content["outcomes"].items()
+                for partition, kinds in partitions.items()
+            }
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DecisionsUnreadable(
+            f"{path}: is no file of decisions: {error!r:.200}; restore it, or remove it to accept "
+            "the records that it releases or rejects"
+        ) from error
+    raise DecisionsUnreadable(f"{path}: decisions of version {version}; expected {VERSION}")
 
 
 def _without_doubles(

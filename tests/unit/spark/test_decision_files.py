@@ -277,6 +277,25 @@ def test_a_file_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
         files(tmp_path).outcomes(batch(1, 0, 5))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"v": 1}',
+        b'{"v": 1, "outcomes": {"orders": {"0": {"keep": [0, 1]}}}}',
+        b'{"v": 1, "outcomes": {"orders": {"0": {"reject": [0]}}}}',
+        b'{"v": 1, "outcomes": {"orders": {"x": {"reject": [0, 1]}}}}',
+    ],
+)
+def test_a_file_of_other_content_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}})
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{path.name}: is no file of decisions: .*remove it to"):
+        files(tmp_path).outcomes(batch(1, 0, 5))
+
+
 @pytest.mark.parametrize("name", ["..", ".", "", "../..", "/", "a/b", "\x00", "\udc80", "g" * 5000])
 def test_any_group_and_load_stay_inside_the_location(tmp_path: Path, name: str) -> None:
     location = tmp_path / "decisions"
