@@ -8,6 +8,7 @@ import click
 import pytest
 
 from sharegroup.cli.common.cluster_access import Access
+from sharegroup.cli.common.data_options import with_properties
 from sharegroup.cli.common.profiles import complete_profiles
 
 TWO_PROFILES = """
@@ -41,6 +42,26 @@ def access(
     bootstrap: str | None = None, config: Path | None = None, profile: str | None = None
 ) -> Access:
     return Access.of(bootstrap, config, 1_000, profile)
+
+
+def test_password_of_the_default_profile_is_not_sent_to_the_address_of_a_command_property(
+    file: Path, tmp_path: Path
+) -> None:
+    file.write_text(TWO_PROFILES.replace('"local"', '"production"', 1))
+    other = with_properties(access(), ["bootstrap.servers=elsewhere:9092", "acks=all"])
+    assert (other.bootstrap_servers, other.properties) == ("elsewhere:9092", {"acks": "all"})
+    config = tmp_path / "client.properties"
+    config.write_text("sasl.password = own\n")
+    other = with_properties(access(config=config), ["bootstrap.servers=elsewhere:9092"])
+    assert other.properties == {"sasl.password": "own"}
+
+
+def test_profile_of_the_option_applies_to_the_address_of_a_command_property(file: Path) -> None:
+    file.write_text(TWO_PROFILES)
+    other = with_properties(access(profile="production"), ["bootstrap.servers=proxy:9093"])
+    assert other.bootstrap_servers == "proxy:9093"
+    assert other.properties["sasl.password"] == "secret"
+    assert with_properties(access(), ["acks=1"]).bootstrap_servers == "127.0.0.1:19092"
 
 
 def test_default_profile_gives_address_and_properties(file: Path) -> None:

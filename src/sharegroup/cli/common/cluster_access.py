@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -65,6 +65,7 @@ BROKER_LIST_PROPERTY = "metadata.broker.list"
 """What librdkafka also calls `BOOTSTRAP_PROPERTY`."""
 OTHER_BOOTSTRAP = re.compile(r"(?i)(^|[._-])bootstrap[._-]servers$")
 """Names of bootstrap servers in the files of other programs."""
+PROPERTY_OPTION = "--command-property"
 NOT_NAMED = "the default"
 BOOTSTRAP_OPTION, CONFIG_OPTION, PROFILE_OPTION = (
     "--bootstrap-server",
@@ -140,6 +141,8 @@ class Access:
     """What named the address, for messages: an option, a variable or a profile."""
     properties_origin: str = CONFIG_OPTION
     """What named the properties, for messages."""
+    implied_properties: frozenset[str] = frozenset()
+    """The names of properties from a profile that no option named: they are for its address."""
 
     @classmethod
     def of(
@@ -182,6 +185,27 @@ class Access:
             {**of_profile, **properties},
             origin,
             " and ".join(origins) or CONFIG_OPTION,
+            frozenset() if profile is not None else frozenset(of_profile.keys() - properties),
+        )
+
+    def with_properties(self, overrides: Mapping[str, str]) -> Self:
+        """Return the access with these properties, of which one may be another address."""
+        others = dict(overrides)
+        address = others.pop(BOOTSTRAP_PROPERTY, None)
+        if address is None:
+            return replace(self, properties={**self.properties, **others})
+        # The passwords of a profile that applies by default must not be sent to this address.
+        kept = {
+            name: text
+            for name, text in self.properties.items()
+            if name not in self.implied_properties
+        }
+        return replace(
+            self,
+            bootstrap_servers=address,
+            properties={**kept, **others},
+            address_origin=PROPERTY_OPTION,
+            implied_properties=frozenset(),
         )
 
     @property

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import Access, Verb, kept_pairs
+from sharegroup.cli.common.cluster_access import PROPERTY_OPTION, Access, Verb, kept_pairs
 from sharegroup.cli.common.name_arguments import complete_groups
 
 command_property_option = click.option(
-    "--command-property",
+    PROPERTY_OPTION,
     "command_properties",
     metavar="KEY=VALUE",
     multiple=True,
     help="Client property; overrides --command-config and the profile.",
 )
 consumer_property_option = click.option(
-    "--command-property",
+    PROPERTY_OPTION,
     "--consumer-property",
     "command_properties",
     metavar="KEY=VALUE",
@@ -65,12 +64,7 @@ def group_of(access: Access, group: str | None, default: str) -> str:
 
 def with_properties(access: Access, texts: Iterable[str]) -> Access:
     """Return the access with these client properties, which override its own."""
-    overrides = dict(kept_pairs(texts, "--command-property"))
-    bootstrap_servers = overrides.pop("bootstrap.servers", None)
-    access = replace(access, properties={**access.properties, **overrides})
-    if bootstrap_servers is None:
-        return access
-    return replace(access, bootstrap_servers=bootstrap_servers, address_origin="--command-property")
+    return access.with_properties(kept_pairs(texts, PROPERTY_OPTION))
 
 
 def producer_options(compression: str | None, acks: str | None) -> dict[str, Any]:
