@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ from sharegroup.cli.common.cluster_access import Access, Verb
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 
+PLAIN_NAME = re.compile(r"[\w.:@%+=,/-]+")
+"""Names that a shell and a terminal take as they are."""
 COMPLETION_MS = 1_000
 """Maximum time that a completion in the shell waits for the cluster."""
 
@@ -111,12 +114,23 @@ def _matching(
         )
         async with asyncio.timeout(COMPLETION_MS / 1000):
             async with AdminClient(**access.client_options(warn=lambda _: None)) as admin:
-                return sorted(name for name in await names(admin) if name.startswith(incomplete))
+                return matching_names(await names(admin), incomplete)
 
     try:
         return asyncio.run(ask())
     except (KafkaError, OSError, click.ClickException):
         return []
+
+
+def matching_names(names: Iterable[str], incomplete: str) -> list[str]:
+    """Return the names to offer for the beginning of one, sorted.
+
+    A group may have any name, such as ``$(command)``, and shells put a completion into the command
+    line without quoting it; so names with characters that mean something there are left out.
+    """
+    return sorted(
+        name for name in names if name.startswith(incomplete) and PLAIN_NAME.fullmatch(name)
+    )
 
 
 # Groups of verbs also accept the syntax of Kafka's tools.
