@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -102,10 +103,11 @@ def limits_of(texts: Iterable[str], option: str) -> dict[str, float | None]:
     for key, text in values.items():
         try:
             limits[key] = float(text)
+            is_number = math.isfinite(limits[key] or 0)
         except ValueError:
-            raise click.BadParameter(
-                f"{key}: expected a number, not {text!r}", param_hint=option
-            ) from None
+            is_number = False
+        if not is_number:
+            raise click.BadParameter(f"{key}: expected a number, not {text!r}", param_hint=option)
     return limits
 
 

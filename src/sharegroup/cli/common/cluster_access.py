@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from sharegroup.cli.common.client_properties import client_options
+from sharegroup.cli.common.number_arguments import FiniteRange
 from sharegroup.cli.common.output import Listing, complain, print_listing, printable
 from sharegroup.cli.common.profiles import (
     BOOTSTRAP_PROPERTY,
@@ -297,7 +298,7 @@ def listing_options(verb: Verb) -> Verb:
         click.option(
             "--watch",
             "watch_s",
-            type=click.FloatRange(WATCH_SECONDS_MIN),
+            type=FiniteRange(WATCH_SECONDS_MIN),
             metavar="SECONDS",
             help="Repeat at this interval; a pipe or file gets a line of JSON each time.",
         ),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from sharegroup.cli.common.cluster_access import Access, Verb, telling_errors
+from sharegroup.cli.common.number_arguments import PARTITION_MAX, is_number
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.records.formats.writing import Row, as_json, rfc3339
@@ -20,6 +21,7 @@ from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.ids import OFFSET_MAX
 
 T = TypeVar("T")
 
@@ -210,6 +212,6 @@ def _expression(text: str | None) -> Expression | None:
 
 def _place(text: str) -> tuple[int, int]:
     partition, _, offset = text.partition(":")
-    if not (partition.isdecimal() and offset.isdecimal()):
+    if not (is_number(partition, PARTITION_MAX) and is_number(offset, OFFSET_MAX)):
         raise click.BadParameter(f"{text!r}: expected PARTITION:OFFSET", param_hint="--at")
     return int(partition), int(offset)

@@ -18,6 +18,7 @@ from sharegroup.cli.common.cluster_access import (
     telling_errors,
 )
 from sharegroup.cli.common.name_arguments import naming_one
+from sharegroup.cli.common.number_arguments import FiniteRange
 from sharegroup.cli.common.output import complain, printable, table
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped
@@ -56,7 +57,7 @@ PLACES_SHOWN_MAX = 8
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters.")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Maximum number of dead letters per second.",
 )
 @click.option(

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import click
 
+from sharegroup.cli.common.number_arguments import PARTITION_MAX, is_number
 from sharegroup.client.records import TopicPartition
 from sharegroup.ids import OFFSET_MAX
-
-PARTITION_MAX = 2**31 - 1
 
 DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?"
@@ -34,7 +33,7 @@ TopicPartition(topic='refunds', partition=2)]
         topic, _, numbers = text.partition(":")
         if not numbers:
             targets.append(topic)
-        elif all(number.isdecimal() for number in numbers.split(",")):
+        elif all(is_number(number, PARTITION_MAX) for number in numbers.split(",")):
             targets += [TopicPartition(topic, int(number)) for number in numbers.split(",")]
         else:
             raise click.BadParameter(
@@ -91,7 +90,7 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
         if not cells:
             continue
         limits = (PARTITION_MAX, OFFSET_MAX)
-        if len(cells) != 3 or not all(map(_is_number, cells[1:], limits)):
+        if len(cells) != 3 or not all(map(is_number, cells[1:], limits)):
             raise click.BadParameter(
                 f"{path} line {number}: expected topic,partition,offset, got {','.join(cells)!r}",
                 param_hint="--from-file",
@@ -105,11 +104,6 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
             )
         plan[partition] = int(cells[2])
     return plan
-
-
-def _is_number(cell: str, most: int) -> bool:
-    digits = cell.strip()
-    return digits.isdecimal() and len(digits) <= len(str(most)) and int(digits) <= most
 
 
 def csv_text(offsets: Mapping[TopicPartition, int]) -> str:

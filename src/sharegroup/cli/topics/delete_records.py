@@ -18,8 +18,9 @@ from sharegroup.cli.common.cluster_access import (
 )
 from sharegroup.cli.common.json_documents import Fields, ForeignDocument, typed_fields
 from sharegroup.cli.common.name_arguments import complete_topics
+from sharegroup.cli.common.number_arguments import PARTITION_MAX
 from sharegroup.cli.common.output import Listing, print_listing
-from sharegroup.cli.groups.reset_plans import PARTITION_MAX, parse_partitions
+from sharegroup.cli.groups.reset_plans import parse_partitions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.records import TopicPartition
@@ -43,7 +44,7 @@ OFFSET: Fields = {"topic": str, "partition": int, "offset": int}
 )
 @click.option(
     "--before",
-    type=click.IntRange(ALL),
+    type=click.IntRange(ALL, OFFSET_MAX),
     metavar="OFFSET",
     help=f"Delete the records below this offset; {ALL}: all records.",
 )
@@ -115,12 +116,21 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """Read offsets by partition from a file in the format of kafka-delete-records."""
     try:
         document = typed_fields(json.loads(path.read_text()), {"partitions": list})
-        return dict(_offset(entry) for entry in document["partitions"])
+        return _distinct([_offset(entry) for entry in document["partitions"]])
     except (RecursionError, ValueError) as error:
         raise click.BadParameter(
             f"{path}: expected the JSON format that --help shows ({type(error).__name__}: {error})",
             param_hint="--offset-json-file",
         ) from error
+
+
+def _distinct(entries: list[tuple[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    offsets = dict(entries)
+    if len(offsets) < len(entries):
+        # As in Kafka's tool (`DeleteRecordsCommand.java`): which of the offsets is meant is
+        # unknown, and deleted records do not come back.
+        raise ForeignDocument("a partition is named twice")
+    return offsets
 
 
 def _offset(entry: object) -> tuple[TopicPartition, int]:

@@ -18,6 +18,7 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import VerbsAsOptions, naming_many, naming_one
+from sharegroup.cli.common.number_arguments import PARTITION_MAX, REPLICAS_MAX
 from sharegroup.cli.common.output import Listing, done
 from sharegroup.cli.topics import delete_records
 from sharegroup.client.admin.admin_client import AdminClient
@@ -113,8 +114,14 @@ def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
 
 @command.command("create")
 @naming_one("topic")
-@click.option("--partitions", type=click.IntRange(1), help="[default: set by the broker]")
-@click.option("--replication-factor", type=click.IntRange(1), help="[default: set by the broker]")
+@click.option(
+    "--partitions", type=click.IntRange(1, PARTITION_MAX), help="[default: set by the broker]"
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, REPLICAS_MAX),
+    help="[default: set by the broker]",
+)
 @click.option(
     "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Value of a topic setting."
 )
@@ -149,7 +156,10 @@ def create(  # One option each.
 @command.command("alter")
 @naming_one("topic")
 @click.option(
-    "--partitions", type=click.IntRange(1), required=True, help="New number of partitions."
+    "--partitions",
+    type=click.IntRange(1, PARTITION_MAX),
+    required=True,
+    help="New number of partitions.",
 )
 @cluster_options
 @json_option
