@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -31,6 +31,9 @@ from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.ids import TopicId, topic_id_text
+
+COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset")
+Offsets = Mapping[TopicPartition, ListedOffset | KafkaError]
 
 
 @click.group("topics", cls=VerbsAsOptions)
@@ -66,7 +69,8 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
             for name, topic in sorted(described.items())
             if isinstance(topic, TopicDescription) and (internal or not topic.is_internal)
         ]
-        return Listing(rows, ("topic", "partitions", "topic_id"), "There are no topics.")
+        columns = ("topic", "partitions", "topic_id")
+        return Listing(rows, columns, "There are no topics.", _failures(described.values()))
 
     show(access, form, topics)
 
@@ -80,36 +84,57 @@ def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
 
     Without a name, all topics except Kafka's internal topics are shown.
     """
-    columns = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset")
 
     async def partitions(admin: AdminClient) -> Listing:
         names = topics or await admin.list_topics()
         described = await admin.describe_topics(names)
-        descriptions = {
-            TopicPartition(name, description.partition): description
+        places = [
+            TopicPartition(name, description.partition)
             for name, result in described.items()
             if isinstance(result, TopicDescription)
             for description in result.partitions
-        }
-        first = await admin.list_offsets(dict.fromkeys(descriptions, OffsetSpec.EARLIEST))
-        end = await admin.list_offsets(dict.fromkeys(descriptions, OffsetSpec.LATEST))
-        rows = [
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "leader": description.leader,
-                "replicas": list(description.replicas),
-                "isr": list(description.in_sync_replicas),
-                "start_offset": _offset(first[partition]),
-                "end_offset": _offset(end[partition]),
-            }
-            for partition, description in sorted(descriptions.items(), key=lambda item: item[0])
         ]
-        results = (*described.values(), *first.values())
-        failures = [error for error in results if isinstance(error, KafkaError)]
-        return Listing(rows, columns, "There are no partitions.", failures)
+        first = await admin.list_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
+        end = await admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+        # Without names, a topic that another command deletes meanwhile is none of all topics.
+        return partition_listing(described, first, end, are_named=bool(topics))
 
     show(access, form, partitions)
+
+
+def partition_listing(
+    described: Mapping[str, TopicDescription | KafkaError],
+    first: Offsets,
+    end: Offsets,
+    *,
+    are_named: bool,
+) -> Listing:
+    """Return a row for each partition, with the first and the end offset of its log.
+
+    Topics that do not exist are failures if ``are_named``; without that they are left out.
+    """
+    rows = []
+    failures = _failures(described.values(), are_named=are_named)
+    for name, topic in sorted(described.items()):
+        for description in topic.partitions if isinstance(topic, TopicDescription) else ():
+            partition = TopicPartition(name, description.partition)
+            # An error of the first offset is an error of the end, too, and is told once.
+            errors = _failures((first[partition], end[partition]), are_named=True)[:1]
+            failures += _failures(errors, are_named=are_named)
+            if not are_named and any(map(_is_missing, errors)):
+                continue
+            rows.append(
+                {
+                    "topic": name,
+                    "partition": description.partition,
+                    "leader": description.leader,
+                    "replicas": list(description.replicas),
+                    "isr": list(description.in_sync_replicas),
+                    "start_offset": _offset(first[partition]),
+                    "end_offset": _offset(end[partition]),
+                }
+            )
+    return Listing(rows, COLUMNS, "There are no partitions.", failures)
 
 
 @command.command("create")
@@ -192,6 +217,19 @@ def delete(*, topics: Sequence[str], if_exists: bool, access: Access, as_json: b
         text = f"deleted topic {', '.join(deleted)}"
         done(text, as_json=as_json, deleted=deleted, failed=texts)
     refuse_errors(failed)
+
+
+def _failures(results: Iterable[object], *, are_named: bool = False) -> list[KafkaError]:
+    """Return the errors; that a topic is missing is one only if the command line names it."""
+    return [
+        result
+        for result in results
+        if isinstance(result, KafkaError) and (are_named or not _is_missing(result))
+    ]
+
+
+def _is_missing(result: object) -> bool:
+    return isinstance(result, UnknownTopicOrPartition)
 
 
 def _id_text(topic: TopicDescription) -> str | None:
