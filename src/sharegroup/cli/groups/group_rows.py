@@ -9,9 +9,9 @@ the member that reads the partition. Its lag is the distance to the end of the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from sharegroup.cli.common.cluster_access import refuse_errors
 from sharegroup.cli.common.output import Row
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
@@ -30,14 +30,17 @@ Described = ShareGroupDescription | ConsumerGroupDescription
 DescribedMember = ShareMemberDescription | ConsumerMemberDescription
 
 
-async def share_offset_rows(admin: AdminClient, names: Iterable[str]) -> list[Row]:
-    """Return the start offset and lag of share groups by partition."""
+async def share_offset_rows(
+    admin: AdminClient, names: Iterable[str]
+) -> tuple[list[Row], list[KafkaError]]:
+    """Return the start offset and lag of share groups by partition, and the errors of others."""
     results = await admin.list_share_group_offsets(dict.fromkeys(names))
-    refuse_errors(results)
+    failures = _errors(results)
     rows: list[Row] = []
     for name, partitions in results.items():
-        assert not isinstance(partitions, KafkaError)
-        refuse_errors(partitions)
+        if isinstance(partitions, KafkaError):
+            continue  # It was described before, so it was deleted or lost its coordinator since.
+        failures += _errors(partitions)
         rows += [
             {
                 "group": name,
@@ -50,7 +53,11 @@ async def share_offset_rows(admin: AdminClient, names: Iterable[str]) -> list[Ro
             for partition, result in sorted(partitions.items())
             if isinstance(result, SharePartitionOffset)
         ]
-    return rows
+    return rows, failures
+
+
+def _errors(results: Mapping[Any, object]) -> list[KafkaError]:
+    return [error for error in results.values() if isinstance(error, KafkaError)]
 
 
 def member_rows(groups: Iterable[Described]) -> list[Row]:
@@ -107,35 +114,39 @@ async def addresses_of(admin: AdminClient) -> dict[int, str]:
 
 async def consumer_offset_rows(
     admin: AdminClient, groups: Iterable[ConsumerGroupDescription]
-) -> list[Row]:
+) -> tuple[list[Row], list[KafkaError]]:
     """Return the committed offset, the lag and the member of consumer groups by partition.
+
+    Also returns the errors of groups and partitions that have no row for one.
 
     A partition is listed if it has a committed offset or is assigned to a member. A partition
     whose topic was deleted has no end, and so no lag.
     """
     described = {group.group_id: group for group in groups}
     results = await admin.list_consumer_group_offsets(dict.fromkeys(described))
-    refuse_errors(results)
+    failures = _errors(results)
     committed: dict[tuple[str, TopicPartition], CommittedOffset | None] = {}
     readers: dict[tuple[str, TopicPartition], ConsumerMemberDescription] = {}
     for name, group in described.items():
+        offsets = results[name]
+        if isinstance(offsets, KafkaError):
+            continue
         for member in group.members:
             for partition in member.assignment:
                 committed[name, partition] = None
                 readers[name, partition] = member
-        offsets = results[name]
-        assert not isinstance(offsets, KafkaError), "refused above"
-        refuse_errors(offsets)
+        failures += _errors(offsets)
         for partition, offset in offsets.items():
             if isinstance(offset, CommittedOffset):
                 committed[name, partition] = offset
     partitions = {partition for _, partition in committed}
     ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-    return [
+    rows = [
         _consumer_row(name, partition, committed[name, partition], ends[partition], reader)
         for name, partition in sorted(committed)
         for reader in [readers.get((name, partition))]
     ]
+    return rows, failures
 
 
 def _consumer_row(

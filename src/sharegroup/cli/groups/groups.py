@@ -185,7 +185,9 @@ def describe(  # One option each.
         is_share = ShareGroupDescription in types or not types
         columns = COLUMNS[view if is_share or view != "offsets" else "consumer_offsets"]
         shown = [name for name in columns if verbose or name not in LONG[view]]
-        rows = await _rows(admin, found, view)
+        rows, later_failures = await _rows(admin, found, view)
+        # A group of --all-groups that is unknown by now was deleted since it was described.
+        failures += [error for error in later_failures if not (all_groups and _is_unknown(error))]
         return Listing(rows, shown, f"There are no {view} to show.", failures)
 
     show(access, form, described)
@@ -230,11 +232,13 @@ def _is_unknown(result: object) -> bool:
     return isinstance(result, GroupIdNotFound)
 
 
-async def _rows(admin: AdminClient, groups: Sequence[Described], view: str) -> list[Row]:
+async def _rows(
+    admin: AdminClient, groups: Sequence[Described], view: str
+) -> tuple[list[Row], list[KafkaError]]:
     if view == "members":
-        return member_rows(groups)
+        return member_rows(groups), []
     if view == "state":
-        return state_rows(groups, await addresses_of(admin))
+        return state_rows(groups, await addresses_of(admin)), []
     shared = [group.group_id for group in groups if isinstance(group, ShareGroupDescription)]
     consuming = [group for group in groups if isinstance(group, ConsumerGroupDescription)]
     if consuming:
