@@ -24,7 +24,7 @@ def users(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     """Run ``sharegroup users WORDS...``; ``typed`` is the standard input."""
 
     def run(words: str, *more: str, typed: str = "") -> Printed:
-        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
         with pytest.raises(SystemExit) as end:
             main(["users", *words.split(), *more])
         printed = capsys.readouterr()

@@ -29,7 +29,7 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import VerbsAsOptions
-from sharegroup.cli.common.output import Listing, done, print_listing
+from sharegroup.cli.common.output import Listing, done, print_listing, printable
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
     ScramCredentialInfo,
@@ -50,6 +50,9 @@ from sharegroup.protocol_enums import ScramMechanism
 
 
 PASSWORD_CHARACTERS_MAX = 1_024
+LINE_BYTES_MAX = 4 * PASSWORD_CHARACTERS_MAX + 5
+"""Maximum size of a line with a password in UTF-8, with a byte order mark and a line end."""
+STDIN = "standard input"
 
 password_file_option = click.option(
     "--password-file",
@@ -67,9 +70,19 @@ def new_password(user: str, file: Path | None) -> str:
         )
         return _checked(str(prompted), "the terminal")
     if file is None or str(file) == "-":
-        return _checked(sys.stdin.readline(), "standard input")
-    with file.open(encoding="utf-8") as lines:
-        return _checked(lines.readline(PASSWORD_CHARACTERS_MAX + 2), str(file))
+        return _checked(_text(sys.stdin.buffer.readline(LINE_BYTES_MAX), STDIN), STDIN)
+    with file.open("rb") as lines:
+        return _checked(_text(lines.readline(LINE_BYTES_MAX), str(file)), str(file))
+
+
+def _text(line: bytes, origin: str) -> str:
+    """Decode the line of a password, whatever the locale; the error does not show it."""
+    try:
+        # Editors of Windows begin a file with a mark that no client would send.
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # Without a cause: it has the bytes.
+        raise click.ClickException(f"the first line of {printable(origin)} is not UTF-8") from None
 
 
 def _checked(line: str, origin: str) -> str:
