@@ -63,7 +63,7 @@ def command(*, folder: Path, hosts: tuple[str, ...], clients: tuple[str, ...], d
             clients=clients or (() if has_authority else ("client",)),
             days=days,
         )
-    except FileExistsError as error:
+    except (FileExistsError, ValueError) as error:  # The second: no PEM file, or another key.
         raise click.ClickException(str(error)) from error
     click.echo("\n".join(_settings(files, has_server=bool(hosts))))
 

@@ -88,7 +88,18 @@ def _authority(files: CertificateFiles) -> tuple[x509.Certificate, _Key]:
     if files.authority_key.exists():
         certificate = x509.load_pem_x509_certificate(files.authority.read_bytes())
         loaded = load_pem_private_key(files.authority_key.read_bytes(), None)
+        if certificate.public_key() != loaded.public_key():
+            raise ValueError(
+                f"{files.authority} is not the certificate of the key {files.authority_key}: what "
+                "it signs would be refused; put the right key there, or name another folder"
+            )
         return certificate, cast("_Key", loaded)
+    if files.authority.exists():
+        # Before the key is made: beside this certificate, it would sign what nobody accepts.
+        raise FileExistsError(
+            f"{files.authority} exists without its key {files.authority_key}, which signs "
+            "certificates; put the key back, or name another folder"
+        )
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("sharegroup local authority")
     builder = _builder(name, key, issuer=name, days=AUTHORITY_DAYS)
