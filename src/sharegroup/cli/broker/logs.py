@@ -21,10 +21,9 @@ from sharegroup.cli.broker.inspecting.survey import (
     Segment,
     batch_row,
     damage_text,
-    open_segment,
+    opened_segments,
     record_document,
     segment_row,
-    segments,
     state_of,
 )
 from sharegroup.cli.common.output import Listing, complain, in_colour
@@ -103,21 +102,21 @@ class _Survey:
         self.damaged = False
 
     def segments(self, log: FoundLog) -> Iterator[dict[str, Any]]:
-        for segment in segments(log, self._selection):
-            with closing(open_segment(segment)) as file:
+        for segment, file in opened_segments(log, self._selection):
+            with closing(file):
                 pieces = self._telling(segment, file.walk())
                 yield segment_row(segment, pieces, file.size, self._selection)
 
     def batches(self, log: FoundLog) -> Iterator[dict[str, Any]]:
-        for segment in segments(log, self._selection):
-            with closing(open_segment(segment)) as file:
+        for segment, file in opened_segments(log, self._selection):
+            with closing(file):
                 for piece in self._telling(segment, file.walk()):
                     if isinstance(piece, FoundBatch) and self._is_selected(piece):
                         yield batch_row(segment, piece)
 
     def records(self, log: FoundLog) -> Iterator[dict[str, Any]]:
-        for segment in segments(log, self._selection):
-            with closing(open_segment(segment)) as file:
+        for segment, file in opened_segments(log, self._selection):
+            with closing(file):
                 for piece in self._telling(segment, file.walk()):
                     if isinstance(piece, Damage) or not self._is_selected(piece):
                         continue

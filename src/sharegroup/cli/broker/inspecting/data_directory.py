@@ -51,7 +51,7 @@ class FoundLog:
         """Return the base offset and the file of every segment, oldest first."""
         names = sorted(
             path
-            for path in self.folder.iterdir()
+            for path in map(self.folder.joinpath, _names(self.folder))
             if _SEGMENT.fullmatch(path.name) and _is_regular(path)
         )
         return [(int(path.stem), path) for path in names]
@@ -120,7 +120,15 @@ def topic_names(directory: Path, *, warn: Callable[[str], None]) -> Mapping[str,
 
 def _is_log(folder: Path) -> bool:
     # After a crash in compaction there may be only the new segment, under its temporary name.
-    return any(_SEGMENT.fullmatch(name.removesuffix(SWAP)) for name in os.listdir(folder))
+    return any(_SEGMENT.fullmatch(name.removesuffix(SWAP)) for name in _names(folder))
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names in a folder; none if a running broker has just removed it."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def _is_regular(path: Path) -> bool:

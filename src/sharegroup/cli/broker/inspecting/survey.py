@@ -174,3 +174,18 @@ def damage_text(segment: Segment, damage: Damage) -> str:
 def open_segment(segment: Segment) -> SegmentFile:
     """Open the file of a segment; the caller closes it."""
     return SegmentFile(segment.path, segment.base_offset)
+
+
+def opened_segments(
+    log: FoundLog, selection: LogSelection
+) -> Iterator[tuple[Segment, SegmentFile]]:
+    """Yield the segments with selected offsets and their files, which the caller closes.
+
+    A segment that a running broker has deleted since the folder was read is left out.
+    """
+    for segment in segments(log, selection):
+        try:
+            file = open_segment(segment)
+        except FileNotFoundError:
+            continue
+        yield segment, file
