@@ -61,6 +61,7 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        # None, and not an error: click then says which words exist, with exit code 2.
         if cmd_name not in VERBS:
             return None
         command = import_module(MODULES[cmd_name]).command
@@ -157,7 +158,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     is_program = arguments is None
     try:
         code = cli.main(
-            args=arguments, prog_name="sharegroup", standalone_mode=False, obj=is_program
+            # Not standalone, because click would end with code 1 for Ctrl-C, and with 0 for a verb
+            # that returns 1.
+            args=arguments,
+            prog_name="sharegroup",
+            standalone_mode=False,
+            obj=is_program,
         )
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
@@ -165,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         misuse.show()
         sys.exit(misuse.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        # 128 and the number of SIGINT, as shells report a program that a signal ends.
         sys.exit(130)
     except MissingExtra as error:
         complain(str(error))  # The text says what to install, and a traceback adds nothing.

@@ -182,6 +182,7 @@ def _checked(
             f"{log.first} to {log.end}; to read only the available records, set the option "
             "failOnDataLoss=false"
         )
+    # Both ends within the log, and in order: a read may lie wholly below or above what is left.
     first = min(max(wanted.first, log.first), log.end)
     return OffsetBounds(first, max(first, min(wanted.end, log.end)))
 

@@ -91,6 +91,8 @@ def folder_of(location: str, group: str, load: str) -> str:
 
 def write_decisions(folder: str, decided: Decided) -> Path:
     """Write decisions for the reader, atomically and durably."""
+    # Sorted, so equal decisions are equal bytes and have one name, however often a batch is
+    # decided.
     text = json.dumps({"v": VERSION, "outcomes": _said(decided)}, sort_keys=True).encode()
     path = Path(folder) / f"{hashlib.sha256(text).hexdigest()}.json"
     _write(path, text)
@@ -146,6 +148,7 @@ class DecisionFiles:
 
     def announce(self, query: str) -> None:
         """Store that this query has, or may have, decisions in the folder of this `load()`."""
+        # Called for each batch, and durable once: the offsets of all later batches rely on it.
         path = self._announcement(self._load, query)
         if not path.exists():
             _write(path, b"")
@@ -163,6 +166,8 @@ class DecisionFiles:
         for path, decided in self._files(batch):
             is_about_batch = False
             for place, kinds in decided.items():
+                # The file is about other partitions, or its batch is that of another query of this
+                # `load()`.
                 if place not in held:
                     continue
                 key, batch_offsets = held[place]
@@ -177,6 +182,8 @@ class DecisionFiles:
                 _mark(path, batch)
         # Last, because the folder may disappear while its files are read.
         self._check_presence(batch)
+        # Spark has logged and committed this batch, so a restart names this `load()` or a later
+        # one.
         if batch.load == self._load and not self._has_removed_earlier:
             self._remove_earlier(batch.query)
             self._has_removed_earlier = True
@@ -266,6 +273,7 @@ def _group_folder(location: str, group: str) -> Path:
 
 def _component(name: str) -> str:
     """Return a safe file name for any text: its hash."""
+    # Not escaped: a group may have 32,767 characters, and a file name 255 bytes.
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
@@ -279,6 +287,7 @@ def _inside(location: str, path: Path) -> Path:
 def _marked(path: Path) -> tuple[str, int | None]:
     """Return the query and batch number that a file is marked with; None if it is not marked."""
     parts = path.name.split(".")
+    # Marked: query, seq, hash and `json`. No part has a dot of its own (`offsets._NAME`).
     return (parts[0], int(parts[1])) if len(parts) == 4 else ("", None)
 
 

@@ -69,6 +69,7 @@ class _Process:
     @contextmanager
     def cluster(self, options: ReadOptions) -> Iterator[Cluster]:
         """Return the cluster for these options, created on first use and open in the block."""
+        # With the passwords: a connection of one user must not serve the reads of another.
         key = repr(sorted(options.client.items()))
         shared = self._clusters.pop(key, None)
         if shared is None:
@@ -89,6 +90,7 @@ class _Process:
 
     def _close_surplus(self, clusters_max: int) -> None:
         """Close the clusters above the maximum that are not used, the oldest ones first."""
+        # A task that still reads keeps its cluster, also above the maximum.
         unused = [key for key, shared in self._clusters.items() if not shared.uses]
         for key in unused[: max(0, len(self._clusters) - clusters_max)]:
             self.thread.run(_close(self._clusters.pop(key).cluster))

@@ -50,6 +50,7 @@ def read(
     if not isinstance(partition, RunsPartition):
         return  # For a batch read without partitions Spark passes an empty one of its own.
     freed_memory.keep_for_answers()
+    # This opens the driver's memory: open, it outlives the end of its batch (`kept_records`).
     near, far = near_and_far(partition.parts)
     # Started before the kept records are read, so the network works meanwhile.
     fetch = _fetch(options, far) if far else None
@@ -93,6 +94,7 @@ def near_and_far(
     for part in parts:
         if part.kept is not None and (reader := opened(part.kept)) is not None:
             near.append((part, reader))
+        # The driver had cut the partition into kept and other records, and its memory is not here.
         elif far and far[-1][:3] == part[:3]:
             far[-1] = part._replace(runs=far[-1].runs + part.runs)
         else:

@@ -142,6 +142,7 @@ class _Memory:
         if file is None:
             return None
         is_read = os.pread(file, 1, MARK_AT) != b"\0"
+        # A late reader may still have it mapped; the system frees the pages with the last mapping.
         os.close(file)
         return is_read
 

@@ -185,6 +185,7 @@ def next_ends(
             )
         if ids[name] != topic_id:
             problem = "the topic was deleted and created again"
+        # `assign` does not name it now; without this it would begin anew when it is named again.
         elif where not in latest:
             ends[where] = read_to
         elif earliest[where] > read_to:

@@ -79,8 +79,10 @@ class StreamOffset:
             "v": VERSION,
             "seq": self.seq,
             "group": self.subscription.group,
+            # Sorted, because the order of the names in the option means nothing.
             "subscribe": sorted(self.subscription.topics),
         }
+        # The offset before the first batch is the same for all readers, because none has begun.
         if self.seq:
             content |= {"query": self.query, "load": self.load}
         if self.decides:
@@ -174,6 +176,7 @@ def _check_subscription(said: Mapping[str, Any], expected: Subscription) -> None
 def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> AcquiredByPartition:
     acquired: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
     for text, topic in said.items():
+        # Kafka prints ids without the padding that Python expects (`Uuid.java`).
         topic_id = TopicId(UUID(bytes=base64.urlsafe_b64decode(text + "==")))
         if not isinstance(topic["topic"], str):
             raise TypeError(f"topic: expected a name, found {topic['topic']!r:.80}")

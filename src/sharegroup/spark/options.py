@@ -567,6 +567,7 @@ def _parse(
             continue
         if (option := known.get(name)) is not None:
             value = _value(option, name, text)
+            # Two names with one value contradict nothing; programs that set both are left alone.
             if option.field in said_by and parsed[option.field] != value:
                 other = said_by[option.field]
                 raise InvalidConfig(
@@ -596,11 +597,15 @@ def _client(properties: Mapping[str, str], kind: type[ClientConfig]) -> dict[str
         raise InvalidConfig(f"option {_KAFKA}{error}") from None
     if "bootstrap_servers" not in options:
         raise InvalidConfig(f"option {_BOOTSTRAP} is missing: expected host:port[,host:port]")
+    # For its checks alone: the clients are made later, in other processes, where an error would
+    # appear as a failed task.
     config_from(kind, options)
     return options
 
 
 def _lowered(given: Mapping[str, str]) -> dict[str, str]:
+    # Spark passes lower case, but `write_in_transaction` and `redrive` get options from the
+    # program.
     return {name.lower(): text for name, text in given.items()}
 
 

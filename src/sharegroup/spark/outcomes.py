@@ -160,6 +160,8 @@ def _decide(rows: DataFrame, outcome: Column, source: DataFrame | None) -> int:
     table = placed.select(*PLACE, outcome.alias("outcome")).toArrow()
     decided: dict[tuple[str, int], dict[AcknowledgeType, OffsetSet]] = {}
     for place, kind, offsets in _grouped(table):
+        # A union has the metadata of one of its streams
+        # (`tests/integration/spark/test_outcomes_stream.py`).
         if place[0] not in origin.topics:
             raise ValueError(
                 f"the rows belong to a stream of {', '.join(origin.topics)}, but one of them is of "
@@ -167,6 +169,7 @@ def _decide(rows: DataFrame, outcome: Column, source: DataFrame | None) -> int:
             )
         kinds = decided.setdefault(place, {})
         kinds[kind] = kinds.get(kind, EMPTY) | offsets
+    # Without rows there is nothing to store, and a query that decides nothing needs no folder.
     if decided:
         write_decisions(origin.folder, decided)
     return int(table.num_rows)

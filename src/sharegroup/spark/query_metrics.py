@@ -61,6 +61,7 @@ class QueryMetrics:
             labels = (figures.name, group.group)
             with self._lock:
                 self._labels.setdefault(figures.run_id, set()).add(labels)
+            # An unknown lag keeps the last one: 0 would look like a group that has caught up.
             if group.lag is not None:
                 self._lag.labels(*labels).set(group.lag)
             self._held.labels(*labels).set(group.held)

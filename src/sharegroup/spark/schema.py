@@ -102,6 +102,7 @@ def arrow_batches(
         arrays["deliveryCount"] = number_array(counts, absent=counts == NOT_DELIVERED)
     schema = pa.schema([(name, _ARROW_TYPES[name]) for name in arrays])
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
+    # By the average size of a row; slices share the memory of the batch.
     rows = max(1, count * BATCH_BYTES_MAX // batch.nbytes)
     for first in range(0, count, rows):
         yield batch.slice(first, rows)

@@ -176,6 +176,8 @@ class ShareStream:
         names = dict(start.names)
         for key in fresh:
             names[key.topic_id] = self._name(key)
+        # The id in the checkpoint outlives readers: a restarted query is the same member, and finds
+        # its decisions, whose files are marked with it.
         query = start.query or self._query
         if self._decides:
             # Before Spark logs the offset, which says so.
@@ -232,6 +234,7 @@ class ShareStream:
         0 and ``idleCause`` is None unless the client has warned that its member is idle.
         """
         idle = self._ranges.idle
+        # The lag of one partition may be unknown; it must not hide that of the others.
         lags = [position.lag for position in self._positions.values() if position.lag is not None]
         counts = self.counts
         return {
@@ -259,6 +262,8 @@ class ShareStream:
         if self._settled is None:
             self._carry = start.carry
         decided = self._decisions.outcomes(start)
+        # It never becomes false again: from the first decision on, a missing folder is an error and
+        # does not mean "accept" (ADR 0043).
         self._decides |= start.decides or bool(decided)
         outcomes = {
             key: _with_default(acquired_offsets(runs), decided.get(key, {}))
@@ -276,6 +281,8 @@ class ShareStream:
         refused: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
         for key, kinds in outcomes.items():
             for kind, offsets in kinds.items():
+                # Not an error: the locks may have ended, or a restart has lost them. Whether the
+                # record comes again is up to the broker; the carry recognises it then.
                 lost = offsets & unconfirmed.get(key, EMPTY)
                 self._count(kind, offsets.count - lost.count)
                 self.counts.lost += lost.count
@@ -355,6 +362,7 @@ class ShareStream:
         """Request the group's positions unless they are recent; return whether they are new."""
         if time.monotonic() - self._asked_at < self._times.positions_seconds:
             return False
+        # Also if the request fails: a broker that is away must not delay each batch by a timeout.
         self._asked_at = time.monotonic()
         try:
             async with asyncio.timeout(ASK_SECONDS_MAX):
@@ -371,6 +379,7 @@ class ShareStream:
 
         Carried records, which the query has processed, are acknowledged at once.
         """
+        # One deadline for all rounds: Spark stops a query between calls, so none may take long.
         deadline = time.monotonic() + self._times.poll_ms / 1000
         while True:
             wait_ms = max(0, ceil((deadline - time.monotonic()) * 1000))
@@ -461,6 +470,8 @@ class ShareStream:
     async def _is_done(self, targets: Mapping[TopicIdPartition, int]) -> bool:
         """Return whether all assigned partitions are settled up to their targets."""
         await self.refresh_positions()
+        # Before the first assignment nothing is known, and no partitions would look like finished
+        # ones.
         assigned = self._ranges.assigned
         return bool(assigned) and all(
             self._is_settled(key, targets.get(key, 0)) for key in assigned
@@ -491,6 +502,7 @@ def _with_default(
     outcomes = dict(decided)
     # Not needed: records without a decision are accepted, and so are these.
     outcomes.pop(AcknowledgeType.ACCEPT, None)
+    # Rows that the query filtered out have no decision either; they are accepted like the others.
     undecided = held
     for offsets in outcomes.values():
         undecided = undecided - offsets

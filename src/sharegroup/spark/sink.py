@@ -205,6 +205,7 @@ def record_rows(
         topics: list[str | None] = [options.topic] * count
     else:
         topics = values("topic", pa.string())
+    # Here and not in the producer, which does not know the row.
     if None in topics:
         row = topics.index(None)
         raise InvalidRecord(

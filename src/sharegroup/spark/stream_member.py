@@ -30,6 +30,7 @@ class StreamMember:
     """The member with its thread, so heartbeats and renewals continue between Spark's calls."""
 
     def __init__(self, options: SourceOptions, load: str, query: str) -> None:
+        # Before the thread and the member exist: a signal in between would leave a member behind.
         exit_on_sigterm()
         self._thread = LoopThread("kafka-share-driver")
         self._thread.enter()
@@ -42,6 +43,7 @@ class StreamMember:
             fail_on_missing=options.fail_on_data_loss,
         )
         self.stream = ShareStream(self._ranges, files, query=query, load=load)
+        # After a kill of the JVM nobody calls `stop`, and heartbeats would keep the locks for ever.
         self._thread.submit(exit_as_orphan(self._ranges.close))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -87,6 +87,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def initialOffset(self) -> Json:  # noqa: N802
         """Return the offset before the first batch; the broker keeps the group's position."""
+        # A constant, without query and load: Spark asks for it twice, and again when batch 0 is
+        # replayed.
         return StreamOffset(self._subscription).to_json()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
@@ -106,6 +108,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         try:
             end = member.call(member.stream.advance(offset, records_max=records_max))
         except KafkaError as error:
+            # With availableNow an unchanged offset would end the run as if there were no records
+            # left.
             if self._is_available_now or not error.retriable:
                 raise
             # An equal offset starts no batch, so Spark asks again at the next trigger.
@@ -116,6 +120,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         # Spark compares offsets as text, so an equal one starts no batch.
         if end is offset:
             return start
+        # After `publish`, so what is received from now on is kept for the next batch and not for
+        # this one.
         member.call(member.stream.acquire_ahead(end, records_max))
         return end.to_json()
 

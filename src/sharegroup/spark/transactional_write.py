@@ -63,6 +63,7 @@ def write_in_transaction(
             "write_in_transaction needs the option topic: the number of the batch is committed as "
             "an offset of its partition 0"
         )
+    # Before the transaction is opened: its time limit must not include the query's own work.
     table = rows.toArrow()
     if table.num_rows == 0:
         return 0  # A batch that is run again has the same rows.

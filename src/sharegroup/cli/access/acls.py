@@ -122,6 +122,7 @@ def remove(
         if not isinstance(found, KafkaError)
         for acl in found
     }
+    # Also if some filters were refused: the ACLs of the others are gone.
     _report("removed", sorted(removed), as_json=as_json)
     refuse_errors(results)
 

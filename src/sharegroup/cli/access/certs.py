@@ -58,6 +58,7 @@ def command(*, folder: Path, hosts: tuple[str, ...], clients: tuple[str, ...], d
         hosts = HOSTS
     try:
         files = make_certificates(
+            # The printed settings name these files, and are used in other directories.
             folder.resolve(),
             hosts=hosts,
             clients=clients or (() if has_authority else ("client",)),

@@ -88,6 +88,7 @@ def quota_listing(admin_limits: Mapping[QuotaEntity, Mapping[str, float]]) -> Li
     """Return a listing with a row for each limit."""
     rows = [
         _row(entity, key, value)
+        # By their texts, because the default's name and the others do not compare.
         for entity, limits in sorted(admin_limits.items(), key=lambda item: str(item[0]))
         for key, value in sorted(limits.items())
     ]

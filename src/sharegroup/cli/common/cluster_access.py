@@ -226,6 +226,7 @@ class Access:
     ) -> dict[str, Any]:
         """Return options for a client whose config is ``kind``; warn of unused properties."""
         return {
+            # In this order: a property overrides --timeout, and nothing overrides the address.
             "default_api_timeout_ms": self.timeout_ms,
             "connect_timeout_ms": self.timeout_ms,
             **client_options(self.properties, kind, warn=warn, origin=self.properties_origin),

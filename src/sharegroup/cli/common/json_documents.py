@@ -44,6 +44,7 @@ def get_document(url: str, *, timeout_s: float) -> tuple[int, dict[str, Any]]:
         raise OSError(f"expected an HTTP response, found {error!r}") from error
     try:
         document = json.loads(body)
+    # The second: a foreign program may answer with a hundred thousand brackets.
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):

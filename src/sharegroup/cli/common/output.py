@@ -60,6 +60,7 @@ class Listing:
 
     def json(self) -> str:
         """Return a JSON array with an object for each row."""
+        # In ASCII, json's default: names with control characters reach a terminal as escapes only.
         return json.dumps([dict(row) for row in self.rows], indent=2)
 
 

@@ -40,6 +40,7 @@ def read_numbered(path: Path) -> list[tuple[int, str, str]]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
+        # It decodes any bytes, so an old file of Java never fails here.
         text = content.decode("latin-1")
     found = []
     for number, line in _logical_lines(text):

@@ -56,6 +56,7 @@ async def watch(
             listing = await take()
         except KafkaError as error:
             view.fail(f"{type(error).__name__}: {error}")
+        # A verb raises it for errors of single items, which may be over at the next listing.
         except click.ClickException as error:
             view.fail(error.message)
         else:
@@ -100,6 +101,7 @@ class Screen:
     def _draw(self, text: str) -> None:
         height = shutil.get_terminal_size().lines
         title = f"every {self._every_s:g} s, last at {time.strftime('%H:%M:%S')}; Ctrl-C stops"
+        # Names in the text have no line ends (`printable`), so each line is one row of the screen.
         lines = [title, "", *text.splitlines()]
         if len(lines) >= height:
             hidden = len(lines) - height + 2

@@ -139,6 +139,8 @@ async def _redrive(
     producer = Producer(**sending)
     try:
         async with telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)):
+            # `_send_back` stops by itself after a signal; this ends it if a broker keeps it
+            # waiting.
             done = await until_stopped(_send_back(stop, queue, producer, options), stop)
     finally:
         await producer.close(timeout=0)

@@ -95,6 +95,7 @@ class RecordSender:
 
     def settle(self) -> None:
         """Count the records that have an outcome by now, the oldest first."""
+        # From the oldest on: the order of the input is the order of the messages.
         while self._outstanding and self._outstanding[0][1].done():
             number, future = self._outstanding.popleft()
             try:
@@ -130,6 +131,7 @@ class RecordSender:
         self.counts.failed += 1
         if len(self.counts.failures) < FAILURES_SHOWN_MAX:
             self.counts.failures.append(f"record {number}: {line_of(error)}")
+        # Otherwise a million records would each wait for their timeout at a broker that is away.
         if not isinstance(error, ABOUT_ONE_RECORD):
             self.is_over = True
 

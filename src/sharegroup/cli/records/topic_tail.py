@@ -125,6 +125,7 @@ class TopicTail:
             first = max(log_range.first, log_range.end - count)
             async for rows in self._read(log_range._replace(first=first)):
                 for row in rows:
+                    # The first part is unique, so rows, which have no order, are never compared.
                     entry = ((row.timestamp_ms, row.partition, row.offset), row)
                     if len(newest) < count:
                         heapq.heappush(newest, entry)

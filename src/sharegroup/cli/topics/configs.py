@@ -215,6 +215,7 @@ def _resource(candidates: Iterable[tuple[ResourceType, str | None]]) -> ConfigRe
 def _row(entry: ConfigEntry) -> Row:
     return {
         "name": entry.name,
+        # Brokers send no value of a secret; without a word here it would look unset.
         "value": HIDDEN if entry.is_sensitive else entry.value,
         "source": entry.source.name.lower(),
         "read_only": entry.is_read_only,

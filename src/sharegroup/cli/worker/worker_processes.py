@@ -113,12 +113,14 @@ def _signal(
     as_json: bool,
 ) -> None:
     """Send a signal to the workers, and wait until they report one of the phases."""
+    # A process that ended since its pid file was read needs no signal any more.
     signalled = [worker for worker in _found(name, pid_file) if worker.send(number)]
     if not signalled:
         raise click.ClickException(
             f"no worker of {name or pid_file} of this user is running on this machine"
         )
     limit = time.monotonic() + timeout_s
+    # One limit for all of them: they finish their records at the same time.
     reached = {worker.pid: _wait(worker, phases, limit) for worker in signalled}
     rows = [
         {"app": worker.facts.get("app"), "pid": worker.pid, "phase": reached[worker.pid]}

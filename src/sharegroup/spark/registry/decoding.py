@@ -53,6 +53,7 @@ def avro_decode(schema: FetchedSchema, reader_schema: str | None) -> Decode:
     def decode(payload: bytes) -> Any:
         stream = io.BytesIO(payload)
         decoded = schemaless_reader(stream, writer, reader)
+        # Bytes of another schema may decode by chance; what is left over shows it.
         if rest := len(payload) - stream.tell():
             raise UnreadableValue(f"{rest} bytes are left after the record")
         return decoded

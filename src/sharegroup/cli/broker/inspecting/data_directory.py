@@ -80,6 +80,7 @@ def find_logs(directory: Path, *, warn: Callable[[str], None]) -> list[FoundLog]
     points = _checkpoint(directory / RECOVERY_POINTS_FILE)
     logs = []
     for folder in folders:
+        # Absolute, because the folder may be given as `.`.
         match = _FOLDER.fullmatch(folder.absolute().name)
         if match is None:
             continue  # The folder is being deleted or was moved, so it is not a log any more.

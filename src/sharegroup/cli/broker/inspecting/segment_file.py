@@ -64,6 +64,7 @@ class SegmentFile:
         self._path = path
         self._base_offset = base_offset
         self._fd = open_regular(path)
+        # Once: a running broker appends, and a walk has to end.
         self.size = os.fstat(self._fd).st_size
 
     def close(self) -> None:

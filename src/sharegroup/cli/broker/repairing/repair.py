@@ -111,6 +111,7 @@ class Repair:
         """Return the step that puts a partition folder back; InvalidRequest if impossible."""
         name = os.path.basename(os.path.abspath(path))
         folder = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), name)
+        # With the separator: a folder beside it may have a name that begins with the same letters.
         inside = os.path.join(self._root, SET_ASIDE_FOLDER) + os.sep
         if not folder.startswith(inside) or partition_of(name) is None:
             raise InvalidRequest(

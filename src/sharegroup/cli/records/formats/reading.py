@@ -77,6 +77,8 @@ class LineReader:
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             self._rest += head
+            # Not `splitlines`, which also ends a line at a carriage return: that is part of the
+            # value.
             lines = bytes(self._rest).split(b"\n")
             self._rest = bytearray(tail)
             for line in lines:
