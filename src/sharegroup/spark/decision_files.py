@@ -93,7 +93,7 @@ def write_decisions(folder: str, decided: Decided) -> Path:
     """Write decisions for the reader, atomically and durably."""
     # Sorted, so equal decisions are equal bytes and have one name, however often a batch is
     # decided.
-    text = json.dumps({"v": VERSION, "outcomes": _said(decided)}, sort_keys=True).encode()
+    text = json.dumps({"v": VERSION, "outcomes": _as_json(decided)}, sort_keys=True).encode()
     path = Path(folder) / f"{hashlib.sha256(text).hexdigest()}.json"
     _write(path, text)
     return path
@@ -296,7 +296,7 @@ def _mark(path: Path, batch: StreamOffset) -> None:
         os.rename(path, path.with_name(f"{batch.query}.{batch.seq}.{path.name}"))
 
 
-def _said(decided: Decided) -> dict[str, Any]:
+def _as_json(decided: Decided) -> dict[str, Any]:
     topics: dict[str, Any] = {}
     for (topic, partition), kinds in decided.items():
         topics.setdefault(topic, {})[str(partition)] = {

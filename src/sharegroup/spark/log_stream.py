@@ -226,28 +226,28 @@ def _id_of(topic: Topic) -> TopicId:
     return topic.topic_id
 
 
-def parsed_ends(said: Json) -> dict[tuple[str, TopicId, int], int]:
+def parsed_ends(document: Json) -> dict[tuple[str, TopicId, int], int]:
     """Parse an offset that Spark logged: the end by topic name, topic id and partition.
 
     CheckpointError if it is not such an offset.
     """
     try:
-        if (version := said["v"]) == VERSION:
+        if (version := document["v"]) == VERSION:
             return {
                 (
                     name,
                     _parsed_id(topic["id"]),
                     checked_number("partition", int(number), 0, PARTITION_MAX),
                 ): checked_number("end", end)
-                for name, topic in said["topics"].items()
+                for name, topic in document["topics"].items()
                 for number, end in topic["ends"].items()
             }
         error: Exception = ValueError(f"version {version!r}")
-    except (AttributeError, KeyError, TypeError, ValueError) as found:
-        error = found
+    except (AttributeError, KeyError, TypeError, ValueError) as failure:
+        error = failure
     raise CheckpointError(
         f"the checkpoint's offset is not valid for a stream of plain offsets: expected version "
-        f"{VERSION} with topics and ends, found {str(said)[:200]}: {error!r:.200}; use a new "
+        f"{VERSION} with topics and ends, found {str(document)[:200]}: {error!r:.200}; use a new "
         "checkpointLocation"
     ) from error
 

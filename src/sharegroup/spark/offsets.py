@@ -113,13 +113,13 @@ class StreamOffset:
         return topics
 
 
-def parse(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
+def parse(document: Mapping[str, Any], expected: Subscription) -> StreamOffset:
     """Parse an offset that Spark logged. CheckpointError if it is invalid or of another query.
 
     It is validated because anyone with write access to the checkpoint's storage can change it.
     """
     try:
-        return _parsed(said, expected)
+        return _parsed(document, expected)
     except CheckpointError:
         raise
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -129,16 +129,16 @@ def parse(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
         ) from error
 
 
-def _parsed(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
-    if said.get("v") != VERSION:
+def _parsed(document: Mapping[str, Any], expected: Subscription) -> StreamOffset:
+    if document.get("v") != VERSION:
         raise CheckpointError(
-            f"the checkpoint's offset has version {said.get('v')!r}; expected {VERSION}, written "
-            f"by the format kafka-share: {str(said)[:200]}"
+            f"the checkpoint's offset has version {document.get('v')!r}; expected {VERSION}, "
+            f"written by the format kafka-share: {str(document)[:200]}"
         )
-    _check_subscription(said, expected)
+    _check_subscription(document, expected)
     names: dict[TopicId, TopicName] = {}
-    acquired = _parse_topics(said.get("acquired", {}), names)
-    carry = said.get("carry", {})
+    acquired = _parse_topics(document.get("acquired", {}), names)
+    carry = document.get("carry", {})
     accept, reject = (
         {
             key: acquired_offsets(runs)
@@ -148,34 +148,37 @@ def _parsed(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
     )
     return StreamOffset(
         expected,
-        checked_number("seq", said["seq"]),
-        _name("query", said.get("query", "")),
-        _name("load", said.get("load", "")),
+        checked_number("seq", document["seq"]),
+        _name("query", document.get("query", "")),
+        _name("load", document.get("load", "")),
         acquired,
         Carry(accept, reject),
         names,
-        _flag("decides", said.get("decides", False)),
+        _flag("decides", document.get("decides", False)),
     )
 
 
-def _check_subscription(said: Mapping[str, Any], expected: Subscription) -> None:
-    if said["group"] != expected.group:
+def _check_subscription(document: Mapping[str, Any], expected: Subscription) -> None:
+    if document["group"] != expected.group:
         raise CheckpointError(
-            f"the checkpoint belongs to share group {said['group']!r}, but the option share.group "
-            f"is {expected.group!r}: deliveries of one group are not valid for another; "
-            "use a new checkpointLocation"
+            f"the checkpoint belongs to share group {document['group']!r}, but the option "
+            f"share.group is {expected.group!r}: deliveries of one group are not valid for "
+            "another; use a new checkpointLocation"
         )
-    if said["subscribe"] != sorted(expected.topics):
+    if document["subscribe"] != sorted(expected.topics):
         raise CheckpointError(
             f"the checkpoint of share group {expected.group!r} was written with subscribe="
-            f"{','.join(said['subscribe'])!r}, now it is {','.join(sorted(expected.topics))!r}; "
-            "use a new checkpointLocation (the group keeps its own position, nothing is lost)"
+            f"{','.join(document['subscribe'])!r}, now it is "
+            f"{','.join(sorted(expected.topics))!r}; use a new checkpointLocation (the group "
+            "keeps its own position, nothing is lost)"
         )
 
 
-def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> AcquiredByPartition:
+def _parse_topics(
+    document: Mapping[str, Any], names: dict[TopicId, TopicName]
+) -> AcquiredByPartition:
     acquired: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
-    for text, topic in said.items():
+    for text, topic in document.items():
         # Kafka prints ids without the padding that Python expects (`Uuid.java`).
         topic_id = TopicId(UUID(bytes=base64.urlsafe_b64decode(text + "==")))
         if not isinstance(topic["topic"], str):
@@ -194,24 +197,24 @@ def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> A
     return acquired
 
 
-def checked_number(name: str, found: Any, lowest: int = 0, highest: int = NUMBER_MAX) -> int:
+def checked_number(name: str, value: Any, least: int = 0, most: int = NUMBER_MAX) -> int:
     """Return a number of an offset. ValueError unless it is an integer within the limits."""
     # Not `isinstance`: JSON's true is an int in Python.
-    if type(found) is not int or not lowest <= found <= highest:
-        raise ValueError(f"{name}: expected {lowest} to {highest}, found {found!r:.80}")
-    return found
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}: expected {least} to {most}, found {value!r:.80}")
+    return value
 
 
-def _name(name: str, found: Any) -> str:
-    if not isinstance(found, str) or _NAME.fullmatch(found) is None:
-        raise ValueError(f"{name}: expected up to 64 letters, digits, _ and -, found {found!r:.80}")
-    return found
+def _name(name: str, value: Any) -> str:
+    if not isinstance(value, str) or _NAME.fullmatch(value) is None:
+        raise ValueError(f"{name}: expected up to 64 letters, digits, _ and -, found {value!r:.80}")
+    return value
 
 
-def _flag(name: str, found: Any) -> bool:
-    if not isinstance(found, bool):
-        raise TypeError(f"{name}: expected true or false, found {found!r:.80}")
-    return found
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected true or false, found {value!r:.80}")
+    return value
 
 
 def _delivery_counts(counts: Sequence[Any]) -> Iterator[int]:

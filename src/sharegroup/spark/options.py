@@ -557,31 +557,33 @@ def _parse(
     refused: Mapping[str, str],
     client: type[ClientConfig],
 ) -> dict[str, Any]:
-    known = {name.lower(): option for option in options for name in (option.name, *option.aliases)}
+    option_of_name = {
+        name.lower(): option for option in options for name in (option.name, *option.aliases)
+    }
     parsed: dict[str, Any] = {}
-    said_by: dict[str, str] = {}
+    name_of_field: dict[str, str] = {}
     properties: dict[str, str] = {}
     lowered = _lowered(given)
     for name, text in lowered.items():
         if name in _SPARKS_OWN:
             continue
-        if (option := known.get(name)) is not None:
+        if (option := option_of_name.get(name)) is not None:
             value = _value(option, name, text)
             # Two names with one value contradict nothing; programs that set both are left alone.
-            if option.field in said_by and parsed[option.field] != value:
-                other = said_by[option.field]
+            if option.field in name_of_field and parsed[option.field] != value:
+                other = name_of_field[option.field]
                 raise InvalidConfig(
                     f"option {name}={text!r} sets the same value as {other}={lowered[other]!r}; "
                     f"expected one value: remove one of the options, for instance {name}"
                 )
-            said_by[option.field] = name
+            name_of_field[option.field] = name
             parsed[option.field] = value
         elif (hint := refused.get(name)) is not None:
             raise InvalidConfig(f"option {name} is not supported here: {hint}")
         elif name.startswith(_KAFKA):
             properties[name.removeprefix(_KAFKA)] = text
         else:
-            raise InvalidConfig(f"unknown option {name}{_nearest(name, known)}")
+            raise InvalidConfig(f"unknown option {name}{_nearest(name, option_of_name)}")
     parsed["client"] = _client(properties, client)
     return parsed
 
@@ -623,9 +625,9 @@ def _value(option: Option, name: str, text: str) -> Any:
         raise InvalidConfig(f"option {name}={shown!r}: {error}") from None
 
 
-def _nearest(name: str, known: Mapping[str, Option]) -> str:
-    near = difflib.get_close_matches(name, [*known, _BOOTSTRAP], n=1)
+def _nearest(name: str, option_of_name: Mapping[str, Option]) -> str:
+    near = difflib.get_close_matches(name, [*option_of_name, _BOOTSTRAP], n=1)
     if not near:
         return ""
-    option = known.get(near[0])
+    option = option_of_name.get(near[0])
     return f"; did you mean {_BOOTSTRAP if option is None else option.name}?"

@@ -135,13 +135,13 @@ class _Batch:
 def _query_id(rows: DataFrame) -> str:
     """Return the id of the query that runs this `foreachBatch`."""
     context = getattr(rows.sparkSession, "sparkContext", None)
-    found = None if context is None else context.getLocalProperty(QUERY_ID)
-    if found is None:
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+    if query_id is None:
         raise ValueError(
             "the rows do not show which query they belong to: expected a call in foreachBatch, "
             f"where Spark sets {QUERY_ID}; elsewhere pass query_id="
         )
-    return str(found)
+    return str(query_id)
 
 
 def _reading(client: Mapping[str, Any]) -> dict[str, Any]:
