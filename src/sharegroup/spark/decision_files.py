@@ -15,7 +15,9 @@ The offsets in a file tell its batch.  The reader uses the files with offsets of
 and renames them to mark them with the batch's number.  So a record that is released in batch 7 and
 delivered again in batch 8 is not released twice by the same file.  If batch 7 is acknowledged again
 after a crash, its marked files are read again; they are removed when batch 8 is acknowledged.
-``load`` separates queries, ``query`` separates those that share one `load()`.
+``load`` separates queries, ``query`` separates those that share one `load()`.  Such queries may
+hold the same record one after the other, if a lock has ended.  So a file that is also about records
+outside of the batch stays for the other query, and the mark is a second name of it (a link).
 
 Spark logs a batch once, with the ``load`` of that run.  If the driver dies during the batch, each
 restart runs it again, with decisions in a folder of its own, until one run commits it.  So each of
@@ -164,14 +166,16 @@ class DecisionFiles:
             for key, runs in batch.acquired.items()
         }
         for path, decided in self._files(batch):
-            is_about_batch = False
+            is_about_batch, is_about_others = False, False
             for place, kinds in decided.items():
                 # The file is about other partitions, or its batch is that of another query of this
                 # `load()`.
                 if place not in held:
+                    is_about_others = True
                     continue
                 key, batch_offsets = held[place]
                 for kind, offsets in kinds.items():
+                    is_about_others |= bool(offsets - batch_offsets)
                     if part := offsets & batch_offsets:
                         is_about_batch = True
                         so_far = outcomes.setdefault(key, {})
@@ -179,7 +183,7 @@ class DecisionFiles:
             if is_about_batch:
                 # Before the acknowledgement: a record that it releases may be in the next batch,
                 # which must not find this file (the module's text).
-                _mark(path, batch)
+                _mark(path, batch, is_shared=is_about_others)
         # Last, because the folder may disappear while its files are read.
         self._check_presence(batch)
         # Spark has logged and committed this batch, so a restart names this `load()` or a later
@@ -192,17 +196,23 @@ class DecisionFiles:
     def _files(self, batch: StreamOffset) -> Iterator[tuple[Path, Decided]]:
         """Iterate over the files that may be about the batch; remove those of earlier batches."""
         for folder in self._folders(batch):
-            for path in (folder / name for name in _names(folder) if name.endswith(".json")):
+            paths = [folder / name for name in _names(folder) if name.endswith(".json")]
+            unmarked = _inodes(path for path in paths if _marked(path)[1] is None)
+            earlier = _inodes(path for path in paths if _is_earlier(path, batch))
+            for path in paths:
                 query, seq = _marked(path)
                 if (query, seq) == (batch.query, batch.seq):
                     yield path, _read(path)
                 elif seq is None:
                     try:
+                        if _inodes([path]) <= earlier:
+                            continue  # An earlier batch has taken its part, and shares the rest.
                         decided = _read(path)
                     except FileNotFoundError:
                         continue  # Another query of the same `load()` has marked it as its own.
                     yield path, decided
-                elif query == batch.query and seq < batch.seq:
+                elif _is_earlier(path, batch) and not _inodes([path]) & unmarked:
+                    # While the file has its first name, the mark says that it was read.
                     path.unlink(missing_ok=True)
 
     def _folders(self, batch: StreamOffset) -> Iterable[Path]:
@@ -291,9 +301,35 @@ def _marked(path: Path) -> tuple[str, int | None]:
     return (parts[0], int(parts[1])) if len(parts) == 4 else ("", None)
 
 
-def _mark(path: Path, batch: StreamOffset) -> None:
-    if _marked(path)[1] is None:
-        os.rename(path, path.with_name(f"{batch.query}.{batch.seq}.{path.name}"))
+def _mark(path: Path, batch: StreamOffset, *, is_shared: bool) -> None:
+    if _marked(path)[1] is not None:
+        return
+    marked = path.with_name(f"{batch.query}.{batch.seq}.{path.name}")
+    if is_shared:
+        # Without links in the file system, the file is taken from the other query, as a whole one.
+        with suppress(OSError):
+            # The batch may have been decided again, with the same content in another file.
+            marked.unlink(missing_ok=True)
+            os.link(path, marked)
+            return
+    # Another query may mark it at the same moment; this batch has read it by then.
+    with suppress(FileNotFoundError):
+        os.rename(path, marked)
+
+
+def _is_earlier(path: Path, batch: StreamOffset) -> bool:
+    """Return whether an earlier batch of the query has marked the file."""
+    query, seq = _marked(path)
+    return query == batch.query and seq is not None and seq < batch.seq
+
+
+def _inodes(paths: Iterable[Path]) -> set[int]:
+    """Return the inode numbers of files, which several names may share; none of lost files."""
+    numbers: set[int] = set()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            numbers.add(path.stat().st_ino)
+    return numbers
 
 
 def _as_json(decided: Decided) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -156,6 +157,61 @@ def test_another_query_of_the_same_load_keeps_its_files(tmp_path: Path) -> None:
     assert files(tmp_path).outcomes(batch(1, 10, 20, query="one")) != {}
     assert files(tmp_path).outcomes(batch(5, 10, 20, query="two")) == {}
     assert names(tmp_path) == ["one.1"]
+
+
+def test_decisions_about_records_that_another_query_holds_by_now_count_for_both(
+    tmp_path: Path,
+) -> None:
+    """The locks of some records of query one ended, and query two of the same load() got them.
+
+    Query two settles first. It must neither take the decisions about the other records away, nor
+    apply those about its own twice.
+    """
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((10, 20))}})
+    two = files(tmp_path).outcomes(batch(5, 10, 15, query="two"))
+    assert two == {KEY: {REJECT: ranges((10, 15))}}
+    one = files(tmp_path).outcomes(batch(3, 10, 20, query="one"))
+    assert one == {KEY: {REJECT: ranges((10, 20))}}
+    assert files(tmp_path).outcomes(batch(5, 10, 15, query="two")) == two, "after a crash"
+    assert files(tmp_path).outcomes(batch(6, 12, 14, query="two")) == {}
+    assert files(tmp_path).outcomes(batch(4, 20, 30, query="one")) == {}
+    assert files(tmp_path).outcomes(batch(7, 30, 40, query="two")) == {}
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("end", [15, 20], ids=["shared", "whole"])
+def test_batch_that_is_decided_again_after_a_crash_is_decided_once(
+    tmp_path: Path, end: int
+) -> None:
+    for _ in range(2):
+        decide(tmp_path, {ORDERS_0: {RELEASE: ranges((10, 20))}})
+        released = {KEY: {RELEASE: ranges((10, end))}}
+        assert files(tmp_path).outcomes(batch(5, 10, end)) == released
+    assert files(tmp_path).outcomes(batch(6, 10, end)) == {}
+
+
+def test_file_system_without_links_gives_the_file_to_one_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, name: Path) -> None:
+        raise PermissionError(errno.EPERM, str(name))
+
+    monkeypatch.setattr(os, "link", refuse)
+    decide(tmp_path, {ORDERS_0: {RELEASE: ranges((10, 20))}})
+    assert files(tmp_path).outcomes(batch(5, 10, 15)) == {KEY: {RELEASE: ranges((10, 15))}}
+    assert names(tmp_path) == ["q.5"]
+    assert files(tmp_path).outcomes(batch(6, 10, 15)) == {}
+
+
+def test_shared_decisions_are_not_applied_to_a_redelivered_record(tmp_path: Path) -> None:
+    """While the other query has not settled; new decisions with the same content count."""
+    decided = {ORDERS_0: {RELEASE: ranges((10, 20))}}
+    decide(tmp_path, decided)
+    part = {KEY: {RELEASE: ranges((10, 15))}}
+    assert files(tmp_path).outcomes(batch(5, 10, 15, query="two")) == part
+    assert files(tmp_path).outcomes(batch(6, 10, 15, query="two")) == {}
+    decide(tmp_path, decided)
+    assert files(tmp_path).outcomes(batch(7, 10, 15, query="two")) == part
 
 
 def make_old(location: Path) -> None:
