@@ -209,6 +209,8 @@ def test_template_modifiers_decode_their_encoding(form: str, text: bytes, value:
         ("<%v>", b"<a><b>c", "record 3: expected b'<', found b'c'"),
         ("<%v>", b"<a><b", "record 2: the input ends before the end of the record"),
         ("%V{big32}%v", b"\x00", "record 1: the input ends before the end of the record"),
+        ("%H{big8}%h{%k=%v;}%v\n", b"\xffa\n", "record 1: a number of -1 headers"),
+        ("%H %h{%k=%v;}%v\n", b"-3 a\n", "record 1: a number of -3 headers"),
         ("%p{big8}%v\n", b"\xff\n", "p: expected a number from 0"),
         ("%p{big32}%v\n", b"\xff\xff\xff\xfe\n", "p: expected a number from 0"),
     ],

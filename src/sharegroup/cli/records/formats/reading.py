@@ -369,6 +369,8 @@ class _Attempt:
             raise RecordFormatError(f"%{verb.name}: expected a number, found {text!r}") from error
 
     def _headers(self, inner: Template, count: int) -> Sequence[Header]:
+        if count < 0:
+            raise RecordFormatError(f"a number of {count} headers")
         headers = []
         for _ in range(count):
             parts = self._parts(inner)
