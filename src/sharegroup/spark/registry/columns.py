@@ -85,7 +85,7 @@ def decoded_column(
                 schema_id = schema_id_of(value)
                 decode = decode_of(schema_id)
             except UnreadableValue as unreadable:
-                error = str(unreadable)
+                error = _text(str(unreadable))
             else:
                 decoded, error = _decoded(decode, value, schema_id, kind)
         found.append(decoded)
@@ -105,8 +105,13 @@ def _decoded(
     try:
         return _fitting(decode(value[PREFIX_BYTES:]), kind), None
     except Exception as error:  # noqa: BLE001  Three libraries, and bytes of any content.
-        text = f"schema {schema_id}: {type(error).__name__}: {error}"
-        return None, text[:ERROR_CHARACTERS_MAX]
+        return None, _text(f"schema {schema_id}: {type(error).__name__}: {error}")
+
+
+def _text(error: str) -> str:
+    """Return the text of an error, shortened, in characters that Arrow can store."""
+    # A schema is JSON of the user who registered it, which may have lone surrogates.
+    return error[:ERROR_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
 
 
 def _column(found: Sequence[Any], errors: list[str | None], kind: pa.DataType) -> pa.Array:
@@ -121,8 +126,7 @@ def _column(found: Sequence[Any], errors: list[str | None], kind: pa.DataType) -
             pa.array([value], kind)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             fitting[row] = None
-            text = f"the value does not fit the type of the column: {error}"
-            errors[row] = text[:ERROR_CHARACTERS_MAX]
+            errors[row] = _text(f"the value does not fit the type of the column: {error}")
     return pa.array(fitting, kind)
 
 
@@ -135,11 +139,16 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
             raise UnreadableValue(f"expected fields, found {type(value).__name__}")
         return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
     if pa.types.is_map(kind):
+        if not isinstance(value, Mapping):
+            raise UnreadableValue(f"expected a map, found {type(value).__name__}")
         return [
             (_fitting(key, kind.key_type), _fitting(item, kind.item_type))
             for key, item in value.items()
         ]
     if pa.types.is_list(kind):
+        # Texts and maps are iterable, too: their characters and keys would become the elements.
+        if not isinstance(value, list | tuple):
+            raise UnreadableValue(f"expected an array, found {type(value).__name__}")
         return [_fitting(element, kind.value_type) for element in value]
     if pa.types.is_string(kind) and isinstance(value, UUID | Decimal):
         return str(value)
