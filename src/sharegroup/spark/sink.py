@@ -97,6 +97,9 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
             raise InvalidConfig(
                 f"column {name!r} has no place in a record; expected only {', '.join(_COLUMNS)}"
             )
+        # Spark allows it, for example after a join.
+        if schema.names.count(name) > 1:
+            raise InvalidConfig(f"column {name!r} occurs twice; select one of them")
         if _bare(kind) not in [_bare(expected_kind) for expected_kind in _COLUMNS[name]]:
             expected = " or ".join(expected_kind.simpleString() for expected_kind in _COLUMNS[name])
             raise InvalidConfig(
@@ -213,8 +216,10 @@ def record_rows(
             f"the option topic is not set"
         )
     headers = [
-        headers_of(row_headers)
-        for row_headers in (columns["headers"].to_pylist() if "headers" in columns else nothing)
+        headers_of(_named(row_headers, first_row + row))
+        for row, row_headers in enumerate(
+            columns["headers"].to_pylist() if "headers" in columns else nothing
+        )
     ]
     # Spark's times are microseconds, Kafka's milliseconds.
     times = [None if value is None else value // 1000 for value in values("timestamp", pa.int64())]
@@ -229,3 +234,13 @@ def record_rows(
             strict=True,
         )
     )
+
+
+def _named(headers: Sequence[Any] | None, row: int) -> Sequence[Any] | None:
+    """Return the headers of a row. InvalidRecord if one has no name, which Kafka does not allow."""
+    if any(header is None or header["key"] is None for header in headers or ()):
+        raise InvalidRecord(
+            f"row {row} of this task has a header without a name: expected a struct with a key for "
+            "each element of the column 'headers'"
+        )
+    return headers
