@@ -52,9 +52,10 @@ def read(
     freed_memory.keep_for_answers()
     # This opens the driver's memory: open, it outlives the end of its batch (`kept_records`).
     near, far = near_and_far(partition.parts)
-    # Started before the kept records are read, so the network works meanwhile.
-    fetch = _fetch(options, far) if far else None
+    fetch: TaskFetch | None = None
     try:
+        # Started before the kept records are read, so the network works meanwhile.
+        fetch = _fetch(options, far) if far else None
         for part, reader in near:
             rows = _Rows(part, options, unreadable)
             for kept, records in reader.between(

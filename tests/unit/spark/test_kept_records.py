@@ -6,6 +6,7 @@ import os
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from sharegroup.client.share.ranges.held_ranges import whole_batches
 from sharegroup.client.share.session.acquired_records import AcquiredBatches, AcquiredRecords
 from sharegroup.client.share.session.share_session import FetchedPartition
+from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.kept_records import UNREAD_BATCHES_MAX, Keeper, opened
@@ -286,3 +288,18 @@ def test_memory_that_cannot_be_had_is_no_error(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
     keeper.publish()
     assert read(*parts_of(keeper, (0, 3))) == [0, 1, 2]
+
+
+def test_fetch_that_cannot_begin_leaves_no_file_open(keeper: Keeper) -> None:
+    """A Python worker runs many tasks, and its descriptors are limited."""
+    keeper.keep(answer(batch(0, 5), acquired=[(0, 5)]))
+    keeper.publish()
+    near = parts_of(keeper, (0, 5))
+    far = parts_of(keeper, (5, 9))
+    options = replace(OPTIONS, client={"bootstrap_servers": "no port"})
+    descriptors = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(InvalidConfig):
+            list(executor_read.read(options, RunsPartition([*near, *far])))
+    executor_fetch.close()
+    assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
