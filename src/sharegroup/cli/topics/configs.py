@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from sharegroup.protocol_enums import ConfigOperation, ResourceType
 
 ALL_BROKERS = "default"
 HIDDEN = "(hidden)"
+SECRETS = re.compile(r"password|secret|jaas\.config|keystore\.key")
+"""Names of settings that a file with new values may have, and that output must not repeat."""
 ENTITY_TYPES = {
     "topics": ResourceType.TOPIC,
     "groups": ResourceType.GROUP,
@@ -185,7 +187,16 @@ def alter(  # One option each.
     changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted_keys]
     refuse_errors(ask(access, lambda admin: admin.incremental_alter_configs({resource: changes})))
     resource_name = f"{resource.type.name.lower().replace('_', ' ')} {resource.name or ALL_BROKERS}"
-    done(f"changed {resource_name}", as_json=as_json, set=values, deleted=deleted_keys)
+    done(f"changed {resource_name}", as_json=as_json, set=shown(values), deleted=deleted_keys)
+
+
+def shown(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings for output, with secrets hidden as in ``describe``.
+
+    >>> shown({"ssl.keystore.password": "hunter2", "retention.ms": "5"})
+    {'ssl.keystore.password': '(hidden)', 'retention.ms': '5'}
+    """
+    return {key: HIDDEN if SECRETS.search(key) else value for key, value in values.items()}
 
 
 def _values(lists: Iterable[str]) -> dict[str, str]:
