@@ -605,10 +605,25 @@ def _client(properties: Mapping[str, str], kind: type[ClientConfig]) -> dict[str
     return options
 
 
-def _lowered(given: Mapping[str, str]) -> dict[str, str]:
-    # Spark passes lower case, but `write_in_transaction` and `redrive` get options from the
-    # program.
-    return {name.lower(): text for name, text in given.items()}
+def _lowered(given: Mapping[str, object]) -> dict[str, str]:
+    """Return the options by their names in lower case."""
+    # Spark passes texts in lower case, but `write_in_transaction` and `redrive` get options from
+    # the program: of any case, and numbers as PySpark's `options` takes them.
+    lowered: dict[str, str] = {}
+    for name, value in given.items():
+        text = _option_text(name, value)
+        if lowered.setdefault(name.lower(), text) != text:
+            # Without the values: they may be passwords.
+            raise InvalidConfig(f"option {name.lower()} is set twice, in upper and lower case")
+    return lowered
+
+
+def _option_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise InvalidConfig(f"option {name}: expected a text, found {type(value).__name__}")
 
 
 def _require(parsed: Mapping[str, Any], field_name: str, option: str) -> None:

@@ -288,6 +288,23 @@ def test_wrong_option_of_a_batch_read_is_named(wrong, message):
     assert message in str(caught.value)
 
 
+def test_options_of_a_program_may_be_numbers_as_in_pyspark():
+    """`write_in_transaction` and `redrive` get them without Spark in between."""
+    client = sink_options({**BROKER, "topic": "t", "kafka.linger.ms": 5}).client
+    assert client == sink_options({**BROKER, "topic": "t", "kafka.linger.ms": "5"}).client
+    client = sink_options({**BROKER, "topic": "t", "kafka.enable.idempotence": True}).client
+    assert client["idempotent"] is True
+    with pytest.raises(InvalidConfig, match="option topic: expected a text, found NoneType"):
+        sink_options({**BROKER, "topic": None})
+
+
+def test_option_in_two_cases_has_one_value():
+    assert sink_options({**BROKER, "topic": "t", "Topic": "t"}).topic == "t"
+    secrets = {"kafka.sasl.password": "one", "kafka.SASL.password": "two"}
+    with pytest.raises(InvalidConfig, match=r"option kafka\.sasl\.password is set twice"):
+        sink_options({**BROKER, "topic": "t", **secrets})
+
+
 def test_option_of_a_read_is_refused_in_a_write():
     with pytest.raises(InvalidConfig, match="includeheaders is not supported here: this is an opt"):
         sink_options({**BROKER, "includeHeaders": "true"})
