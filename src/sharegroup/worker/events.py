@@ -101,11 +101,11 @@ class Events:
         for listener in self._listeners.get(event.name, ()):
             try:
                 listener(event)
-            except (
-                Exception,
-                SystemExit,
-                GeneratorExit,
-            ):  # A faulty listener must not fail the record.
+            except KeyboardInterrupt:
+                raise
+            # A faulty listener must not fail the record.  This call does not wait, so not even a
+            # CancelledError is one of the task: it would end a slot, and nobody would notice.
+            except BaseException:
                 log.exception("event=listener_failed of=%s listener=%r", event.name, listener)
 
 

@@ -38,7 +38,10 @@ class Redaction:
     def _redacted(self, redact: Redact, text: str) -> str | None:
         try:
             redacted: object = redact(text)
-        except Exception as error:  # noqa: BLE001  The application's function may do anything.
+        except KeyboardInterrupt:
+            raise
+        # Any other: the write of a letter would end with it, and leave the record to nobody.
+        except BaseException as error:  # noqa: BLE001  The application's function may do anything.
             # The text of this error may quote the secret, so only its class is reported.
             self._report(f"{type(error).__qualname__} was raised")
             return None

@@ -191,7 +191,13 @@ class HandlerSlot:
         for record in tuple(batch):
             try:
                 payloads.append(await self._handler.read(record.delivery.value))
-            except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001  It concerns this record alone.
+            except BaseException as error:
+                kind = type(error)
+                assert self.task is not None
+                is_of_slot = issubclass(kind, asyncio.CancelledError) and self.task.cancelling()
+                if is_of_slot or issubclass(kind, KeyboardInterrupt):
+                    raise
+                # Anything else is raised by the decoder, and concerns this record alone.
                 # In the list until here: a watch or a stop may have given up the whole batch.
                 if self._batch is batch:
                     batch.remove(record)

@@ -93,7 +93,11 @@ def find_key(record: TakenRecord) -> None:
         record.payload = route.codec.decode(record.delivery.value)
         key = order_by(record.payload)
         hash(key)
-    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001  The application's function may raise anything.
+    except KeyboardInterrupt:
+        raise
+    # A CancelledError, too, is the function's own, because nothing waits here.  It would end the
+    # task that takes records, and a task group takes that for a cancellation and says nothing.
+    except BaseException as error:  # noqa: BLE001  The application's function may raise anything.
         record.payload = OrderByFailure(error)
     else:
         record.key = key

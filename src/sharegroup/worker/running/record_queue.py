@@ -260,7 +260,9 @@ class RecordQueue:
     def _admit(self, record: TakenRecord, keys: KeyOrder) -> None:
         try:
             may_run = keys.admit(record)
-        except Exception as error:  # noqa: BLE001  A key of the application may compare as it likes.
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  A key of the application may compare as it likes.
             record.key, record.payload, may_run = None, OrderByFailure(error), True
         if may_run:
             self.ready.append(record)

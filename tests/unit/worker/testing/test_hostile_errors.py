@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.worker import App, DeadLetter, Retry, RetryAfter, SomeFailed
+from sharegroup.worker import App, DeadLetter, Payload, Retry, RetryAfter, SomeFailed
 
 NESTED = 5_000
 
@@ -205,3 +205,74 @@ def test_classes_of_errors_beyond_the_limit_are_counted_together() -> None:
         counts.failed_with(f"shop.Error{number}")
     assert len(counts.failed) == CLASSES_MAX + 1
     assert counts.failed[OTHER_CLASSES] == 50
+
+
+class Odd(BaseException):
+    """Neither an Exception nor one of Python's own, like those of some test tools."""
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
+
+
+class OddKey:
+    """It cannot be compared."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise self._error
+
+
+@pytest.mark.parametrize("make", [asyncio.CancelledError, Odd, SystemExit])
+@pytest.mark.parametrize("place", ["order_by", "key", "listener", "redact", "decode in a batch"])
+def test_no_function_of_the_application_ends_the_tasks_of_its_worker(
+    place: str, make: Callable[[], BaseException]
+) -> None:
+    """An error beside the handler ends neither the worker nor, in silence, one of its tasks.
+
+    A CancelledError would: a task that ends with it counts as cancelled, and nobody looks.
+    """
+    app = App("shop")
+    options: dict[str, Any] = {"topics": "orders", "retry": None}
+    if place == "order_by":
+        options["order_by"] = lambda value: _raise(make()) if value == b"bad" else None
+    elif place == "key":
+        options["order_by"] = lambda _: OddKey(make())
+    elif place == "listener":
+        app.on("record.succeeded", lambda _: _raise(make()))
+    elif place == "redact":
+        options["redact"] = lambda _: _raise(make())
+    else:
+        options["payload"] = Payload(
+            decode=lambda value: _raise(make()) if value == b"bad" else value, encode=bytes
+        )
+
+    async def handle(value: bytes) -> None:
+        await asyncio.sleep(0)
+        if value == b"bad" and place == "redact":
+            raise ValueError("a secret")
+
+    async def handle_batch(values: list[bytes]) -> None: ...
+
+    handler = handle_batch if place == "decode in a batch" else handle
+    app.share_group("billing", handler=handler, **options)
+
+    async def test() -> None:
+        async with app.test(patience_seconds=5) as t:
+            bad, behind = await t.send("orders", b"bad"), await t.send("orders", b"behind")
+            await t.advance("10s")
+            later = await t.send("orders", b"later")
+            await t.advance("10s")
+            outcomes = [bad.outcome, behind.outcome, later.outcome]
+            if place == "key":  # Which records meet in the table of keys is not promised.
+                assert set(outcomes) <= {"accepted", "dead_lettered"}
+            else:
+                expected = "accepted" if place == "listener" else "dead_lettered"
+                assert outcomes == [expected, "accepted", "accepted"]
+
+    asyncio.run(test())
