@@ -168,9 +168,19 @@ class HandlerThreads:
             # Not `if not self._idle`: an idle thread that was notified counts as idle until it
             # runs.
             if self._idle < len(self._calls) and self._count < self._max:
-                self._count += 1
-                name = f"{IDLE_THREADS_NAME}-{self._count}"
-                threading.Thread(target=self._run, name=name, daemon=True).start()
+                name = f"{IDLE_THREADS_NAME}-{self._count + 1}"
+                try:
+                    threading.Thread(target=self._run, name=name, daemon=True).start()
+                except RuntimeError:
+                    # The system has no more threads.  The caller fails the record, so its handler
+                    # must not run later.
+                    if not self._count:
+                        self._calls.pop()
+                        raise
+                else:
+                    # Only now: a thread that was counted and does not exist would be missed until
+                    # the end of the worker.
+                    self._count += 1
             self._there_is_one.notify()
 
     def _run(self) -> None:

@@ -181,3 +181,25 @@ def raiser(error: type[BaseException]) -> Callable[[], None]:
         raise error
 
     return raises
+
+
+def test_thread_that_cannot_start_fails_its_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no more threads for a moment; later calls run, and the failed one not."""
+    refused = [True]
+    start = threading.Thread.start
+
+    def start_or_not(thread: threading.Thread) -> None:
+        if refused:
+            refused.clear()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def test(threads: HandlerThreads) -> None:
+        ran: list[str] = []
+        monkeypatch.setattr(threading.Thread, "start", start_or_not)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await threads.call(ran.append, "failed")
+        await threads.call(ran.append, "later")
+        assert ran == ["later"]
+
+    run(test, threads=1)
