@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,8 @@ MAX_BLOCK_MS = 10_000
 DELIVERIES = "share.delivery.count.limit"
 LOCKS = "share.partition.max.record.locks"
 RENEWAL = "share.renew.acknowledge.enable"
+COUNT = re.compile(r"[1-9][0-9]{0,9}")
+"""A count as Kafka writes it; its settings have no more digits than 2,147,483,647."""
 BROKER_PREFIX = "group."
 """The prefix of the broker's setting that applies to groups without a setting of their own."""
 
@@ -324,18 +327,27 @@ async def limits_of(
     of_group = await _configs(admin, ConfigResource(ResourceType.GROUP, group), told)
     of_broker: dict[str, ConfigEntry] = {}
     if not {DELIVERIES, LOCKS} <= of_group.keys():
-        cluster = await admin.describe_cluster()
-        node = str(cluster.nodes[0].node_id)
-        of_broker = await _configs(admin, ConfigResource(ResourceType.BROKER, node), told)
+        # Empty while the broker that answers does not know of any yet.
+        if nodes := (await admin.describe_cluster()).nodes:
+            node = str(nodes[0].node_id)
+            of_broker = await _configs(admin, ConfigResource(ResourceType.BROKER, node), told)
 
     def value(name: str, otherwise: str) -> str:
         entry = of_group.get(name) or of_broker.get(BROKER_PREFIX + name)
         return otherwise if entry is None or entry.value is None else entry.value
 
+    def count(name: str, otherwise: int) -> int:
+        text = value(name, str(otherwise))
+        # Whatever a broker answers, an error here would end a worker that runs.
+        if COUNT.fullmatch(text) is None:
+            log.warning("event=limit.refused group=%s setting=%s value=%.40r", group, name, text)
+            return otherwise
+        return int(text)
+
     default = ShareGroupLimits()
     return ShareGroupLimits(
-        deliveries=int(value(DELIVERIES, str(default.deliveries))),
-        locks=int(value(LOCKS, str(default.locks))),
+        deliveries=count(DELIVERIES, default.deliveries),
+        locks=count(LOCKS, default.locks),
         renewal=value(RENEWAL, "true").lower() == "true",
     )
 

@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from sharegroup.client import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.worker.parts import ShareGroupLimits
@@ -65,3 +67,20 @@ def test_limits_missing_in_the_group_are_those_of_the_broker() -> None:
 def test_unknown_limits_are_kafkas_defaults() -> None:
     refused = UnsupportedVersion("group configs")
     assert limits(Admin(refused, {})) == ShareGroupLimits(deliveries=5, locks=2000, renewal=True)
+
+
+@pytest.mark.parametrize("text", ["", "many", "0", "-1", "1e3", "9" * 5_000])
+def test_limit_that_is_no_count_is_unknown(text: str) -> None:
+    """What another broker answers must not end a worker that runs."""
+    admin = Admin(
+        {"share.delivery.count.limit": text, "share.partition.max.record.locks": text}, {}
+    )
+    assert limits(admin) == ShareGroupLimits()
+
+
+def test_limits_are_kafkas_defaults_while_the_cluster_names_no_broker() -> None:
+    class Starting(Admin):
+        async def describe_cluster(self) -> Any:
+            return SimpleNamespace(nodes=[])
+
+    assert limits(Starting({}, {})) == ShareGroupLimits()
