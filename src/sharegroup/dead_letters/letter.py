@@ -198,7 +198,10 @@ class Letter:
         """Whether the record's headers, and maybe key and value, are only in its original topic."""
         if self.tells_story or self.found or self.by_worker:
             return False
-        bare = not self.headers or NOT_COPIED in self.told
+        # A story in a broker's letter was in its record, so the letter has the record's headers.
+        # A record that was sent with a delay has no other: it never was in its original topic.
+        has_headers = bool(self.headers) or self.told.keys() >= ORIGIN_NAMES
+        bare = not has_headers or NOT_COPIED in self.told
         return bare and self.story.origin is not None
 
     @property

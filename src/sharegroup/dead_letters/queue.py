@@ -25,6 +25,7 @@ from sharegroup.client.settings.client_config import ClientOptions, ReadingConfi
 from sharegroup.dead_letters.ledger import Entry, Ledger
 from sharegroup.dead_letters.letter import Letter, letter_of, time_of
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.dead_letters.story_headers import NOWHERE
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.wire.batches.records import DecodedRecord
@@ -202,7 +203,9 @@ async def completed(cluster: Cluster, letters: Sequence[Letter]) -> list[Letter]
         if letter.lacks_its_record:
             assert letter.story.origin is not None, "a letter that lacks its record has an origin"
             origin = letter.story.origin
-            wanted[TopicPartition(origin.topic, origin.partition)].add(origin.offset)
+            # Whatever a letter claims: no log has the place of a record that was sent with a delay.
+            if origin.partition != NOWHERE and origin.offset != NOWHERE:
+                wanted[TopicPartition(origin.topic, origin.partition)].add(origin.offset)
     if not wanted:
         return list(letters)
     found = await _found(cluster, wanted)

@@ -12,7 +12,7 @@ from sharegroup.dead_letters.letter import TOLD, Letter, letter_of
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive import sent_back_headers
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
-from sharegroup.dead_letters.story_headers import PREFIX, REDRIVES, story_of
+from sharegroup.dead_letters.story_headers import PREFIX, REDRIVES, story_headers, story_of
 from sharegroup.worker.dead_letters.burier import (
     TRACEBACK_BYTES_MAX,
     Buried,
@@ -329,3 +329,13 @@ def test_marked_letter_completed_with_its_record_is_still_vouched_for() -> None:
     whole = of_broker().with_record(Read(list(FORGED), b"k", b"v", offset=9, timestamp=5))  # type: ignore[arg-type]
     assert whole.story.origin == RecordOrigin("eve", 2, 9, 5)
     assert (whole.group, whole.is_vouched, whole.is_origin_claimed) == ("eves", True, False)
+
+
+def test_record_that_was_sent_with_a_delay_is_in_no_original_topic() -> None:
+    """It was written to the group's own topic only, so nothing can complete a broker's letter."""
+    story = Story(origin=RecordOrigin("orders", -1, -1, 8))
+    own = [("__dlq.errors.topic", b"billing.retry"), *KAFKAS[1:]]
+    letter = read([*story_headers(story, RecordOrigin("orders", -1, -1, 8)), *own], value=b"v")
+    assert letter.story.origin == RecordOrigin("orders", -1, -1, 8)
+    assert letter.headers == ()
+    assert not letter.lacks_its_record
