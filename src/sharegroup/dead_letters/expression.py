@@ -75,10 +75,10 @@ class Expression:
         if value is None:
             return False
         try:
-            document = json.loads(value)
+            return bool(self._evaluate(json.loads(value)))
+        # Of a value or an expression that nests deeply; how deeply depends on the caller's stack.
         except (ValueError, RecursionError):
             return False
-        return bool(self._evaluate(document))
 
 
 def _compiled(node: ast.expr) -> Evaluate:

@@ -52,6 +52,7 @@ from sharegroup.errors import (
 
 SUFFIX = ".redriven"
 HASH_CHARACTERS = 16
+OFFSET_MAX = 2**63 - 1
 CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
@@ -196,8 +197,11 @@ def parsed(value: bytes | None) -> Entry:
     try:
         document = json.loads(value or b"")
         ranges = tuple((int(first), int(end)) for first, end in document["ranges"])
+        if not all(0 <= first < end <= OFFSET_MAX for first, end in ranges):
+            raise ValueError(f"expected ranges of offsets, got {ranges!r:.80}")
         return Entry(str(document["topic_id"]), int(document["partition"]), ranges)
-    except (KeyError, TypeError, ValueError) as error:
+    # The last two of JSON with ``Infinity``, and of lists in lists without end.
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"expected an entry of the redrive ledger, found {value!r:.200}: {error!r}"
         ) from error

@@ -139,3 +139,13 @@ def test_no_json_is_too_odd(document: object, text: str) -> None:
 def test_any_text_is_an_expression_or_an_error(text: str) -> None:
     with suppress(ExpressionError):
         Expression(text).holds(b"{}")
+
+
+def test_evaluation_that_nests_too_deeply_does_not_end_a_run() -> None:
+    expression = Expression("not " * 400 + "total")
+
+    def deep(frames: int) -> bool:
+        return deep(frames - 1) if frames else expression.holds(b'{"total": 1}')
+
+    assert deep(0)
+    assert not deep(600)

@@ -93,7 +93,17 @@ def test_entry_is_read() -> None:
     assert parsed(value) == Entry("abc", 2, ((0, 3), (5, 6)))
 
 
-@pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b'{"topic_id":1}', b"7"])
+def _with_ranges(ranges: str) -> bytes:
+    return f'{{"topic_id":"abc","partition":0,"ranges":[{ranges}]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, b"", b"\xff", b"[]", b'{"topic_id":1}', b"7", b"[" * 100_000),
+        *map(_with_ranges, ("[0,Infinity]", "[5,1]", "[3,3]", "[-1,2]", "[0,9223372036854775808]")),
+    ],
+)
 def test_invalid_ledger_entry_is_refused(value: bytes | None) -> None:
     with pytest.raises(ValueError, match="expected an entry of the redrive ledger"):
         parsed(value)
