@@ -198,7 +198,7 @@ def parsed(value: bytes | None) -> Entry:
         document = json.loads(value or b"")
         ranges = tuple((int(first), int(end)) for first, end in document["ranges"])
         if not all(0 <= first < end <= OFFSET_MAX for first, end in ranges):
-            raise ValueError(f"expected ranges of offsets, got {ranges!r:.80}")
+            raise ValueError(f"not ranges of offsets: {ranges!r:.80}")  # noqa: TRY301  One text.
         return Entry(str(document["topic_id"]), int(document["partition"]), ranges)
     # The last two of JSON with ``Infinity``, and of lists in lists without end.
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:

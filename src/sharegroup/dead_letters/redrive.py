@@ -421,8 +421,12 @@ class Redrive:
 
         A broker refuses a batch as a whole, so other letters of the batch fail with a bad one.
         """
-        await self._producer.flush()
-        future = await self._hand_over(letter, target)
+        try:
+            await self._producer.flush()
+            future = await self._hand_over(letter, target)
+        except KafkaError as error:
+            # Returned, as the error of a copy: the copies that are durable are still to be noted.
+            return error
         return await _outcome(future)
 
     def _refuse(self, partition: int, offset: int, target: str, reason: str) -> None:

@@ -326,11 +326,11 @@ async def limits_of(
     told = set() if told is None else told
     of_group = await _configs(admin, ConfigResource(ResourceType.GROUP, group), told)
     of_broker: dict[str, ConfigEntry] = {}
-    if not {DELIVERIES, LOCKS} <= of_group.keys():
-        # Empty while the broker that answers does not know of any yet.
-        if nodes := (await admin.describe_cluster()).nodes:
-            node = str(nodes[0].node_id)
-            of_broker = await _configs(admin, ConfigResource(ResourceType.BROKER, node), told)
+    is_known = {DELIVERIES, LOCKS} <= of_group.keys()
+    # There are no nodes while the broker that answers does not know of any yet.
+    if not is_known and (nodes := (await admin.describe_cluster()).nodes):
+        node = str(nodes[0].node_id)
+        of_broker = await _configs(admin, ConfigResource(ResourceType.BROKER, node), told)
 
     def value(name: str, otherwise: str) -> str:
         entry = of_group.get(name) or of_broker.get(BROKER_PREFIX + name)

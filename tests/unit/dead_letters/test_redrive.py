@@ -1,0 +1,105 @@
+"""What a redrive notes in its ledger when the producer fails in the middle of its copies."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sharegroup.dead_letters.letter import Letter, letter_of
+from sharegroup.dead_letters.queue import Chunk
+from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
+from sharegroup.errors import InvalidRecord, MessageTooLarge, RequestTimedOut
+from sharegroup.wire.batches.records import DecodedRecord
+
+
+def letter(offset: int) -> Letter:
+    headers = [
+        ("tag", b"x"),
+        ("__sharegroup.dead.reason", b"rejected"),
+        ("__sharegroup.dead.group", b"billing"),
+        ("__sharegroup.origin.topic", b"orders"),
+        ("__sharegroup.origin.partition", b"0"),
+        ("__sharegroup.origin.offset", b"7"),
+        ("__sharegroup.origin.timestamp", b"8"),
+    ]
+    record: Any = SimpleNamespace(offset=offset, timestamp=8, key=None, value=b"v", headers=headers)
+    typed: DecodedRecord = record
+    return letter_of("dead", 0, typed)
+
+
+class Writer:
+    """A producer whose copies succeed or fail as they are told, by the number of the send."""
+
+    is_confirmed = True
+
+    def __init__(self, *outcomes: BaseException | None) -> None:
+        self._outcomes = list(outcomes)
+
+    def send_now(self, topic: str, value: bytes | None, **more: Any) -> Any:
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, RequestTimedOut):
+            raise outcome  # As for a topic whose metadata cannot be had.
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if outcome is None:
+            future.set_result(None)
+        else:
+            future.set_exception(outcome)
+        return future
+
+    async def flush(self) -> None: ...
+
+
+class Queue:
+    """A dead-letter queue of three letters, and its ledger."""
+
+    cluster: Any = None
+    ranges = ()
+    noted: dict[int, Any] = {}
+
+    def __init__(self) -> None:
+        self.redriven: list[int] = []
+        self.ledger = self
+
+    async def create(self, cluster: object) -> None: ...
+
+    async def prune(self, *_: object) -> None: ...
+
+    async def note(self, producer: object, partition: int, offsets: list[int], **_: Any) -> None:
+        self.redriven += offsets
+
+    async def chunks(self, *_: object, **more: Any) -> Any:
+        yield Chunk(0, [letter(offset) for offset in range(3)], frozenset())
+
+
+class Sending(Redrive):
+    """A redrive that knows its targets."""
+
+    async def _check(self, targets: Any) -> None:
+        self._partitions = {"billing.retry": 1}
+
+
+def redrive(queue: Any, writer: Any) -> Redrive:
+    return Sending(queue, writer, RedriveOptions(confirmed=frozenset({"billing.retry"})))
+
+
+@pytest.mark.parametrize("error", [RequestTimedOut("no metadata"), MessageTooLarge("too large")])
+def test_durable_copies_are_noted_if_the_copy_that_is_sent_alone_cannot_be_handed_over(
+    error: Exception,
+) -> None:
+    """A later run must skip their letters; otherwise it would send them a second time."""
+    queue = Queue()
+    run = redrive(queue, Writer(None, InvalidRecord("its batch"), None, error))
+
+    async def test() -> None:
+        if isinstance(error, RequestTimedOut):
+            with pytest.raises(RequestTimedOut, match="no metadata"):
+                await run.run(asyncio.Event())
+        else:
+            await run.run(asyncio.Event())
+
+    asyncio.run(test())
+    assert queue.redriven == [0, 2]
+    assert run.done.sent["billing.retry"] == 2
