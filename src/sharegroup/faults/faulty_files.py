@@ -9,6 +9,16 @@ from collections.abc import Callable, Sequence
 
 from sharegroup.storage.disk.files import Buffer, DiskSpace, RealFiles, SyncQueue
 
+SYNC_SECONDS_MAX = 24 * 3_600.0
+"""The longest sync; far below what `time.sleep` refuses."""
+
+
+def checked(**counts: int) -> None:
+    """Raise ValueError for a count below 0, which the broker would meet as no disk's error."""
+    for name, count in counts.items():
+        if count < 0:
+            raise ValueError(f"{name}={count}: expected 0 or more")
+
 
 class FaultyFiles(RealFiles):
     """Real files with faults; until one is set, they behave like `RealFiles`.
@@ -31,10 +41,13 @@ class FaultyFiles(RealFiles):
 
     def slow_down(self, sync_seconds: float) -> None:
         """Let each sync take ``sync_seconds`` longer; 0 ends it."""
+        if not 0 <= sync_seconds <= SYNC_SECONDS_MAX:
+            raise ValueError(f"{sync_seconds=}: expected 0 to {SYNC_SECONDS_MAX}")
         self._sync_seconds = sync_seconds
 
     def fill_up(self, room_bytes: int = 0) -> None:
         """Limit the free space to ``room_bytes``; writes beyond it fail with ENOSPC."""
+        checked(room_bytes=room_bytes)
         self._room = room_bytes
 
     def make_room(self) -> None:
@@ -43,6 +56,7 @@ class FaultyFiles(RealFiles):
 
     def fail_next_sync(self, count: int = 1) -> None:
         """Let the next ``count`` syncs fail with EIO."""
+        checked(count=count)
         self._failing_syncs = count
 
     def write(self, fd: int, buffer: Buffer, position: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import GeneratorType
 from typing import Any
 
@@ -39,8 +39,22 @@ from sharegroup.faults.script import (
 )
 from sharegroup.wire.codec.apis import APIS, Api
 
-Handle = Callable[[Parts], Any]
-"""Calls the handler of one request, or begins its steps."""
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The handler of one request."""
+
+    begin: Callable[[Parts], Any]
+    """Calls the handler, or begins its steps."""
+    only_reads: bool
+    """Whether its steps only read, so they may be begun twice."""
+
+    def followed(self, parts: Parts, follow: Callable[[Any], Any]) -> Any:
+        """Return what follows the result, for a request that uses up a fault."""
+        result = self.begin(parts)
+        # Steps that only read have no order to keep.  As steps they could be dropped and begun
+        # anew, and then the fault would be used up.
+        return follow(result) if self.only_reads else _followed(result, follow)
 
 
 class FaultyHandlers:
@@ -63,9 +77,11 @@ class FaultyHandlers:
         real, api = self._handler_of(api_key), APIS[api_key]
 
         def handle(parts: Parts, context: RequestContext, request: Any) -> Any:
-            return self._handle(
-                api, parts, context, request, lambda used: real.handle(used, context, request)
+            handler = Handle(
+                lambda used: real.handle(used, context, request),
+                only_reads=real.handling is Handling.READS_IN_STEPS,
             )
+            return self._handle(api, parts, context, request, handler)
 
         def handle_in_steps(parts: Parts, context: RequestContext, request: Any) -> Any:
             result = handle(parts, context, request)
@@ -83,7 +99,7 @@ class FaultyHandlers:
         """Handle a request, now or later, with the fault that matches it."""
         # First, so a test can look at a broker that is frozen.
         if context.client_id == EXEMPT_CLIENT_ID:
-            return handle(parts)
+            return handle.begin(parts)
         by_partition = PARTITION_ERRORS if api.name in PARTITION_APIS else ()
         of_partitions, fault = self._script.match(
             api, context.client_id, request, by_partition=by_partition
@@ -105,14 +121,18 @@ class FaultyHandlers:
                 raise error(repr(fault))
             case Drop(applied):
                 if applied:
-                    # `handle` is called at once: the request is applied in its order, and only the
-                    # answer is lost.
-                    return Later(self._drop_after(parts, handle(parts), fault))
+                    # `handle` is called at once, and its steps are made: the request is applied in
+                    # its order, and only the answer is lost.
+                    return handle.followed(
+                        parts, lambda result: Later(self._drop_after(parts, result, fault))
+                    )
                 raise CloseConnection(repr(fault))
             case Delay(seconds, applied) if applied:
-                return Later(self._answer_after(parts, handle(parts), seconds))
+                return handle.followed(
+                    parts, lambda result: Later(self._answer_after(parts, result, seconds))
+                )
             case _:
-                return self._gated(handle(parts))
+                return _followed(handle.begin(parts), self._gated)
 
     def _handle_later(
         self, parts: Parts, context: RequestContext, fault: Fault | None, handle: Handle
@@ -174,6 +194,21 @@ class FaultyHandlers:
     async def _drop_after(self, parts: Parts, result: Any, fault: Fault | None) -> Any:
         await _response(parts, result)
         raise CloseConnection(repr(fault))
+
+
+def _followed(result: Any, follow: Callable[[Any], Any]) -> Any:
+    """Return what follows a result; of a handler in steps, steps that return it."""
+    if type(result) is not GeneratorType:
+        return follow(result)
+
+    def steps() -> Any:
+        made = result
+        # A handler may return the steps of another one.
+        while type(made) is GeneratorType:
+            made = yield from made
+        return follow(made)
+
+    return steps()
 
 
 async def _response(parts: Parts, result: Any) -> Any:

@@ -85,7 +85,7 @@ class RunningClock:
             due_ms, _, timer = heapq.heappop(self._due)
             # In steps, as time would pass: a timer may set another one that is due before the end.
             self._ahead_ms += max(0, due_ms - self.now_ms())
-            timer.fire()
+            self._fire(timer)
         # A timer may have advanced the clock further.
         self._ahead_ms = max(self._ahead_ms, ahead_ms)
         self._set_alarm()
@@ -113,5 +113,14 @@ class RunningClock:
         # Read once: timers that become due while others fire wait for the next alarm.
         now_ms = self.now_ms()
         while self._due and self._due[0][0] <= now_ms:
-            heapq.heappop(self._due)[2].fire()
+            self._fire(heapq.heappop(self._due)[2])
         self._set_alarm()
+
+    def _fire(self, timer: ClockTimer) -> None:
+        """Fire a timer, and report its error as the loop does for a timer of its own."""
+        try:
+            timer.fire()
+        # Raised here, it would stop the alarms of all other timers.
+        except Exception as error:  # noqa: BLE001  It is reported.
+            text = "a timer of the broker under test failed"
+            self._loop.call_exception_handler({"message": text, "exception": error})

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from sharegroup.broker.clock import Clock
 from sharegroup.errors import BY_CODE, KafkaError
+from sharegroup.faults.running_clock import ADVANCE_SECONDS_MAX
 from sharegroup.wire.codec.apis import APIS, Api
 from sharegroup.wire.codec.schema import code_name
 
@@ -173,8 +174,9 @@ class FaultScript:
         With ``applied`` a request is applied at once, and only its answer is late.  Without it,
         later requests of the same connection wait as well, because Kafka keeps their order.
         """
-        if seconds < 0:
-            raise ValueError(f"a delay must not be negative, not {seconds}")
+        # Here and not when a request comes: it would fail, and hold up its connection for ever.
+        if not 0 <= seconds <= ADVANCE_SECONDS_MAX:
+            raise ValueError(f"a delay must be 0 to {ADVANCE_SECONDS_MAX} seconds, not {seconds}")
         action = Delay(seconds, applied)
         return self._add(action, api, times, topic=topic, partition=partition, client=client_id)
 

@@ -36,6 +36,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from sharegroup.faults.faulty_files import checked
 from sharegroup.storage.disk.files import Buffer, DiskSpace, Identity, SyncQueue
 
 
@@ -133,6 +134,7 @@ class PowerLossDisk:
 
     def cut_power_after(self, operations: int) -> None:
         """Allow ``operations`` more changes and syncs; all later ones fail until `cut_power`."""
+        checked(operations=operations)
         self._power_left = operations
 
     @property
@@ -142,10 +144,12 @@ class PowerLossDisk:
 
     def fail_next_sync(self, count: int = 1) -> None:
         """Let the next ``count`` syncs fail; the writes that they should sync may be lost."""
+        checked(count=count)
         self._failing_syncs = count
 
     def fill_up(self, room_bytes: int = 0) -> None:
         """Limit the free space to ``room_bytes``; writes beyond it fail with ENOSPC."""
+        checked(room_bytes=room_bytes)
         self._room = room_bytes
 
     def make_room(self) -> None:

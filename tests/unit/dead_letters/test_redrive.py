@@ -57,9 +57,9 @@ class Queue:
 
     cluster: Any = None
     ranges = ()
-    noted: dict[int, Any] = {}
 
     def __init__(self) -> None:
+        self.noted: dict[int, Any] = {}
         self.redriven: list[int] = []
         self.ledger = self
 

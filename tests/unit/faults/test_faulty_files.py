@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.faults.faulty_files import FaultyFiles
+from sharegroup.testing import PowerLossDisk
 
 
 @pytest.fixture
@@ -67,3 +68,20 @@ def syncs_of(files: FaultyFiles, fd: int, folder: Path) -> tuple[Callable[[], No
         lambda: files.sync_directory(str(folder)),
         lambda: files.sync_tree(str(folder)),
     )
+
+
+@pytest.mark.parametrize("disk", [FaultyFiles(), PowerLossDisk(seed=1)])
+def test_faults_that_no_disk_can_have_are_refused(disk: FaultyFiles | PowerLossDisk) -> None:
+    """Otherwise a broker would meet them later, as an error that no disk has."""
+    with pytest.raises(ValueError, match="room_bytes=-1"):
+        disk.fill_up(-1)
+    with pytest.raises(ValueError, match="count=-1"):
+        disk.fail_next_sync(-1)
+    if isinstance(disk, FaultyFiles):
+        for seconds in (-0.1, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match="sync_seconds"):
+                disk.slow_down(seconds)
+    else:
+        with pytest.raises(ValueError, match="operations=-1"):
+            disk.cut_power_after(-1)
+    disk.release()

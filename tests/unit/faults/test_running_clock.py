@@ -102,3 +102,31 @@ def test_manual_clock_that_a_timer_advances_does_not_go_back_to_its_own_end() ->
     clock.call_at_ms(began + 10_000, lambda: clock.advance(50))
     clock.advance(20)
     assert clock.now_ms() == began + 60_000
+
+
+def test_timer_that_fails_keeps_no_other_timer_from_its_time() -> None:
+    """The broker's own clock has an alarm for each timer, so there one cannot stop the others."""
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    async def scenario(clock: RunningClock) -> None:
+        loop = asyncio.get_running_loop()
+        reported: list[str] = []
+        loop.set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+        rang = asyncio.Event()
+        clock.call_at_ms(clock.now_ms() + 1, fail)
+        clock.call_at_ms(clock.now_ms() + 1, fail)
+        clock.call_at_ms(clock.now_ms() + 2, rang.set)
+        async with asyncio.timeout(HANGING_SECONDS / 30):
+            await rang.wait()
+        assert reported == ["a bug", "a bug"]
+        clock.call_at_ms(clock.now_ms() + 60_000, fail)
+        rang.clear()
+        clock.call_at_ms(clock.now_ms() + 60_000, rang.set)
+        before = clock.now_ms()
+        clock.advance(120)
+        assert rang.is_set()
+        assert clock.now_ms() - before >= 120_000
+
+    run(scenario)

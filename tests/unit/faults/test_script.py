@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import BY_CODE
-from sharegroup.faults.script import error_named
+from sharegroup.faults.script import FaultScript, error_named
 from sharegroup.wire.codec.schema import code_name
 
 
@@ -31,3 +31,12 @@ def test_every_error_is_found_by_its_name() -> None:
 def test_other_spellings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected one of: .*INVALID_TOPIC_EXCEPTION"):
         error_named("InvalidTopic")
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan"), 1e300])
+def test_delay_that_no_clock_can_make_is_refused(seconds: float) -> None:
+    """With it a request would fail, and all later ones of its connection would wait for ever."""
+    script = FaultScript()
+    with pytest.raises(ValueError, match="a delay"):
+        script.delay("Produce", seconds)
+    assert script.faults == []
