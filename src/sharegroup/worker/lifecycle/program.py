@@ -93,7 +93,7 @@ class Program:
     def __init__(self, app: Runnable, surroundings: Surroundings, say_it: Say) -> None:
         self._app = app
         self._around = surroundings
-        self._say = say_it
+        self._say_it = say_it
         self._wishes = Wishes()
         self._pid_files: list[PidFile] = []
         self._facts: dict[str, Any] = {
@@ -260,7 +260,21 @@ class Program:
     def _tell_phase(self, phase: str) -> None:
         self._facts["phase"] = phase
         for file in self._pid_files:
-            file.write(self._facts)
+            try:
+                file.write(self._facts)
+            # Of a full disk.  Readers see an earlier phase; raised here, it would end the program
+            # in the middle of its handlers, without a stop.
+            except OSError as error:
+                log.warning(
+                    "event=pid_file_failed path=%s phase=%s error=%r", file.path, phase, error
+                )
+
+    def _say(self, text: str) -> None:
+        try:
+            self._say_it(text)
+        # The reader of the output has ended.  The application is to be stopped all the same.
+        except OSError as error:
+            log.warning("event=output_failed text=%r error=%r", text, error)
 
     async def _stop_with_watcher(self) -> None:
         """Stop this process if its watcher was killed."""

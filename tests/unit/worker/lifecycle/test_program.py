@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -82,11 +83,14 @@ class Acted:
 class Played:
     """The program, run beside a test that signals its own process."""
 
-    def __init__(self, app: Acted, folder: Path, **surroundings: Any) -> None:
+    def __init__(
+        self, app: Acted, folder: Path, *, say: Callable[[str], None] | None = None,
+        **surroundings: Any,
+    ) -> None:  # fmt: skip
         self.said: list[str] = []
         self.pid_file = folder / "worker.pid"
         around = Surroundings(pid_file=self.pid_file, **surroundings)
-        self.program = Program(app, around, self.said.append)  # type: ignore[arg-type]  # Acted.
+        self.program = Program(app, around, say or self.said.append)  # type: ignore[arg-type]  # Acted.
         self.task = asyncio.ensure_future(self.program.main())
 
     def phase(self) -> str | None:
@@ -275,5 +279,54 @@ def test_watched_program_stops_when_its_watcher_is_gone(
         played = Played(app, tmp_path, watcher=0)
         assert await played.ended() == 0
         assert worker_of(played.pid_file) is None
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("ending", ["stop", "failure"])
+def test_program_whose_output_is_closed_stops_its_application(tmp_path: Path, ending: str) -> None:
+    """A reader of its output that has ended must not cost the records of running handlers."""
+
+    def closed(text: str) -> None:
+        raise BrokenPipeError(text)
+
+    async def work() -> None:
+        app = Acted()
+        played = Played(app, tmp_path, say=closed)
+        await played.until_phase("running")
+        assert app.worker is not None
+        if ending == "stop":
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            app.worker.failed.set_result(RequestTimedOut("no broker"))
+        assert await played.ended() == (0 if ending == "stop" else 1)
+        assert app.stops_asked == [None]
+
+    asyncio.run(work())
+
+
+def test_program_that_cannot_write_its_pid_file_goes_on(tmp_path: Path) -> None:
+    """On a full disk the phase in the file is an old one; the worker does what it was asked."""
+
+    async def work() -> None:
+        app = Acted()
+        played = Played(app, tmp_path)
+        await played.until_phase("running")
+        worker = app.worker
+        assert worker is not None
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+            await played.until(lambda: worker.asked == ["quiet"] or played.task.done())
+            await asyncio.sleep(0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert played.phase() == "running"
+        signal.raise_signal(signal.SIGUSR2)
+        await played.until(lambda: worker.asked == ["quiet", "resume"] or played.task.done())
+        signal.raise_signal(signal.SIGTERM)
+        assert await played.ended() == 0
+        assert app.stops_asked == [None]
 
     asyncio.run(work())
