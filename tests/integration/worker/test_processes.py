@@ -6,7 +6,9 @@ import asyncio
 import multiprocessing
 import os
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from sharegroup.worker import HandlerCrashed, SomeFailed
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.running.process_main import SharedLock, serve
 from sharegroup.worker.running.processes import SPAWN, HandlerProcesses
+from tests.integration.worker.handlers import pid_of
 from tests.support.limits import HANGING_SECONDS
 
 
@@ -176,3 +179,56 @@ def test_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
 
     asyncio.run(test())
     assert multiprocessing.active_children() == []
+
+
+class NeverOpen:
+    """A handler whose `open` does not return, as of a database that does not answer."""
+
+    def open(self) -> None:
+        time.sleep(HANGING_SECONDS)
+
+    def handle(self, text: str) -> None: ...
+
+
+def test_process_whose_handler_never_opens_is_killed() -> None:
+    """Otherwise the worker would never end: Python waits for its children, which ignore SIGTERM."""
+
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(NeverOpen), 1, end_seconds=0.5)
+        starting = asyncio.ensure_future(processes.start())
+        while not multiprocessing.active_children():
+            await asyncio.sleep(0.001)
+        async with asyncio.timeout(30):
+            await processes.close()
+            await starting
+
+    asyncio.run(test())
+    assert multiprocessing.active_children() == []
+
+
+class Unreplaced(HandlerProcesses):
+    """Processes of a system that has no further process after the first one."""
+
+    has_begun = False
+
+    def _new_child(self) -> Any:
+        if self.has_begun:
+            raise BlockingIOError("no more processes")
+        self.has_begun = True
+        return super()._new_child()
+
+
+def test_crash_is_reported_as_one_if_the_system_has_no_other_process() -> None:
+    async def test() -> None:
+        processes = Unreplaced(shape_of(pid_of), 1)
+        await processes.start()
+        with pytest.raises(HandlerCrashed):
+            await processes.call("crash")
+        with pytest.raises(BlockingIOError):
+            await processes.call("again")
+        processes.has_begun = False
+        with pytest.raises(LookupError):
+            await processes.call("later")
+        await processes.close()
+
+    asyncio.run(test())

@@ -192,6 +192,8 @@ class HandlerProcesses:
         self._end_seconds = end_seconds
         self._threads = HandlerThreads(count)
         self._idle: list[_Child] = []
+        self._starting: set[_Child] = set()
+        """Children that a thread waits for until they have opened the handler."""
         self._is_closed = False
         self._lock = threading.Lock()
         self.call: Callable[..., Any] = self._call
@@ -207,11 +209,24 @@ class HandlerProcesses:
             self._is_closed = True
             idle, self._idle = self._idle, []
         try:
-            await asyncio.gather(*(asyncio.to_thread(child.end) for child in idle))
+            await asyncio.gather(
+                self._end_starting(), *(asyncio.to_thread(child.end) for child in idle)
+            )
         finally:
             # Not before: Linux kills a child when the thread that began it ends (`prctl(2)`,
             # PR_SET_PDEATHSIG), and the child would not close its handler.
             self._threads.close()
+
+    async def _end_starting(self) -> None:
+        """Wait for the children that start, which end then; kill them after their time."""
+        limit = time.monotonic() + self._end_seconds
+        while self._starting and time.monotonic() < limit:
+            await asyncio.sleep(END_LOOK_SECONDS)
+        with self._lock:
+            # An `open` that never returns would keep this process alive, because Python waits for
+            # its child processes when it ends.
+            for child in self._starting:
+                child.process.kill()
 
     async def _call(self, payload: Any, record: Any = None) -> Any:
         call, records = HandlerCall.of(payload, record), records_of(record)
@@ -247,8 +262,23 @@ class HandlerProcesses:
     def _begin_one(self) -> None:
         """Start one process; runs in a thread."""
         child = self._new_child()
-        child.wait_ready()
+        try:
+            self._wait_started(child)
+        except HandlerCrashed:
+            if not self._is_closed:
+                raise
+            return  # The stop has killed it, so it is no failure of the handler.
         self._let_idle(child)
+
+    def _wait_started(self, child: _Child) -> None:
+        """Wait until a child has opened the handler; `close` ends the wait by killing it."""
+        with self._lock:
+            self._starting.add(child)
+        try:
+            child.wait_ready()
+        finally:
+            with self._lock:
+                self._starting.discard(child)
 
     async def _wait_ready(self) -> _Child:
         """Wait until a process has started, and take it.
@@ -281,7 +311,7 @@ class HandlerProcesses:
             starting = self._idle.pop() if self._idle else None
         child = self._new_child() if starting is None else starting
         try:
-            child.wait_ready()
+            self._wait_started(child)
         except HandlerCrashed:
             self._crashed(child)
             raise
@@ -290,12 +320,19 @@ class HandlerProcesses:
     def _crashed(self, child: _Child) -> None:
         """Start another process in place of one that has ended, so that the next call finds it."""
         child.connection.close()
-        self._let_idle(self._new_child())
         log.warning(
             "event=handler.crashed handler=%s exit_code=%s",
             self._shape.name,
             child.process.exitcode,
         )
+        if self._is_closed:
+            return
+        try:
+            self._let_idle(self._new_child())
+        # The system has no process or descriptor to give now.  The next call tries again, and the
+        # failure of this record stays a HandlerCrashed, which its retry policy may name.
+        except OSError as error:
+            log.warning("event=handler.not_started handler=%s error=%r", self._shape.name, error)
 
     def _let_idle(self, child: _Child) -> None:
         """Keep the child for the next call, or end it if the worker has stopped meanwhile."""
