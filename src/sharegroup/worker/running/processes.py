@@ -220,7 +220,7 @@ class HandlerProcesses:
     async def _end_starting(self) -> None:
         """Wait for the children that start, which end then; kill them after their time."""
         limit = time.monotonic() + self._end_seconds
-        while self._starting and time.monotonic() < limit:
+        while self._starting and time.monotonic() < limit:  # noqa: ASYNC110  Threads start them.
             await asyncio.sleep(END_LOOK_SECONDS)
         with self._lock:
             # An `open` that never returns would keep this process alive, because Python waits for

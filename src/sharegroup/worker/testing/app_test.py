@@ -126,7 +126,12 @@ class AppTest:
             self._world.group(route.group)
             for topic in topics_of(route):
                 self._world.log.create(topic.name, log_append_time=True)
-        await self._start()
+        try:
+            await self._start()
+        except BaseException:
+            # `__aexit__` is not called then, and the application is used by other tests.
+            await self._end()
+            raise
         return self
 
     async def __aexit__(
@@ -135,6 +140,10 @@ class AppTest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
+        """Stop the worker if it runs, and leave the application as it was before."""
         try:
             await self._stop()
         finally:

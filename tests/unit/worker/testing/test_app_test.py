@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from sharegroup.errors import GroupAuthorizationFailed
 from sharegroup.worker import App, DeadLetter, Record, Reject, Release, Retry, RetryAfter
-from sharegroup.worker.testing import NeverAtRest
+from sharegroup.worker.testing import NeverAtRest, WorkerFailed
+from sharegroup.worker.transport.memory_source import MemoryDelivery, MemorySource
 from tests.support.limits import HANGING_SECONDS
 
 EXACT = Retry(
@@ -477,3 +479,44 @@ async def test_finished_test_has_no_event_listeners() -> None:
     async with app.test():
         assert app.events.wants("record.started")
     assert not app.events.wants("record.started")
+
+
+def _double(value: bytes) -> None: ...
+
+
+@pytest.mark.parametrize("ending", ["hook", "worker"])
+def test_start_that_fails_leaves_the_application_as_it_was(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handlers keep their processes, nothing listens any more, and no task is left."""
+    app = App("shop")
+    app.share_group("billing", topics="orders", handler=_double, processes=2)
+    fails = True
+
+    @app.on_startup
+    def hook() -> None:
+        if fails and ending == "hook":
+            raise ConnectionError("the database is away")
+
+    async def take(source: MemorySource, room: int, wait_seconds: float) -> list[MemoryDelivery]:
+        raise GroupAuthorizationFailed("no right")
+
+    async def test() -> None:
+        nonlocal fails
+        before = asyncio.all_tasks()
+        with monkeypatch.context() as patched:
+            if ending == "worker":
+                patched.setattr(MemorySource, "take", take)
+            with pytest.raises(ConnectionError if ending == "hook" else WorkerFailed):
+                async with app.test():
+                    raise AssertionError("it has not started")
+        assert app.route_list[0].processes == 2
+        assert not app.events.wants("record.succeeded")
+        assert asyncio.all_tasks() == before
+        fails = False
+        async with app.test() as t:
+            order = await t.send("orders", b"1")
+            await t.settle()
+            assert order.outcome == "accepted"
+
+    asyncio.run(test())
