@@ -556,8 +556,9 @@ def run_broker(
     # A daemon, so a broker that does not stop fails the test but does not keep the process alive.
     thread = threading.Thread(target=run, name="sharegroup-broker", daemon=True)
     thread.start()
-    assert ready.wait(START_SECONDS_MAX), "the broker did not start"
     try:
+        # Within the block that stops it: a broker that starts later would stay for ever.
+        assert ready.wait(START_SECONDS_MAX), "the broker did not start"
         if failed:
             raise failed[0]
         yield started[0]

@@ -30,7 +30,7 @@ from sharegroup.client import (
 )
 from sharegroup.errors import InvalidConfig
 from sharegroup.ids import TopicName
-from sharegroup.testing import ManualClock, TestBroker, broker, run_broker
+from sharegroup.testing import ManualClock, TestBroker, broker, embedded, run_broker
 from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import open_descriptors
 
@@ -54,6 +54,14 @@ def test_wrong_setting_is_raised_where_the_broker_is_started() -> None:
         run_broker({"num.partitions": "0"}),
     ):
         pass
+
+
+def test_broker_that_starts_too_late_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could stop it afterwards: its thread and folder would stay for all later tests."""
+    monkeypatch.setattr(embedded, "START_SECONDS_MAX", 0.001)
+    with pytest.raises(AssertionError, match="did not start"), run_broker():
+        pass
+    assert "sharegroup-broker" not in [thread.name for thread in threading.enumerate()]
 
 
 class _SlowToEnd(asyncio.SelectorEventLoop):
