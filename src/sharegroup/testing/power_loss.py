@@ -74,11 +74,18 @@ class _Move:
     target: _Folder
     new_name: str
     node: _Node
+    source_changes: int
+    """The number of unsynced changes of each folder before the rename."""
+    target_changes: int
 
     def settle(self) -> None:
         """Make the rename durable in both folders."""
         self.source.durable.pop(self.name, None)
         self.target.durable[self.new_name] = self.node
+        # A journal has the earlier changes of both names, too.  Otherwise a power failure could
+        # bring the old name back beside the new one, or what the rename has replaced.
+        _forget(self.source, self.name, self.source_changes)
+        _forget(self.target, self.new_name, self.target_changes)
 
 
 class PowerLossDisk:
@@ -301,7 +308,8 @@ class PowerLossDisk:
                 _change(folder, (new_name, node), (name, None))
                 return
             # As in a file system with a journal, a rename changes both folders or none.
-            move = _Move(folder, name, target_folder, new_name, node)
+            changes = len(folder.unsynced), len(target_folder.unsynced)
+            move = _Move(folder, name, target_folder, new_name, node, *changes)
             del folder.names[name]
             target_folder.names[new_name] = node
             self._moves.append(move)
@@ -443,6 +451,15 @@ def _change(folder: _Folder, *together: tuple[str, _Node | None]) -> None:
     """Change names in memory, and note the changes as not durable yet."""
     _apply_names(folder.names, together)
     folder.unsynced.append(together)
+
+
+def _forget(folder: _Folder, name: str, changes: int) -> None:
+    """Drop the unsynced changes of a name among the oldest ``changes`` of a folder."""
+    # Emptied, not removed: the numbers of other moves count these, too.
+    folder.unsynced[:changes] = [
+        tuple(change for change in together if change[0] != name)
+        for together in folder.unsynced[:changes]
+    ]
 
 
 def _make_durable(file: _File) -> None:

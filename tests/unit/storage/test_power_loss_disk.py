@@ -157,3 +157,22 @@ def test_lock_is_exclusive_until_power_loss() -> None:
         disk.lock("/top/data/.lock")
     disk.cut_power()
     disk.lock("/top/data/.lock")
+
+
+@pytest.mark.parametrize("synced", ["/from", "/to"])
+def test_synced_rename_to_another_folder_leaves_one_name(synced: str) -> None:
+    """One sync commits both sides, also of a file whose name, or whose target's, is new."""
+    for seed in range(20):
+        disk = PowerLossDisk(seed=seed)
+        for folder in ("/from", "/to"):
+            disk.make_directory(folder)
+        disk.sync_tree("/")
+        for path, content in (("/to/new", b"replaced"), ("/from/old", b"moved")):
+            fd = disk.open(path, create=True)
+            disk.write(fd, content, 0)
+            disk.sync(fd)
+        disk.rename("/from/old", "/to/new")
+        disk.sync_directory(synced)
+        disk.cut_power()
+        assert not disk.exists("/from/old")
+        assert disk.read(disk.open("/to/new"), 9, 0) == b"moved"
