@@ -25,7 +25,8 @@ class TakenRecord:
     """A delivered record with its route, story, payload and key, and whether it is settled."""
 
     __slots__ = (
-        "delivery", "handler_record", "is_done", "key", "payload", "route", "story", "taken_at",
+        "delivery", "handler_record", "is_done", "key", "key_queue", "payload", "route", "story",
+        "taken_at",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +41,8 @@ class TakenRecord:
         self.payload: Any = NOT_DECODED
         self.key: Any = None
         """The ordering key; None if the record is not ordered."""
+        self.key_queue: Any = None
+        """The `KeyQueue` that has the record; None if none has, or has it any more."""
         self.handler_record: Any = None
         """The `Record` that the handler got; None until it runs."""
         self.is_done = False

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pytest
+
 from sharegroup.worker.running.key_order import KeyOrder
 from tests.unit.worker.running.hand import in_hand, offsets
 
@@ -63,3 +67,51 @@ def test_take_returns_only_waiting_records_below_the_delivery_count() -> None:
     following = keys.done(runs)
     assert following is not None
     assert (following.delivery.offset, keys.waiting) == (1, 0)
+
+
+@dataclass(unsafe_hash=True)
+class Customer:
+    """A key that is a part of the payload, which a handler may change."""
+
+    name: str
+
+
+def test_key_that_its_handler_changes_gives_way_to_the_next_record() -> None:
+    """Its hash is another one then, so a look-up by the key would end the worker."""
+    keys = KeyOrder()
+    customers = [Customer("eve") for _ in range(3)]
+    first, second, third = (in_hand(n, key=customer) for n, customer in enumerate(customers))
+    assert [keys.admit(record) for record in (first, second, third)] == [True, False, False]
+    customers[0].name = "adam"
+    assert keys.done(first) is second
+    customers[1].name = "adam"
+    assert keys.done(second) is third
+    assert keys.done(third) is None
+    assert (keys.waiting, keys.admit(in_hand(4, key=Customer("eve")))) == (0, True)
+
+
+def test_key_that_cannot_be_compared_is_left_without_a_comparison() -> None:
+    class Key:
+        def __hash__(self) -> int:
+            return 7
+
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("in __eq__")
+
+    keys = KeyOrder()
+    first = in_hand(0, key=Key())
+    assert keys.admit(first)
+    with pytest.raises(ValueError, match="__eq__"):
+        keys.admit(in_hand(1, key=Key()))
+    assert keys.done(first) is None
+    assert keys.admit(in_hand(2, key=Key()))
+
+
+def test_different_keys_with_the_same_hash_are_independent() -> None:
+    keys = KeyOrder()
+    first, other = in_hand(0, key=-1), in_hand(1, key=-2)  # Both have the hash -2.
+    assert [keys.admit(first), keys.admit(other), keys.admit(in_hand(2, key=-1))] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert offsets([following for following in [keys.done(first)] if following]) == [2]
+    assert keys.done(other) is None
