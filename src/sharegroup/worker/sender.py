@@ -55,9 +55,12 @@ class Outlet:
         """Call `prepare` once; if it fails, the next send calls it again."""
         async with self.preparing:
             # Looked at under the lock: another send may have prepared while this one waited.
-            if self.prepare is not None:
-                await self.prepare()
-                self.prepare = None
+            prepare = self.prepare
+            if prepare is not None:
+                await prepare()
+                # Meanwhile the client may have ended and begun anew, with topics to prepare again.
+                if self.prepare is prepare:
+                    self.prepare = None
 
 
 class Sender(Generic[Sent]):

@@ -14,6 +14,7 @@ from sharegroup.dead_letters.story_headers import own_headers, story_of
 from sharegroup.errors import InvalidConfig, MessageTooLarge, NetworkException
 from sharegroup.worker import App, NotConnected, Payload, Routed, share_group
 from sharegroup.worker.ports import Header
+from sharegroup.worker.sender import Outlet
 
 NOW_MS = 1_767_225_600_000
 
@@ -283,3 +284,27 @@ def test_blocking_send_on_the_event_loop_is_refused() -> None:
 
     with pytest.raises(RuntimeError, match=r"on the event loop, use `await bill\.send"):
         asyncio.run(on_the_loop())
+
+
+def test_preparation_of_a_client_that_ended_is_not_that_of_the_next() -> None:
+    """The next client may find other topics missing, so its first send has to prepare."""
+
+    async def scenario() -> None:
+        outlet = Outlet("shop")
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            begun.set()
+            await may_end.wait()
+
+        async def second() -> None: ...
+
+        outlet.prepare = first
+        sending = asyncio.ensure_future(outlet.prepared())
+        await begun.wait()
+        outlet.prepare = second  # The first client has ended, and another one has begun.
+        may_end.set()
+        await sending
+        assert outlet.prepare is second
+
+    asyncio.run(scenario())
