@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from sharegroup.worker.payloads.json_values import Decode, Encode
 
 SERVER_ERROR = 500
+NOT_OF_THE_BYTES = (401, 403, 407, 408, 429)
+"""Statuses below `SERVER_ERROR` that say nothing of the schema: a password that has changed, a
+registry that is slow or has too many requests.  A record must not become a dead letter for them."""
 IN_MEMORY = "mock://"
 """Beginning of the address of Confluent's registry in memory."""
 
@@ -165,7 +168,8 @@ def _asked(library: _Library, call: Callable[[], Any]) -> Any:
     except library.transport_errors as error:
         raise RegistryAway(f"schema registry: {error}") from error
     except library.registry_error as error:
-        if getattr(error, "http_status_code", 0) >= SERVER_ERROR:
+        status = getattr(error, "http_status_code", 0)
+        if status >= SERVER_ERROR or status in NOT_OF_THE_BYTES:
             raise RegistryAway(f"schema registry: {error}") from error
         raise
 

@@ -155,6 +155,10 @@ def decode_with(error: Exception) -> None:
     [
         SchemaRegistryError(503, 50301, "away"),
         SchemaRegistryError(500, 50001, "broken"),
+        SchemaRegistryError(401, 401, "the password has changed"),
+        SchemaRegistryError(403, 40301, "not yet allowed"),
+        SchemaRegistryError(408, 408, "too slow"),
+        SchemaRegistryError(429, 42901, "too many requests"),
         httpx.ConnectError("no"),
         ConnectionRefusedError("no"),
     ],
