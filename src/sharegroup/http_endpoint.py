@@ -196,6 +196,7 @@ class HttpEndpoint:
             task = asyncio.current_task()
             assert task is not None
             self._reading.pop(task, None)
+            # Not evicted from here on: a client that is slow to read has this time, and no more.
             async with asyncio.timeout(self._limits.answer_seconds_max):
                 await self._answer(head, writer)
                 writer.close()
@@ -216,6 +217,7 @@ class HttpEndpoint:
             writer.write(_head(response, length) + (response.body if with_body else b""))
             await writer.drain()
             return
+        # HTTP/1.0 has no chunks: there the end of the connection is the end of the body.
         is_chunked = request.version == "HTTP/1.1"
         coding = "Transfer-Encoding: chunked\r\n" if is_chunked else ""
         writer.write(_head(response, coding))

@@ -54,6 +54,7 @@ class HttpHosts:
         """Return why a request with these headers is refused; None if it is answered."""
         if len(hosts) > 1:
             return "expected one Host header"
+        # A page that was bound to this address has its own name in Host, never one of ours.
         if hosts and (changes or self.is_on_loopback) and not self._has(hosts[0]):
             return (
                 f"this port does not have the name of the header "

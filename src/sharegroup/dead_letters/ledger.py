@@ -94,6 +94,7 @@ class Ledger:
                     ) from error
                 entries[record.offset] = entry
                 if entry.topic_id == self._topic_id:
+                    # A topic that was made anew has other letters at these offsets.
                     ranges[entry.partition] += entry.ranges
         self._done = {partition: OffsetSet.of(done) for partition, done in ranges.items()}
         return entries

@@ -214,6 +214,7 @@ class Letter:
         """The id of all copies that redrives send of this letter, or of a duplicate of it."""
         # A broker writes no such header, so in a vouched letter its content is a producer's.
         told = "" if self.is_vouched else _text(self.told.get(DEAD_ID))
+        # A longer id would not be read back with what a repeated redrive appends to it.
         usable = told and len(told.encode()) <= ID_BYTES_MAX
         return told if usable else f"{self.topic}/{self.partition}/{self.offset}"
 

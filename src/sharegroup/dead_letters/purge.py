@@ -35,6 +35,7 @@ class Purge(NamedTuple):
 
 async def plan_purge(queue: DeadLetterQueue, selection: Selection) -> list[Purge]:
     """Determine which letters a purge deletes, by partition."""
+    # Then no letter has to be read, and letters that cannot be decoded are deleted, too.
     if selection.is_everything:
         return [
             Purge(

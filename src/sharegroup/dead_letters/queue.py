@@ -123,6 +123,7 @@ class DeadLetterQueue:
                     for record in records
                 ]
                 lacking = complete and any(letter.lacks_its_record for letter in letters)
+                # The records of their topics are in memory together, and each may have megabytes.
                 step = min(size, COMPLETED_LETTERS_MAX) if lacking else size
                 for low in range(0, len(letters), step):
                     chosen = letters[low : low + step]

@@ -244,6 +244,7 @@ class Redrive:
         self._producer = producer
         self._options = options
         self._began = time.monotonic()
+        # One time for the run, because `--again` makes the ids of its copies with it.
         self._at_ms = time.time_ns() // 1_000_000
         self._partitions: dict[str, int | str] = {}
         """By target: its partition count, or the reason why nothing can be sent there."""
@@ -263,6 +264,7 @@ class Redrive:
             await self._open_ledger()
         size = CHUNK_LETTERS_MAX
         if options.rate is not None:
+            # A whole chunk is sent at once, so small chunks keep the rate even within a second.
             size = max(1, min(size, int(options.rate / RATE_STEPS_PER_SECOND)))
         unit = UNDER_WAY_MIN if options.rate is None else size
         try:
@@ -310,6 +312,7 @@ class Redrive:
         chosen: list[Choice] = []
         room = sys.maxsize if self._options.limit is None else self._options.limit - self._chosen
         for letter, target in zip(chunk.letters, targets, strict=True):
+            # The letters behind it are neither sent nor counted as left.
             if len(chosen) == room:
                 break
             if target is None:

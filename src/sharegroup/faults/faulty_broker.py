@@ -52,6 +52,7 @@ class FaultyBroker:
         assert self.running is None, "the broker is running"
         # At every start, because the broker may be started again on another event loop.
         self.script.bind(asyncio.get_running_loop())
+        # A new one at each start, because its alarms belong to the event loop.
         self._clock = self._given_clock or RunningClock()
         self.files = self._given_files or FaultyFiles()
         self.running = await start(

@@ -97,6 +97,7 @@ class FaultyFiles(RealFiles):
 
     def sync_queue(self) -> SyncQueue | None:
         """Return the kernel's queue, which refuses work while syncs have faults."""
+        # Without a queue the syncs come to `sync`, which leaves them out.
         queue = None if self._is_temporary else super().sync_queue()
         return None if queue is None else _FaultyQueue(queue, self)
 

@@ -107,6 +107,7 @@ class BrokerClients:
             )
         # The broker's clock, which the test may have advanced: retention compares with it.
         wall_ms = self._running.parts.clock.wall_ms()
+        # Together and not one by one, so the records share a batch and a sync.
         sent = [
             await self._producer.send(
                 topic,

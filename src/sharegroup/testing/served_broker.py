@@ -90,6 +90,7 @@ class ServedBroker:
         """Stop the broker as ``kill -9`` would."""
         self.running  # noqa: B018  Raises an error if it is stopped.
         await self._close_clients()
+        # Its clients are closed by now: they would connect to the next broker on this port.
         await self.faulty.kill()
 
     async def cut_power(self) -> None:

@@ -366,6 +366,7 @@ class App:
             worker = Worker(self, parts)
             await worker.start()
             self._worker = worker
+            # Not before: a start that fails closes what it has opened.
             self._resources = resources.pop_all()
 
     async def stop(self, grace: Duration | None = None) -> StopReport | None:
@@ -393,6 +394,7 @@ class App:
             try:
                 await self._resources.aclose()
             finally:
+                # Also after an error, so that the application can be started again.
                 self._worker = self._stopping = None
 
     async def __aenter__(self) -> Self:

@@ -176,6 +176,7 @@ def decisive(error: BaseException, retry: Retry | None) -> BaseException:
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
+    # `min` returns the first of equals, as the docstring promises.
     return min(leaves_of(error), key=lambda leaf: _gravity(leaf, retry))
 
 

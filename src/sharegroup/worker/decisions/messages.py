@@ -73,6 +73,7 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
         inner = waiting.pop()
         seen += 1
         if isinstance(inner, BaseExceptionGroup):
+            # Reversed, because `pop` takes the last: the leaves come in the order of the group.
             waiting.extend(reversed(inner.exceptions[: LEAVES_MAX - seen]))
         else:
             found = True

@@ -88,6 +88,7 @@ async def apply(
     done += await _create_acls(admin, planned)
     deleted = [difference for difference in planned if difference.kind is ChangeKind.SURPLUS]
     if deleted and prune:
+        # Last, so a failure before has deleted nothing.
         deletions = await admin.delete_topics([difference.name for difference in deleted])
         done += [
             Applied(difference, _unless(deletions[difference.name], UnknownTopicOrPartition))

@@ -155,6 +155,7 @@ class Scheduler:
                 ending.append(self._tasks_of.pop(partition))
         if not ending:
             return
+        # Limited, because the group waits for this member: no partition of it moves meanwhile.
         _, late = await asyncio.wait(ending, timeout=REVOKE_SECONDS_MAX)
         for task in late:
             task.cancel()
@@ -177,6 +178,7 @@ class Scheduler:
                 await tier_log.start(topics, self)
                 while True:
                     records_by_partition = await tier_log.read(READ_SECONDS)
+                    # Also after an empty answer: the group and its coordinator work again.
                     backoff.reset()
                     for partition, records in records_by_partition.items():
                         await self._put(partition, records)

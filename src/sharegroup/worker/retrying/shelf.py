@@ -153,6 +153,7 @@ class Shelf:
         offset = waiting.record.offset
         if offset < self.next_offset:
             return
+        # Offsets may have holes, so the next one follows from the record and not from a count.
         self.next_offset = offset + 1
         # Also if the record is done: `to_commit` passes over the offsets in log order.
         self._outstanding.append(offset)

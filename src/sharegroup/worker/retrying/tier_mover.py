@@ -125,6 +125,7 @@ class TierMover:
                         continue
                     due = [at for at in (self.shelf.ready_ms, again_ms) if at is not None]
                     await until(clock, min(due) / 1000 if due else None, self._changed)
+            # The last chance: the next owner continues from what the group has.
             if self._commit_again_ms is not None:
                 await self._commit()
         except OwnershipLost as lost:

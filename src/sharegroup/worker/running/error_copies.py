@@ -56,6 +56,7 @@ def portable(thing: object) -> Portable | None:
         return None
     if copied(thing, bytes_max=ERROR_BYTES_MAX) is not None:
         return thing
+    # The nearest base, because `retry_on` may name any class above the one that cannot be sent.
     kind = next((base for base in type(thing).__mro__ if copied(base) is not None), BaseException)
     leaves: tuple[Portable, ...] = ()
     failed: dict[int, Portable] = {}

@@ -190,6 +190,7 @@ class GroupRunner:
         done_before = sum(runner.runs.done for runner in self.runners)
         self.quiet()
         await self._wait_for_handlers(grace_seconds, hurry)
+        # Before the interruption, because the runs that it ends have not finished.
         handled = sum(runner.runs.done for runner in self.runners)
         interrupted = await self._interrupt()
         self.quiet()  # A fetch that was under way may have brought more.
@@ -337,6 +338,7 @@ class GroupRunner:
                     await self._add_after_look(intake, deliveries)
                 else:
                     self._add(intake, deliveries)
+            # Nothing came within the shorter wait: held records may be what stops the partition.
             elif self._parts.held:
                 self._make_way(intake.source.topic)
 
@@ -404,6 +406,7 @@ class GroupRunner:
             if not held.of_partition(topic, partition):
                 del self._newest[topic, partition]
             elif topic == of_topic:
+                # Half of the limit, because held records may take the other half (`HELD_OF_LOCKS`).
                 below = newest - self._parts.limits.locks // HELD_OF_LOCKS
                 self._postpone(held.take_oldest((topic, partition), below))
 

@@ -68,6 +68,7 @@ class HandlerRuns:
         counts = self._counts
         counts.running += 1
         sent_seconds = delivery.timestamp_ms / 1000
+        # At least 0: the clock of the producer may be ahead of ours.
         counts.queued.observe(max(0.0, parts.wall_time.seconds(now) - sent_seconds))
         if parts.events.wants("record.started"):
             parts.events.tell("record.started", record)
@@ -96,6 +97,7 @@ class HandlerRuns:
     ) -> None:
         """Settle the record of a run that returned, raised, or was interrupted by a verdict."""
         if type(error) is GivenUp:
+            # `give_up` has settled it, so only the numbers of running handlers are left to correct.
             self._ended_late(record, seconds)
             return
         counts = self._counts
@@ -156,11 +158,13 @@ class HandlerRuns:
             settlement.lost(record, error)
             return
         if type(error) is Stopped:
+            # A release would cost a delivery, and the next one may be that of a verdict (ADR 0035).
             if record.runs_alone(parts.limits.alone_from):
                 settlement.put_aside(record, by_stop=True)
             else:
                 settlement.carry_out(record, Redeliver(), at_close=True)
             return
+        # Row 16 of «Outcomes of a record»: the decision counts, and the exception is reported only.
         if decision is not None:
             if error is not None:
                 parts.events.tell("record.failed", record, error, {"step": "decided by hand"})

@@ -69,6 +69,7 @@ class HeldRetries:
         self._by_partition[record.topic_partition] += 1
         self.bytes += record.weight
         self._added.set()
+        # Only then: a record that is due later does not change when the next one is due.
         if self._sleep is not None and due < self._until - SOONER_SECONDS:
             self._sleep.cancel()
 

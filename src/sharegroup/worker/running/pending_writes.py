@@ -57,6 +57,7 @@ class TopicGate:
         self.tell = tell
         """Called with the error when the gate closes, and with None when it opens."""
         self._is_open = True
+        # Without jitter, because one record probes for all: there is no crowd to spread.
         self._backoff = Backoff(BACKOFF_MS_MIN, BACKOFF_MS_MAX, chance=without_jitter)
         self._prober: TakenRecord | None = None
         self._waiting: dict[asyncio.Future[None], TakenRecord] = {}
@@ -150,6 +151,7 @@ class PendingWrite:
                 try:
                     await self._write(shrunk=shrunk)
                 except ITS_OWN_FAULT as error:
+                    # Without its story it is as small as it gets, so its own content is too large.
                     if shrunk:
                         await self._hold(error)
                     shrunk = True

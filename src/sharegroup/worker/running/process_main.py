@@ -163,6 +163,7 @@ def serve(connection: Connection, lock: SharedLock, module: str, qualified_name:
         signal.signal(signal_number, signal.SIG_IGN)
     logs.configure_as_parent()
     clock = ChildClock()
+    # One loop for all calls: what `open` has connected belongs to the loop that it ran on.
     with asyncio.Runner() as runner:
         try:
             shape = _find(module, qualified_name)

@@ -190,6 +190,7 @@ class HandlerProcesses:
         self._shape = shape
         self._count = count
         self._end_seconds = end_seconds
+        # One for each child, because a thread reads the pipe of a child until it answers.
         self._threads = HandlerThreads(count)
         self._idle: list[_Child] = []
         self._starting: set[_Child] = set()
@@ -232,6 +233,7 @@ class HandlerProcesses:
         call, records = HandlerCall.of(payload, record), records_of(record)
         locks = _Locks(records) if records else None
         pending = _Run()
+        # The usual case takes no task: a child is ready as long as no handler has ended one.
         child = self._take_ready() or await self._wait_ready()
         asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, pending, child))
         try:

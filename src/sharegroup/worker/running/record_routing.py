@@ -58,6 +58,7 @@ class RecordRouting:
         runner = self._by_topic.get(topic)
         if runner is not None:
             # Divided by the number of topics, because records of each are taken independently.
+            # Rounded up: with fewer free slots than topics each topic still takes one (ADR 0018).
             return -(-self._room_of(runner) // len(runner.route.topics))
         if any(runner.queue.waiting >= OWN_WAITING_MAX for runner in self.runners):
             return 0

@@ -54,6 +54,7 @@ class RouteCapacity:
     )  # fmt: skip
 
     def __init__(self, route: Route, now: float, *, batch_size: int) -> None:
+        # With processes their number is the limit, whatever the time of a handler says.
         self._auto = Level() if route.concurrency == "auto" and not route.processes else None
         self._batch_size = batch_size
         self.slots = _slots_of(route)
@@ -141,6 +142,7 @@ class RouteRunner:
 
     async def close(self) -> None:
         """Stop the slots, and end the threads and processes of the handler."""
+        # First, so a slot that wakes meanwhile ends and does not call a closed handler.
         self.queue.is_closed = True
         await self._handler.close()
 

@@ -162,6 +162,7 @@ class Settlement:
         delay_seconds = max(0.0, (due_ms - clock.wall_ms()) / 1000)
         record.story = step.story
         self._counts.held += 1
+        # By the monotonic clock from here on: a step of the wall clock must not change the wait.
         self._parts.held.add(record, clock.now() + delay_seconds)
         self._parts.events.tell("record.held", record, None, {"due_ms": due_ms})
 
@@ -192,6 +193,7 @@ class Settlement:
         if self._burier is None:
             self._burier = Burier(parts.outbox, parts.clock, self._route, parts.members.id)
         topic = self._burier.topic
+        # Nothing is to be written first, so nothing can be lost by rejecting at once.
         if topic is None or not step.is_kept:
             self._settle(record, record.delivery.reject)
             if (

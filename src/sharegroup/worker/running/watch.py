@@ -74,6 +74,7 @@ class Watch:
     def _look(self, now: float) -> None:
         parts, runners = self._parts, self._routing.runners
         parts.wall_time.measure()
+        # Before the locks: this ends the writes of records that the last look has dropped.
         parts.writes.look(now)
         for runner in runners:
             for slot in runner.slots:

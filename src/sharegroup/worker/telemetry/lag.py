@@ -108,6 +108,7 @@ class GroupBacklog:
                 or isinstance(committed_offset, KafkaError)
             ):
                 return None
+            # Without a commit all records of the topic wait, from its first one on.
             offset = 0 if committed_offset is None else committed_offset.offset or 0
             count += max(0, latest.offset - max(earliest.offset, offset))
         return count

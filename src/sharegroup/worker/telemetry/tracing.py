@@ -104,6 +104,7 @@ class Tracing:
 
     def _links_before(self, records: Sequence[Record]) -> Iterator[Link]:
         for record in records[:LINKS_MAX]:
+            # From memory first: a release leaves no story, so only this process knows of that run.
             traceparent = self._before.pop(_place_of(record), None) or record.story.trace
             context = None if traceparent is None else _parsed(traceparent)
             if context is not None:

@@ -207,6 +207,7 @@ class _Listener(RebalanceListener):
         found = await self._consumer.committed(partitions)
         await self._owner.assigned(
             {
+                # Without a commit: all records of the log wait (`auto_offset_reset`).
                 TierPartition(*where): Committed(0)
                 if committed is None
                 else Committed(committed.offset, committed.metadata)
