@@ -101,8 +101,8 @@ class Ledger:
 
     def done(self, partition: int, first: int, end: int) -> Collection[int]:
         """The offsets in [first, end) whose letters were redriven."""
-        known = self._done.get(partition, EMPTY).between(first, end)
-        return {offset for low, high in known for offset in range(low, high)}
+        ranges = self._done.get(partition, EMPTY).between(first, end)
+        return {offset for low, high in ranges for offset in range(low, high)}
 
     async def create(self, cluster: Cluster) -> None:
         """Create the topic if it is missing, with the default replicas of a worker's topics."""

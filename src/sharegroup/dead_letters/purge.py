@@ -47,9 +47,9 @@ async def plan_purge(queue: DeadLetterQueue, selection: Selection) -> list[Purge
             )
             for log_range in queue.ranges
         ]
-    found = {log_range.where.partition: _Prefix(log_range.end) for log_range in queue.ranges}
+    prefixes = {log_range.where.partition: _Prefix(log_range.end) for log_range in queue.ranges}
     async for chunk in queue.chunks(complete=True):
-        prefix = found[chunk.partition]
+        prefix = prefixes[chunk.partition]
         for letter in chunk.letters:
             matches = selection.matches(letter, redriven=letter.offset in chunk.redriven)
             prefix.add(letter.offset, matches=matches)
@@ -62,7 +62,7 @@ async def plan_purge(queue: DeadLetterQueue, selection: Selection) -> list[Purge
             prefix.behind,
         )
         for log_range, prefix in (
-            (log_range, found[log_range.where.partition]) for log_range in queue.ranges
+            (log_range, prefixes[log_range.where.partition]) for log_range in queue.ranges
         )
     ]
 

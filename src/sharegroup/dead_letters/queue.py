@@ -199,26 +199,28 @@ HOLE_OFFSETS_MAX = 1_000
 
 async def completed(cluster: Cluster, letters: Sequence[Letter]) -> list[Letter]:
     """The letters, completed with their records; without one, `lacks_its_record` stays true."""
-    wanted: dict[TopicPartition, set[int]] = defaultdict(set)
+    offsets: dict[TopicPartition, set[int]] = defaultdict(set)
     for letter in letters:
         if letter.lacks_its_record:
             assert letter.story.origin is not None, "a letter that lacks its record has an origin"
             origin = letter.story.origin
             # Whatever a letter claims: no log has the place of a record that was sent with a delay.
             if origin.partition != NOWHERE and origin.offset != NOWHERE:
-                wanted[TopicPartition(origin.topic, origin.partition)].add(origin.offset)
-    if not wanted:
+                offsets[TopicPartition(origin.topic, origin.partition)].add(origin.offset)
+    if not offsets:
         return list(letters)
-    found = await _found(cluster, wanted)
-    return [_with_record(letter, found) for letter in letters]
+    records = await _records_at(cluster, offsets)
+    return [_with_record(letter, records) for letter in letters]
 
 
-async def _found(
-    cluster: Cluster, wanted: dict[TopicPartition, set[int]]
+async def _records_at(
+    cluster: Cluster, offsets_of_partitions: dict[TopicPartition, set[int]]
 ) -> dict[tuple[str, int, int], DecodedRecord]:
-    described = await describe_topics(cluster, {partition.topic for partition in wanted})
-    found: dict[tuple[str, int, int], DecodedRecord] = {}
-    for partition, offsets in wanted.items():
+    described = await describe_topics(
+        cluster, {partition.topic for partition in offsets_of_partitions}
+    )
+    records_by_place: dict[tuple[str, int, int], DecodedRecord] = {}
+    for partition, offsets in offsets_of_partitions.items():
         topic = described[partition.topic]
         if not isinstance(topic, TopicDescription) or partition.partition >= topic.partition_count:
             continue  # The topic is deleted, so its records are lost.
@@ -229,8 +231,8 @@ async def _found(
             ):
                 for record in records:
                     if record.offset in offsets:
-                        found[(*partition, record.offset)] = record
-    return found
+                        records_by_place[(*partition, record.offset)] = record
+    return records_by_place
 
 
 def _pass_over(_: PartitionRange, __: KafkaError) -> None:
@@ -249,11 +251,11 @@ def _close_together(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
     yield first, end
 
 
-def _with_record(letter: Letter, found: dict[tuple[str, int, int], DecodedRecord]) -> Letter:
+def _with_record(letter: Letter, records: dict[tuple[str, int, int], DecodedRecord]) -> Letter:
     origin = letter.story.origin
     if not letter.lacks_its_record or origin is None:
         return letter
-    record = found.get((origin.topic, origin.partition, origin.offset))
+    record = records.get((origin.topic, origin.partition, origin.offset))
     if record is None:
         return letter
     if letter.has_payload:
@@ -308,14 +310,14 @@ async def summary(
 
 
 def _count(
-    found: dict[LetterKind, Deaths], letters: Iterable[Letter], redriven: frozenset[int]
+    deaths_by_kind: dict[LetterKind, Deaths], letters: Iterable[Letter], redriven: frozenset[int]
 ) -> None:
     for letter in letters:
         death = letter.death
         kind = LetterKind(death.group, death.handler, death.reason, death.error_class)
-        if kind not in found and len(found) >= KINDS_MAX:
+        if kind not in deaths_by_kind and len(deaths_by_kind) >= KINDS_MAX:
             kind = OTHERS
-        deaths = found.setdefault(kind, Deaths(first_ms=letter.timestamp_ms))
+        deaths = deaths_by_kind.setdefault(kind, Deaths(first_ms=letter.timestamp_ms))
         deaths.letters += 1
         deaths.claimed += letter.is_origin_claimed
         deaths.redriven += letter.offset in redriven

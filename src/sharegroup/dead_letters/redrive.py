@@ -375,7 +375,7 @@ class Redrive:
             try:
                 future = await self._hand_over(letter, target)
             except OF_ONE_TARGET as error:
-                self._refuse(letter.partition, letter.offset, target, _said(error))
+                self._refuse(letter.partition, letter.offset, target, _error_text(error))
                 continue
             now.letters.append(letter)
             now.futures.append(future)
@@ -408,7 +408,7 @@ class Redrive:
                 written.append(letter.offset)
                 self.done.sent[target] += 1
             elif isinstance(error, OF_ONE_TARGET):
-                self._refuse(under_way.partition, letter.offset, target, _said(error))
+                self._refuse(under_way.partition, letter.offset, target, _error_text(error))
             else:
                 failed = failed or error
         if written:
@@ -437,15 +437,15 @@ class Redrive:
 
     async def _check(self, targets: Iterable[str | None]) -> None:
         """Query new target topics; raises errors that do not concern only one target."""
-        wanted = {target for target in targets if target is not None}
-        new = [name for name in wanted.difference(self._partitions) if is_topic_name(name)]
+        names = {target for target in targets if target is not None}
+        new = [name for name in names.difference(self._partitions) if is_topic_name(name)]
         if not new:
             return
         if len(self._partitions) + len(new) > TARGETS_KNOWN_MAX:
             # `_chosen_of` needs all targets of this chunk, so those that were known are asked for
             # again.
             self._partitions.clear()
-            new = [name for name in wanted if is_topic_name(name)]
+            new = [name for name in names if is_topic_name(name)]
         answers = await describe_topics(self._queue.cluster, new, operation="WRITE")
         for name, described in answers.items():
             if isinstance(described, TopicDescription):
@@ -457,7 +457,7 @@ class Redrive:
 
     def _why_not(self, target: str, error: KafkaError) -> str:
         if not isinstance(error, UnknownTopicOrPartition):
-            return _said(error)
+            return _error_text(error)
         if self._options.to == "own":
             return (
                 f"topic {target!r} does not exist, so no worker of this group reads it: "
@@ -485,7 +485,7 @@ class Redrive:
         return sent_back_headers(letter, redrive_id)
 
 
-def _said(error: KafkaError) -> str:
+def _error_text(error: KafkaError) -> str:
     return f"{type(error).__name__}: {error}"
 
 

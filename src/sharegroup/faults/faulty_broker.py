@@ -81,12 +81,12 @@ class FaultyBroker:
         """
         assert self.running is not None, "the broker is stopped"
         parts = self.running.parts
-        found = parts.topics.catalog.topic(TopicName(topic))
-        if not 0 <= partition < found.partition_count:
+        described = parts.topics.catalog.topic(TopicName(topic))
+        if not 0 <= partition < described.partition_count:
             raise UnknownTopicOrPartition(
-                f"topic {topic!r} has partitions 0 to {found.partition_count - 1}, not {partition}"
+                f"topic {topic!r} has partitions 0 to {described.partition_count - 1}, not {partition}"
             )
-        key = TopicIdPartition(found.topic_id, partition)
+        key = TopicIdPartition(described.topic_id, partition)
         epoch = parts.topics.raise_leader_epoch(key)
         # A new leader does not have the locks of the old one; they are not durable.
         parts.share_partitions.drop_partition(key)

@@ -330,14 +330,14 @@ class FaultScript:
             return of_partitions, None
         # A copy, because a test may add and remove faults on another thread.
         for fault in self.faults:
-            action, wanted = fault.action, fault.filter
-            if fault.is_used_up or wanted.api not in (None, api):
+            action, matching = fault.action, fault.filter
+            if fault.is_used_up or matching.api not in (None, api):
                 continue
-            if wanted.client_id not in (None, client_id):
+            if matching.client_id not in (None, client_id):
                 continue
             if isinstance(action, Fail) and issubclass(action.error, by_partition):
                 of_partitions.append(fault)
-            elif wanted.topic is None or names_topic(request, wanted.topic, wanted.partition):
+            elif matching.topic is None or names_topic(request, matching.topic, matching.partition):
                 # Without the lock, because only the event loop of the broker counts.
                 fault.count += 1
                 return of_partitions, fault
@@ -356,8 +356,8 @@ def api_named(name: str) -> Api | None:
     for api in APIS.values():
         if api.name == name:
             return api
-    known = ", ".join(sorted(api.name for api in APIS.values()))
-    raise ValueError(f"there is no API {name!r}; expected {EVERY_API!r} or one of: {known}")
+    names = ", ".join(sorted(api.name for api in APIS.values()))
+    raise ValueError(f"there is no API {name!r}; expected {EVERY_API!r} or one of: {names}")
 
 
 def error_named(name: str) -> type[KafkaError]:
@@ -365,8 +365,8 @@ def error_named(name: str) -> type[KafkaError]:
     for error in BY_CODE.values():
         if code_name(error) == name:
             return error
-    known = ", ".join(sorted(code_name(error) for error in BY_CODE.values()))
-    raise ValueError(f"there is no error {name!r}; expected one of: {known}")
+    names = ", ".join(sorted(code_name(error) for error in BY_CODE.values()))
+    raise ValueError(f"there is no error {name!r}; expected one of: {names}")
 
 
 def _text(action: FaultAction) -> str:

@@ -123,15 +123,15 @@ class BrokerClients:
 
     async def records(self, topic: str, partition: int | None) -> list[StoredRecord]:
         """Return the records of a topic now, by partition and offset; nothing is acquired."""
-        found = []
-        for wanted in await partition_ranges(self._cluster, topic):
-            if partition not in (None, wanted.where.partition):
+        stored = []
+        for log_range in await partition_ranges(self._cluster, topic):
+            if partition not in (None, log_range.where.partition):
                 continue
-            async for records in read_records(self._cluster, wanted):
-                found += [
+            async for records in read_records(self._cluster, log_range):
+                stored += [
                     StoredRecord(
                         topic,
-                        wanted.where.partition,
+                        log_range.where.partition,
                         record.offset,
                         record.timestamp,
                         record.key,
@@ -140,7 +140,7 @@ class BrokerClients:
                     )
                     for record in records
                 ]
-        return found
+        return stored
 
     # Waiting
 
@@ -174,8 +174,10 @@ class BrokerClients:
     async def _missing_records(self, count: int, topic: str) -> str | None:
         """Return how many records a topic lacks; None if it has ``count``."""
         # Counted, not computed from offsets: compaction and markers leave holes.
-        found = len(await self.records(topic, None))
-        return None if found >= count else f"expected {count} records in {topic!r}, found {found}"
+        present = len(await self.records(topic, None))
+        return (
+            None if present >= count else f"expected {count} records in {topic!r}, found {present}"
+        )
 
     async def _excess_lag(self, limit: int, group: str | None, topic: str | None) -> str | None:
         """Return why a lag is not reached; None if it is."""

@@ -216,8 +216,8 @@ class App:
 
         Accepts handlers, lists of handlers, and modules, of which it takes all handlers.
         """
-        found = [routed for given in declared for routed in _routed_in(given)]
-        new = list(dict.fromkeys(routed for routed in found if routed not in self._routed))
+        handlers = [routed for given in declared for routed in _routed_in(given)]
+        new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
         check_together([*self.route_list, *(routed.route for routed in new)])
         for routed in new:
             routed.send.outlet = self.outlet
@@ -261,15 +261,17 @@ class App:
 
         Without ``groups``, all groups stay.  Senders of the excluded handlers still work.
         """
-        wanted = frozenset(groups)
+        chosen_groups = frozenset(groups)
         known_groups = {route.group for route in self.route_list}
-        if unknown := wanted - known_groups:
+        if unknown := chosen_groups - known_groups:
             raise InvalidConfig(
                 f"App {self.name!r} has no group {', '.join(sorted(unknown))}; "
                 f"its groups are {', '.join(sorted(known_groups))}"
             )
         self._routed = [
-            routed for routed in self._routed if not wanted or routed.route.group in wanted
+            routed
+            for routed in self._routed
+            if not chosen_groups or routed.route.group in chosen_groups
         ]
         if concurrency is not None:
             for routed in self._routed:

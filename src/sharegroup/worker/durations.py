@@ -66,8 +66,8 @@ def delay_seconds(value: Duration) -> float:
 
 
 def _parsed(text: str) -> float:
-    found = _PATTERN.fullmatch(text.strip())
-    parts = {unit: part for unit, part in found.groupdict().items() if part} if found else {}
+    match = _PATTERN.fullmatch(text.strip())
+    parts = {unit: part for unit, part in match.groupdict().items() if part} if match else {}
     if not parts:
         raise ValueError(
             f"a duration: expected numbers with units, as '250ms', '30s', '1h30m' or '7d', "

@@ -112,5 +112,5 @@ class Events:
 def check_name(name: str) -> None:
     """Raise ValueError if there is no event of this name; ``"*"`` is allowed."""
     if name != "*" and name not in EVENTS:
-        known = ", ".join(sorted(EVENTS))
-        raise ValueError(f"there is no event {name!r}; the events are: {known}, and '*'")
+        names = ", ".join(sorted(EVENTS))
+        raise ValueError(f"there is no event {name!r}; the events are: {names}, and '*'")

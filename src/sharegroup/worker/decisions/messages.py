@@ -68,32 +68,32 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
 
     The group itself is yielded if there are none among those.
     """
-    waiting, seen, found = [error], 0, False
-    while waiting and seen < LEAVES_MAX:
+    waiting, count, has_leaves = [error], 0, False
+    while waiting and count < LEAVES_MAX:
         inner = waiting.pop()
-        seen += 1
+        count += 1
         if isinstance(inner, BaseExceptionGroup):
             # Reversed, because `pop` takes the last: the leaves come in the order of the group.
-            waiting.extend(reversed(inner.exceptions[: LEAVES_MAX - seen]))
+            waiting.extend(reversed(inner.exceptions[: LEAVES_MAX - count]))
         else:
-            found = True
+            has_leaves = True
             yield inner
-    if not found:
+    if not has_leaves:
         yield error
 
 
 def is_small(error: BaseException) -> bool:
     """Whether an exception has at most `RELATED_MAX` causes and exceptions in groups."""
-    waiting, seen = [error], {id(error)}
-    while waiting and len(seen) <= RELATED_MAX:
+    waiting, ids = [error], {id(error)}
+    while waiting and len(ids) <= RELATED_MAX:
         inner = waiting.pop()
         related = [inner.__cause__, inner.__context__]
         if isinstance(inner, BaseExceptionGroup):
             related += inner.exceptions[: RELATED_MAX + 1]
-        new = [other for other in related if other is not None and id(other) not in seen]
-        seen.update(map(id, new))
+        new = [other for other in related if other is not None and id(other) not in ids]
+        ids.update(map(id, new))
         waiting += new
-    return len(seen) <= RELATED_MAX
+    return len(ids) <= RELATED_MAX
 
 
 def _redacted(text: str, error: BaseException, redaction: Redaction) -> str:

@@ -27,11 +27,11 @@ def pages(worker: Callable[[], Observed | None], about: Mapping[str, Any]) -> di
     async def live() -> HttpResponse:
         observed = worker()
         alive = observed is None or observed.state.is_alive
-        return _said(alive, observed.state.phase if observed else "starting")
+        return _response(alive, observed.state.phase if observed else "starting")
 
     async def ready() -> HttpResponse:
         observed = worker()
-        return _said(observed is not None and observed.state.is_ready, _unready(observed))
+        return _response(observed is not None and observed.state.is_ready, _unready(observed))
 
     async def status() -> HttpResponse:
         observed = worker()
@@ -75,7 +75,7 @@ def _unready(worker: Observed | None) -> str:
     return f"{worker.state.phase}{joining}"
 
 
-def _said(is_so: bool, text: str) -> HttpResponse:
+def _response(is_so: bool, text: str) -> HttpResponse:
     return HttpResponse(OK if is_so else UNAVAILABLE, f"{text}\n".encode())
 
 

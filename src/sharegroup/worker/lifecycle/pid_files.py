@@ -45,14 +45,14 @@ def folder() -> Path:
     path = above / ("sharegroup" if runtime else f"sharegroup-{uid}")
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         why = (
             f"{error.strerror}: cannot use the folder for pid files; set XDG_RUNTIME_DIR to one of "
             "your own"
         )
         raise OSError(error.errno, why, str(path)) from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o022:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid or status.st_mode & 0o022:
         raise PermissionError(
             errno.EACCES, "expected a folder that only this user can write to", str(path)
         )
@@ -137,16 +137,16 @@ def workers(app_name: str) -> list[WorkerProcess]:
     A worker must not call it, because closing its own file would release its own lock.
     """
     pattern = re.compile(re.escape(_UNSAFE.sub("_", app_name)) + r"\.\d+")
-    found = []
+    processes = []
     for path in sorted(folder().iterdir()):
         if pattern.fullmatch(path.name):
             worker = worker_of(path)
             # Different application names may have the same file name.
             if worker is not None and worker.facts.get("app", app_name) == app_name:
-                found.append(worker)
+                processes.append(worker)
             elif worker is None:
                 _remove_left_over(path)
-    return found
+    return processes
 
 
 def worker_of(path: Path) -> WorkerProcess | None:

@@ -109,8 +109,8 @@ class Record:
 
     def header(self, name: str) -> bytes | None:
         """The content of the last header of this name; None if it is missing or null."""
-        found = [content for title, content in self.headers if title == name]
-        return found[-1] if found else None
+        contents = [content for title, content in self.headers if title == name]
+        return contents[-1] if contents else None
 
     @property
     def delivery_attempt(self) -> int:

@@ -204,14 +204,14 @@ class _Listener(RebalanceListener):
         self._owner = owner
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        found = await self._consumer.committed(partitions)
+        offsets = await self._consumer.committed(partitions)
         await self._owner.assigned(
             {
                 # Without a commit: all records of the log wait (`auto_offset_reset`).
-                TierPartition(*where): Committed(0)
+                TierPartition(*partition): Committed(0)
                 if committed is None
                 else Committed(committed.offset, committed.metadata)
-                for where, committed in found.items()
+                for partition, committed in offsets.items()
             }
         )
 
