@@ -84,7 +84,8 @@ class FaultyBroker:
         described = parts.topics.catalog.topic(TopicName(topic))
         if not 0 <= partition < described.partition_count:
             raise UnknownTopicOrPartition(
-                f"topic {topic!r} has partitions 0 to {described.partition_count - 1}, not {partition}"
+                f"topic {topic!r} has partitions 0 to {described.partition_count - 1}, "
+                f"not {partition}"
             )
         key = TopicIdPartition(described.topic_id, partition)
         epoch = parts.topics.raise_leader_epoch(key)

@@ -41,6 +41,25 @@ def load(rows: list[str]) -> list[BaseException | None]:
     return [None, Odd("the second", ""), ValueError("the third")]
 
 
+def load_and_empty(rows: list[str]) -> list[BaseException | None]:
+    rows.clear()
+    return [None, Odd("the second", "")]
+
+
+def test_batch_handler_may_change_the_list_that_it_was_given() -> None:
+    """Its result has an entry for each record, whatever is left in the list."""
+
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(load_and_empty), 1)
+        await processes.start()
+        first, second = await processes.call(["a", "b"])
+        assert first is None
+        assert type(second).__name__ == "Odd"
+        await processes.close()
+
+    asyncio.run(test())
+
+
 def test_a_process_that_began_while_the_worker_stopped_is_ended() -> None:
     async def test() -> None:
         processes = HandlerProcesses(shape_of(double), 1)

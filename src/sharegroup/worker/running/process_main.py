@@ -197,6 +197,8 @@ def _answer(
     for copy, _ in call.records:
         copy.lock = lock
     records = [Record(delivery, story, clock) for delivery, story in call.records]
+    # Before the call: a batch handler may empty the list that it gets.
+    count = len(call.payload) if shape.is_batch else 1
     arguments = [call.payload]
     if records:
         arguments.append(records if call.is_batch else records[0])
@@ -205,7 +207,7 @@ def _answer(
     except BaseException as error:  # noqa: BLE001  The parent decides what to do with it.
         return HandlerResult(error=error, traceback=_trace(error), decisions=_decisions(records))
     if shape.is_batch and copied(result) is None:
-        result = ends_of_returned(result, len(call.payload))
+        result = ends_of_returned(result, count)
     return HandlerResult(result=result, decisions=_decisions(records))
 
 
