@@ -124,6 +124,7 @@ def _only_once(headers: Sequence[Header], refused: list[str]) -> dict[str, bytes
                 doubled.add(name)
             found[name] = value
     for name in sorted(doubled):
+        # Neither counts: which of the two a worker wrote cannot be told.
         refused.append(f"{name}: expected once, found twice")
         del found[name]
     return found

@@ -89,6 +89,7 @@ class _TimeTravel(selectors.BaseSelector):
         return self._keys
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        # asyncio passes None if there are neither ready callbacks nor timers.
         if timeout is None:
             raise Stuck("every task waits and no timer is set")
         # ``timeout`` is the time until the next timer, or 0 if callbacks are ready.

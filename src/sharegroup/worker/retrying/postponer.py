@@ -64,6 +64,7 @@ class Postponer:
 
         The record is never written to that topic; its partition and offset there are -1.
         """
+        # The time of the sending: a handler sees it as that of the record, not the due time.
         origin = RecordOrigin(topic, NOWHERE, NOWHERE, self._clock.wall_ms())
         return self._write(value, key, own_headers(headers), Story(origin, due_ms=due_ms), origin)
 

@@ -359,6 +359,7 @@ class Alone:
 
     async def _change(self, until: float | None) -> None:
         """Wait until a handler has ended somewhere, or the time is over."""
+        # Cleared before the wait: the caller has looked in this iteration, so no change is missed.
         self._changed.clear()
         await self._first_of(self._changed, until)
 

@@ -111,6 +111,7 @@ class GroupMembers:
     @property
     def id(self) -> str:
         """The member id of the first of them, which stands for this process."""
+        # Letters and histories name a process by it, so it must be the same one each time.
         return self.sources[0].member_id
 
     @property

@@ -76,6 +76,7 @@ class HandlerSlot:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Begin to limit the run at the end of this context, because the handler waits in it."""
+        # No elapsed time reaches a limit from here, so `Watch` needs no flag.
         self.begun_at = math.inf
         try:
             yield

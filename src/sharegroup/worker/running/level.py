@@ -65,6 +65,7 @@ class Level:
         ``runs`` handler runs ended in it and took ``seconds`` in total; ``running`` is the number
         of concurrent handlers.
         """
+        # Few runs say nothing of the capacity: the handlers did not wait for each other in them.
         if runs < max(1, self.now // 2) or running < self.now * SATURATED:
             return
         mean = max(seconds / runs, 1e-6)
