@@ -232,7 +232,7 @@ class FaultScript:
             api=api_named(api), topic=topic, partition=partition, client_id=client
         )
         with self._lock:
-            # Used up faults, too: they stay until they are removed, so a test can read their counts.
+            # Used up ones, too: they stay until they are removed, so a test can read their counts.
             if len(self._faults) >= FAULTS_MAX:
                 raise ValueError(
                     f"the script has {FAULTS_MAX} faults; remove some, or call clear()"
