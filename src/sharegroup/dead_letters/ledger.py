@@ -52,7 +52,8 @@ from sharegroup.errors import (
 
 SUFFIX = ".redriven"
 HASH_CHARACTERS = 16
-OFFSET_MAX = 2**63 - 1
+OFFSETS_END = 2**63
+"""The end of a range is exclusive, so it may be one above the largest offset."""
 CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
@@ -198,7 +199,7 @@ def parsed(value: bytes | None) -> Entry:
     try:
         document = json.loads(value or b"")
         ranges = tuple((int(first), int(end)) for first, end in document["ranges"])
-        if not all(0 <= first < end <= OFFSET_MAX for first, end in ranges):
+        if not all(0 <= first < end <= OFFSETS_END for first, end in ranges):
             raise ValueError(f"not ranges of offsets: {ranges!r:.80}")  # noqa: TRY301  One text.
         return Entry(str(document["topic_id"]), int(document["partition"]), ranges)
     # The last two of JSON with ``Infinity``, and of lists in lists without end.

@@ -101,7 +101,7 @@ def _with_ranges(ranges: str) -> bytes:
     "value",
     [
         *(None, b"", b"\xff", b"[]", b'{"topic_id":1}', b"7", b"[" * 100_000),
-        *map(_with_ranges, ("[0,Infinity]", "[5,1]", "[3,3]", "[-1,2]", "[0,9223372036854775808]")),
+        *map(_with_ranges, ("[0,Infinity]", "[5,1]", "[3,3]", "[-1,2]", "[0,9223372036854775809]")),
     ],
 )
 def test_invalid_ledger_entry_is_refused(value: bytes | None) -> None:
