@@ -23,6 +23,7 @@ from sharegroup.errors import (
     KafkaError,
     MessageTooLarge,
     NetworkException,
+    NotEnoughReplicas,
     ProducerFenced,
     RequestTimedOut,
     TopicAuthorizationFailed,
@@ -317,6 +318,60 @@ def test_partitions_that_may_not_be_written_fail_the_transaction() -> None:
     assert play(scenario, Coordinator(version=1, AddPartitionsToTxn=[29])) == [
         "init -1", "add t [0]", "init 0",
     ]  # fmt: skip
+
+
+class HangingLeader(Coordinator):
+    """Cuts the request for partition 1 when ``dies`` is set, and never writes to partition 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaders = (1, 2)
+        self.dies = asyncio.Event()
+
+    async def request_as_is(self, message: Any) -> Any:
+        ((part,),) = (topic.partition_data for topic in message.topic_data)
+        if part.index == 1:
+            await self.dies.wait()
+            raise NetworkException("cut")
+        self.answers = [NotEnoughReplicas.code]
+        return await super().request_as_is(message)
+
+
+def test_batch_that_expires_fails_the_transaction_and_not_the_producer() -> None:
+    """A batch of another partition is ready at the same moment, and is given up with it.
+
+    The batch that expires must be looked at after the other one: its partition becomes active
+    again later, when its request fails.
+    """
+    now = 0.0
+
+    async def scenario(producer: Producer, coordinator: Coordinator) -> None:
+        nonlocal now
+        assert isinstance(coordinator, HangingLeader)
+        await producer.begin_transaction()
+        expiring = await producer.send("t", b"v", partition=1)
+        await until(lambda: producer.metrics()["producer-metrics"]["requests-in-flight"] == 1)
+        now = 0.1
+        younger = await producer.send("t", b"v", partition=0)
+        await until(lambda: len(coordinator.seen) == 1)
+        coordinator.dies.set()
+        await until(lambda: (1, 2) in coordinator.outdated)
+        now = 0.25
+        youngest = await producer.send("t", b"v", partition=0)
+        with pytest.raises(RequestTimedOut, match="partition 1: 1 records not delivered in 200 ms"):
+            await expiring
+        for future in (younger, youngest):
+            with pytest.raises(TransactionAborted):
+                await future
+        await producer.abort_transaction()
+
+    play(scenario, HangingLeader(), delivery_timeout_ms=200, monotonic=lambda: now)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(HANGING_SECONDS):
+        while not is_so():
+            await asyncio.sleep(0)
 
 
 def test_a_fenced_producer_raises_producer_fenced_from_then_on() -> None:

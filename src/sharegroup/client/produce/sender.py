@@ -163,8 +163,11 @@ class Sender:
     def _send_ready(self, tasks: asyncio.TaskGroup, now: float) -> None:
         linger = self._linger_seconds()
         ready: dict[int, list[PartitionQueue]] = defaultdict(list)
-        for queue in list(self._active.values()):
+        # All of them first: in a transaction, one that is too old takes the batches of all others
+        # with it, also of queues that were found ready.
+        for queue in self._active.values():
             self._give_up_old(queue, now)
+        for queue in list(self._active.values()):
             if not queue.waiting:
                 del self._active[queue.where]
             elif queue.is_ready(now=now, linger_seconds=linger):
