@@ -35,6 +35,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.wire.batches.batches import BatchHeader, parse_header
+from sharegroup.wire.batches.records import decode_records
 from tests.support.limits import HANGING_SECONDS
 
 TOPIC_ID = TopicId(UUID(int=5))
@@ -433,6 +434,38 @@ def test_record_that_cannot_be_encoded_is_refused_and_later_ones_are_sent(
         assert await one_by_one(producer, 1) == [0]
 
     play(scenario)
+
+
+class ReadingBroker(ScriptedBroker):
+    """Keeps the headers of the records that arrive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers: list[list[tuple[str, bytes | None]]] = []
+
+    async def request_as_is(self, message: Any) -> Any:
+        for topic in message.topic_data:
+            for part in topic.partition_data:
+                self.headers += (record.headers for record in decode_records(part.records))
+        return await super().request_as_is(message)
+
+
+def test_headers_that_change_after_send_are_sent_as_they_were() -> None:
+    async def scenario(producer: Producer) -> None:
+        headers: list[Any] = [("attempt", b"1")]
+        first = await producer.send("t", b"v", headers=headers)
+        headers[0] = ("attempt", b"2")
+        second = await producer.send("t", b"v", headers=headers)
+        # It is not checked any more, and could not be encoded.
+        headers.append(("attempt", "text"))
+        once: Any = (header for header in [("attempt", b"3")])
+        third = await producer.send("t", b"v", headers=once)
+        for future in (first, second, third):
+            await future
+
+    broker = ReadingBroker()
+    play(scenario, broker=broker, linger_ms=20)
+    assert broker.headers == [[("attempt", b"1")], [("attempt", b"2")], [("attempt", b"3")]]
 
 
 def test_a_full_buffer_makes_send_wait_and_then_fail() -> None:

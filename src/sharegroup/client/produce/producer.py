@@ -235,6 +235,7 @@ class Producer:
         with Kafka's Java producer.  Order within a partition is the order of the calls.
         """
         self._start()
+        headers = taken_headers(headers)
         # A loop, because after each wait another task may have taken the room.
         while (
             future := self.send_now(
@@ -270,6 +271,7 @@ class Producer:
         self._check_running()
         if self._transactions is not None:
             self._transactions.state.check_open("send")
+        headers = taken_headers(headers)
         size = _size(key, value, headers)
         if size > self._config.request_bytes_max:
             raise MessageTooLarge(
@@ -570,6 +572,17 @@ class Producer:
         self._space.set()
 
 
+def taken_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
+    """Return the headers as they are now; a tuple is returned as it is.
+
+    A batch is encoded later.  Until then the caller may change its list, or give the same one to
+    the next record; at run time the headers may also be an iterator, which is read once.
+    """
+    if isinstance(headers, dict):
+        raise TypeError("headers: expected (name, value) pairs, got dict; pass its items()")
+    return tuple(headers)
+
+
 def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
     """Return the approximate size of a record in bytes, and check the types of its parts.
 
@@ -582,8 +595,6 @@ def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> 
             if not isinstance(content, bytes):
                 raise TypeError(f"{name}: expected bytes or None, got {type(content).__name__}")
             size += len(content)
-    if isinstance(headers, dict):
-        raise TypeError("headers: expected (name, value) pairs, got dict; pass its items()")
     for header_name, header_value in headers:
         if not isinstance(header_name, str):
             raise TypeError(f"a header's name: expected str, got {type(header_name).__name__}")

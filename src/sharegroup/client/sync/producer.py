@@ -80,6 +80,7 @@ class Producer(BlockingClient[producer.Producer]):
 
         Timeouts and order are those of `sharegroup.client.Producer.send`.
         """
+        headers = producer.taken_headers(headers)  # Both calls below need them.
         with LOOP_THREAD.lock:
             future = self._client.send_now(
                 topic, value, key=key, headers=headers, partition=partition,
