@@ -620,9 +620,10 @@ class Consumer:
             return
         try:
             if change.kind is ChangeKind.REVOKED:
-                await self._commit_given_up(partitions)
-                if listener is not None:
-                    await self._call_listener(listener.on_partitions_revoked, partitions)
+                async with self._commits.finished():
+                    await self._commit_given_up(partitions)
+                    if listener is not None:
+                        await self._call_listener(listener.on_partitions_revoked, partitions)
             elif listener is not None:
                 await self._call_listener(listener.on_partitions_lost, partitions)
         finally:

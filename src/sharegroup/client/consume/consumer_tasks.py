@@ -72,7 +72,7 @@ class ConsumerTasks:
             changed=self._positions_changed,
         )
         if config.group_id is not None:
-            self.commits = OffsetCommits(self.cluster, config.group_id, self.identity, self.metrics)
+            self.commits = self._offset_commits(config.group_id)
             self.member = self._member()
         self.polled_at: float | None = None
         """The end of the last poll; None during a poll, and when polls are not watched."""
@@ -94,6 +94,9 @@ class ConsumerTasks:
             "client_rack": self.config.client_rack,
         }
         return {name: text for name, text in labels.items() if text}
+
+    def _offset_commits(self, group_id: str) -> OffsetCommits:
+        return OffsetCommits(self.cluster, group_id, self.identity, self.states, self.metrics)
 
     def _member(self) -> ClassicMember | ConsumerProtocolMember:
         config = self.config

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.schema.offset_commit.v9.request import (
     OffsetCommitRequest,
@@ -23,6 +24,7 @@ from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32
 
 from sharegroup.client.consume.coordinator_requests import ask_group_coordinator
+from sharegroup.client.consume.partition_states import PartitionState, PartitionStates
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic, commit_topics
@@ -44,6 +46,7 @@ from sharegroup.errors import (
     KafkaError,
     NotCoordinator,
     RebalanceInProgress,
+    RequestTimedOut,
     StaleMemberEpoch,
     UnknownMemberId,
 )
@@ -78,6 +81,14 @@ class MemberIdentity:
         return self.epoch if self.has_member_epoch and self.epoch > 0 else None
 
 
+class Claim(NamedTuple):
+    """What a consumer had of the group when it decided to commit."""
+
+    generation: int
+    assigned: tuple[PartitionState, ...]
+    """The states of the partitions to commit, of those that were assigned."""
+
+
 MOVED = (NotCoordinator, CoordinatorNotAvailable)
 MEMBERSHIP_LOST = (
     FencedInstanceId,
@@ -93,15 +104,30 @@ class OffsetCommits:
     """The requests of one consumer about its group's offsets."""
 
     def __init__(
-        self, cluster: Cluster, group_id: str, identity: MemberIdentity, metrics: ConsumerMetrics
+        self,
+        cluster: Cluster,
+        group_id: str,
+        identity: MemberIdentity,
+        states: PartitionStates,
+        metrics: ConsumerMetrics,
     ) -> None:
         self._cluster = cluster
         self._group_id = group_id
         self._identity = identity
+        self._states = states
         self._metrics = metrics
 
+    def claim(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Claim:
+        """Return the claim to commit these offsets; to call when they are decided."""
+        states = (self._states.get(where) for where in offsets)
+        return Claim(self._identity.epoch, tuple(state for state in states if state is not None))
+
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        claim: Claim,
+        *,
+        timeout_ms: int | None = None,
     ) -> None:
         """Commit offsets; retry while that can help and the time is not up.
 
@@ -110,13 +136,8 @@ class OffsetCommits:
         if not offsets:
             return
 
-        generation = self._identity.epoch
-
         async def attempt() -> None:
-            if not self._identity.has_member_epoch and self._identity.epoch != generation:
-                # With the new generation the coordinator would accept offsets of partitions that
-                # belong to another member now.
-                raise IllegalGeneration("the group has rebalanced during the commit")
+            self._check(claim)
             if not self._identity.may_commit:
                 raise UnknownMemberId("this consumer is not a member of the group at the moment")
             await self._commit(offsets)
@@ -132,6 +153,18 @@ class OffsetCommits:
                 "other members: go on with poll; if this repeats, poll more often, take fewer "
                 "records per poll, or increase max_poll_interval_ms"
             ) from error
+
+    def _check(self, claim: Claim) -> None:
+        """Raise IllegalGeneration if other members may have the partitions by now.
+
+        The coordinator compares the generation or member epoch of the request only, and accepts
+        these offsets with the current one.
+        """
+        identity = self._identity
+        if not identity.has_member_epoch and identity.epoch != claim.generation:
+            raise IllegalGeneration("the group has rebalanced during the commit")
+        if identity.is_subscribed and not all(state.is_current for state in claim.assigned):
+            raise IllegalGeneration("partitions were given up during the commit")
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         request = self._commit_request(offsets)
@@ -286,16 +319,33 @@ class CommitOrder:
 
     async def commit(self, offsets: Positions, *, timeout_ms: int | None = None) -> None:
         """Commit offsets after the commits before."""
-        commits = self.requests
-        async with self._turn:
-            await commits.commit(offsets, timeout_ms=timeout_ms)
+        await self._commit(offsets, self.requests.claim(offsets), timeout_ms)
+
+    async def _commit(self, offsets: Positions, claim: Claim, timeout_ms: int | None) -> None:
+        limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        began_at = time.monotonic()
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"commit of group {self._config.group_id!r}: gave up after {limit_ms} ms; an "
+                f"earlier commit of this consumer is still under way"
+            ) from None
+        try:
+            waited_ms = round((time.monotonic() - began_at) * 1000)
+            await self.requests.commit(offsets, claim, timeout_ms=max(limit_ms - waited_ms, 1))
+        finally:
+            self._turn.release()
 
     def commit_in_background(self, offsets: Positions) -> None:
         """Commit offsets without waiting; a failure is logged."""
+        # Now, because the group may rebalance before it is this commit's turn.
+        claim = self.requests.claim(offsets)
 
         async def commit() -> None:
             try:
-                await self.commit(offsets)
+                await self._commit(offsets, claim, None)
             except (CommitFailedError, KafkaError) as error:
                 self._log_failure(error)
 
@@ -334,6 +384,20 @@ class CommitOrder:
         """Wait for the commits under way."""
         if self._under_way:
             await asyncio.wait(self._under_way)
+
+    @asynccontextmanager
+    async def finished(self) -> AsyncIterator[None]:
+        """Wait for the commits under way at the end of a block that gives up partitions.
+
+        Also for those that a listener has begun in it, because none is sent for partitions that
+        were given up.  A cancellation does not wait.
+        """
+        try:
+            yield
+        except Exception:
+            await self.finish()
+            raise
+        await self.finish()
 
     def cancel(self) -> None:
         """Cancel the commits under way."""

@@ -22,7 +22,11 @@ class Commits:
         self.goes_on = asyncio.Event()
         self.fails = False
 
-    async def commit(self, offsets: Positions, *, timeout_ms: int | None = None) -> None:
+    def claim(self, offsets: Positions) -> None: ...
+
+    async def commit(
+        self, offsets: Positions, claim: None, *, timeout_ms: int | None = None
+    ) -> None:
         await self.goes_on.wait()
         if self.fails:
             raise NetworkException("cut")

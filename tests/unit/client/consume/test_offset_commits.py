@@ -11,11 +11,20 @@ import pytest
 from kio.schema.offset_commit.v9 import response as commits
 from kio.schema.offset_fetch.v9 import response as fetches
 
-from sharegroup.client.consume.offset_commits import MemberIdentity, OffsetCommits
+from sharegroup.client.consume.offset_commits import CommitOrder, MemberIdentity, OffsetCommits
+from sharegroup.client.consume.partition_states import COMMITTED, PartitionStates
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.metrics.metric_types import Metrics
-from sharegroup.client.records import OffsetAndMetadata, TopicPartition
-from sharegroup.errors import TopicAuthorizationFailed, UnknownServerError
+from sharegroup.client.records import CommitFailedError, OffsetAndMetadata, TopicPartition
+from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.errors import (
+    KafkaError,
+    RequestTimedOut,
+    StaleMemberEpoch,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+)
+from tests.support.limits import HANGING_SECONDS
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ASKED = (A0, A1, B0)
@@ -107,12 +116,17 @@ class Coordinator:
 def requests_of(answer: Any) -> OffsetCommits:
     cluster: Any = Coordinator(answer)
     metrics = ConsumerMetrics(Metrics("test"), partitions=lambda: 0, lag_max=lambda: 0)
-    return OffsetCommits(cluster, "g", MemberIdentity(), metrics)
+    return OffsetCommits(cluster, "g", MemberIdentity(), no_states(), metrics)
+
+
+def no_states() -> PartitionStates:
+    return PartitionStates(partition_bytes_max=1, bytes_max=1)
 
 
 def commit(codes: Codes) -> None:
     offsets = {where: OffsetAndMetadata(7) for where in ASKED}
-    asyncio.run(requests_of(committed(codes)).commit(offsets))
+    requests = requests_of(committed(codes))
+    asyncio.run(requests.commit(offsets, requests.claim(offsets)))
 
 
 def look_up(codes: Codes, offset: int = -1) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -145,3 +159,127 @@ def test_a_partition_that_was_not_asked_for_is_ignored(call: Callable[[Codes], o
 def test_a_partition_without_a_committed_offset_has_none() -> None:
     assert look_up(dict.fromkeys(ASKED, 0)) == dict.fromkeys(ASKED)
     assert look_up(dict.fromkeys(ASKED, 0), 5) == dict.fromkeys(ASKED, OffsetAndMetadata(5))
+
+
+class SlowCoordinator(Coordinator):
+    """Answers each commit with the next code, when ``goes_on`` is set; retries as a cluster."""
+
+    def __init__(self, *error_codes: int) -> None:
+        super().__init__(None)
+        self.error_codes = list(error_codes)
+        self.offsets: list[int] = []
+        self.asked = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def retrying(
+        self, attempt: Callable[[], Any], *, subject: str, timeout_ms: int | None
+    ) -> Any:
+        while True:
+            try:
+                return await attempt()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+
+    async def request(self, message: Any, *, timeout_ms: int | None) -> Any:
+        ((partition,),) = (topic.partitions for topic in message.topics)
+        self.offsets.append(partition.committed_offset)
+        self.asked.set()
+        await self.goes_on.wait()
+        return committed({A0: self.error_codes.pop(0)})
+
+
+class Member:
+    """The commits of a member that owns one partition."""
+
+    def __init__(self, coordinator: Any, *, has_member_epoch: bool = False) -> None:
+        self.identity = MemberIdentity(
+            "m", epoch=1, is_subscribed=True, has_member_epoch=has_member_epoch
+        )
+        self.states = no_states()
+        self.states.assign([A0], COMMITTED)
+        metrics = ConsumerMetrics(Metrics("test"), partitions=lambda: 0, lag_max=lambda: 0)
+        requests = OffsetCommits(coordinator, "g", self.identity, self.states, metrics)
+        self.order = CommitOrder(requests, ConsumerConfig(group_id="g"))
+
+    def rebalance(self, *, gets_it_back: bool) -> None:
+        self.identity.epoch += 1
+        self.states.remove([A0])
+        if gets_it_back:
+            self.states.assign([A0], COMMITTED)
+
+
+def offset(number: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {A0: OffsetAndMetadata(number)}
+
+
+@pytest.mark.parametrize("has_member_epoch", [False, True], ids=["classic", "consumer"])
+@pytest.mark.parametrize("gets_it_back", [False, True])
+def test_commit_that_waits_for_its_turn_during_a_rebalance_is_not_sent(
+    *, has_member_epoch: bool, gets_it_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the new epoch the coordinator would put it over what the next owner has committed."""
+
+    async def run() -> None:
+        coordinator = SlowCoordinator(0)
+        member = Member(coordinator, has_member_epoch=has_member_epoch)
+        first = asyncio.create_task(member.order.commit(offset(5)))
+        await coordinator.asked.wait()
+        second = asyncio.create_task(member.order.commit(offset(6)))
+        await asyncio.sleep(0)
+        member.order.commit_in_background(offset(7))
+        member.rebalance(gets_it_back=gets_it_back)
+        coordinator.goes_on.set()
+        await first
+        with pytest.raises(CommitFailedError):
+            await second
+        await member.order.finish()
+        assert coordinator.offsets == [5]
+
+    asyncio.run(run())
+    assert "event=commit.failed" in caplog.text
+
+
+def test_commit_is_not_sent_again_when_the_partition_was_given_up() -> None:
+    async def run() -> None:
+        coordinator = SlowCoordinator(StaleMemberEpoch.code)
+        member = Member(coordinator, has_member_epoch=True)
+        commit = asyncio.create_task(member.order.commit(offset(5)))
+        await coordinator.asked.wait()
+        member.rebalance(gets_it_back=False)
+        coordinator.goes_on.set()
+        with pytest.raises(CommitFailedError):
+            await commit
+        assert coordinator.offsets == [5]
+
+    asyncio.run(run())
+
+
+def test_commit_is_sent_again_with_a_new_member_epoch() -> None:
+    async def run() -> None:
+        coordinator = SlowCoordinator(StaleMemberEpoch.code, 0)
+        member = Member(coordinator, has_member_epoch=True)
+        commit = asyncio.create_task(member.order.commit(offset(5)))
+        await coordinator.asked.wait()
+        member.identity.epoch += 1
+        coordinator.goes_on.set()
+        await commit
+        assert coordinator.offsets == [5, 5]
+
+    asyncio.run(run())
+
+
+def test_the_timeout_of_a_commit_includes_the_wait_for_its_turn() -> None:
+    async def run() -> None:
+        coordinator = SlowCoordinator(0)
+        member = Member(coordinator)
+        member.order.commit_in_background(offset(5))
+        await coordinator.asked.wait()
+        async with asyncio.timeout(HANGING_SECONDS):
+            with pytest.raises(RequestTimedOut, match="20 ms"):
+                await member.order.commit(offset(6), timeout_ms=20)
+        coordinator.goes_on.set()
+        await member.order.finish()
+        assert coordinator.offsets == [5]
+
+    asyncio.run(run())
