@@ -13,6 +13,7 @@ from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.share.member.membership import Heartbeats, Membership
 from sharegroup.errors import (
     GroupMaxSizeReached,
+    InvalidRequest,
     KafkaError,
     NetworkException,
     NoAnswer,
@@ -240,6 +241,66 @@ def test_leaving_waits_for_the_join_that_is_under_way() -> None:
         coordinator.answering.set()
         await leaving
         assert coordinator.epochs == [0, -1]
+        running.cancel()
+        await asyncio.wait([running])
+
+    virtual_time.run(run())
+
+
+class SlowToConnect(ScriptedCoordinator):
+    """Refuses a join without topics, as a broker does; a connection waits for an event."""
+
+    def __init__(self, *answers: int | KafkaError) -> None:
+        super().__init__(*answers)
+        self.connected = asyncio.Event()
+
+    async def connection(self, node_id: int) -> ScriptedCoordinator:
+        await self.connected.wait()
+        return self
+
+    async def request(self, message: Any) -> ShareGroupHeartbeatResponse:
+        if message.member_epoch == 0 and not message.subscribed_topic_names:
+            self.answers.insert(0, InvalidRequest.code)
+        return await super().request(message)
+
+
+def unsubscribe(membership: Membership) -> None:
+    membership.subscribe(())
+
+
+def become_quiet(membership: Membership) -> None:
+    membership.quiet = True
+
+
+def end_polls(membership: Membership) -> None:
+    membership.active = False
+
+
+@pytest.mark.parametrize("change", [unsubscribe, become_quiet, end_polls])
+def test_member_that_leaves_before_its_join_is_sent_does_not_join(
+    change: Callable[[Membership], None],
+) -> None:
+    """A join without topics is refused for good: the member could never join again."""
+
+    async def run() -> None:
+        coordinator = SlowToConnect(0)
+        membership = Membership(GroupId("g"), MemberId("m"), None)
+        membership.subscribe(("t",))
+        beats = Heartbeats(coordinator, membership, changed=lambda: None)  # type: ignore[arg-type]
+        running = asyncio.create_task(beats.run())
+        await asyncio.sleep(1)
+        change(membership)
+        leaving = asyncio.create_task(beats.leave())
+        await asyncio.sleep(1)
+        coordinator.connected.set()
+        await leaving
+        await asyncio.sleep(60)
+        assert (coordinator.requests, beats.failure) == ([], None)
+        membership.subscribe(("t",))
+        membership.quiet, membership.active = False, True
+        beats.wake()
+        await asyncio.sleep(1)
+        assert (coordinator.epochs, beats.failure) == ([0], None)
         running.cancel()
         await asyncio.wait([running])
 

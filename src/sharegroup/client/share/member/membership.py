@@ -334,6 +334,10 @@ class Heartbeats:
         try:
             node_id = await self._cluster.coordinator(group_id)
             connection = await self._cluster.connection(node_id)
+            # The application may have left during the waits.  A join without topics, which this
+            # would be then, is refused for good.
+            if self._left or not membership.wants_heartbeat:
+                return Reaction.CONTINUE
             # After the waits, so that it tells the state of this moment.
             request = membership.request()
             self._metrics.heartbeat.add()
