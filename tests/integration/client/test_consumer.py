@@ -233,6 +233,7 @@ def test_iteration_commits_what_was_yielded(broker: RunningBroker, protocol: str
             committed = (await member.committed())[stage.at(0)]
             assert committed is not None
             assert committed.offset == 4
+            assert await member.poll(0.1, max_records=0) == []
             assert values(await member.poll(1, max_records=2)) == [b"4", b"5"]
             assert values(await member.poll(1)) == [b"6", b"7", b"8", b"9"]
 

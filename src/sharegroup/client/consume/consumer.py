@@ -326,9 +326,9 @@ class Consumer:
 
         def take() -> list[ConsumerRecord]:
             if self._unyielded:
-                # The next record is the last of the list.
-                records = self._unyielded[: -limit - 1 : -1]
-                del self._unyielded[-limit:]
+                # The next record is the last of the list.  Not `-limit`, which is all of it for 0.
+                kept = max(len(self._unyielded) - max(limit, 0), 0)
+                records, self._unyielded[kept:] = self._unyielded[kept:][::-1], []
                 return records
             records = take_records(self._tasks.states, self._config, limit)
             self._tasks.metrics.records_consumed.add(len(records))
