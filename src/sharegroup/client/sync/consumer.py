@@ -76,7 +76,8 @@ class Consumer(BlockingClient[consumer.Consumer]):
         self._events: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         """Calls of the listener for the thread that waits, and None when its result is there."""
         client._call_listener = self._hand_over
-        self._polled: list[ConsumerRecord] = []
+        self._unreturned: pa.RecordBatch | None = None
+        """The batch of a `poll_arrow` that has not returned it yet."""
 
     def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
         # After an exception the records of the last poll are probably not all processed.
@@ -123,9 +124,10 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
         At most ``max_records`` are returned (default: ``max_poll_records``).
         """
-        if not self._polled:
-            self._run(self._poll(timeout, max_records))
-        records, self._polled = self._polled, []
+        records = self._run(self._poll(timeout, max_records))
+        with LOOP_THREAD.lock:
+            unyielded = self._client._unyielded
+            del unyielded[len(unyielded) - len(records) :]
         return records
 
     def poll_arrow(
@@ -135,17 +137,21 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
         `sharegroup.client.Consumer.poll_arrow` describes the columns.
         """
-        return self._run(self._client.poll_arrow(timeout, max_records))
+        try:
+            batch = self._run(self._poll_arrow(timeout, max_records))
+        except BaseException:
+            LOOP_THREAD.run(self._give_back())
+            raise
+        self._unreturned = None
+        return batch
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Yield records one by one, without end, as ``async for`` does in the asyncio client."""
         while True:
-            records = self.poll(ITERATION_SECONDS)
-            with LOOP_THREAD.lock:
-                unyielded = self._client._unyielded = records[::-1]
-            while unyielded:
+            self._run(self._poll(ITERATION_SECONDS, None))
+            while True:
                 with LOOP_THREAD.lock:
-                    # A seek or a rebalance has replaced the list.
+                    # Looked up for each record: a seek or a rebalance replaces the list.
                     unyielded = self._client._unyielded
                     if not unyielded:
                         break
@@ -216,9 +222,38 @@ class Consumer(BlockingClient[consumer.Consumer]):
     end_offset = plain(consumer.Consumer.end_offset)
     wakeup = plain(consumer.Consumer.wakeup)
 
-    async def _poll(self, timeout: float, max_records: int | None) -> None:  # noqa: ASYNC109
-        # The records are kept until they are returned, so an interrupt does not lose them.
-        self._polled = await self._client.poll(timeout, max_records)
+    async def _poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:  # noqa: ASYNC109
+        records = await self._client.poll(timeout, max_records)
+        # Until they are returned, they count as not yielded: an interrupt neither loses them nor
+        # lets `commit` commit offsets behind them.
+        self._client._unyielded += records[::-1]
+        return records
+
+    async def _poll_arrow(
+        self,
+        timeout: float,  # noqa: ASYNC109
+        max_records: int | None,
+    ) -> pa.RecordBatch | None:
+        batch = self._unreturned = await self._client.poll_arrow(timeout, max_records)
+        return batch
+
+    async def _give_back(self) -> None:
+        """Go back to the first records of a batch that an interrupt has kept from the caller.
+
+        The cancellation of its poll comes before this in the loop, so the poll has ended.
+        """
+        batch, self._unreturned = self._unreturned, None
+        if batch is None:
+            return
+        names = ("topic", "partition", "offset", "leader_epoch")
+        first: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic, partition, offset, epoch in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
+        ):
+            where = TopicPartition(topic, partition)
+            first.setdefault(where, OffsetAndMetadata(offset, "", epoch))
+        for where in first.keys() & self._client.assignment:
+            self._client.seek(where, first[where])
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop's thread, and the calls of the listener in this one."""

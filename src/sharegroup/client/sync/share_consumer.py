@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.records import AcknowledgementResult, CloseReport, TopicPartition
@@ -17,6 +17,9 @@ from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class _Record(Record):
@@ -75,6 +78,7 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         self._callback: AcknowledgementCallback | None = None
         self._outcomes: list[AcknowledgementResult] = []
         self._polled: list[Record] = []
+        self._polled_batch: pa.RecordBatch | None = None
 
     def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
         self.close()
@@ -114,8 +118,22 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         if not self._polled:
             LOOP_THREAD.run(self._poll(timeout, max_records))
         records, self._polled = self._polled, []
+        self._client._is_unreturned = self._polled_batch is not None
         self._call_back()
         return records
+
+    def poll_arrow(
+        self, timeout: float = 1.0, max_records: int | None = None
+    ) -> pa.RecordBatch | None:
+        """Return records as one Arrow batch, or None when none came within ``timeout`` seconds.
+
+        `sharegroup.client.ShareConsumer.poll_arrow` describes the columns.
+        """
+        if self._polled_batch is None:
+            LOOP_THREAD.run(self._poll_arrow(timeout, max_records))
+        batch, self._polled_batch = self._polled_batch, None
+        self._client._is_unreturned = bool(self._polled)
+        return batch
 
     def __iter__(self) -> Iterator[Record]:
         """Yield records one by one, without end, as ``async for`` does in the asyncio client."""
@@ -195,7 +213,6 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         share_consumer.ShareConsumer.unregister_metric_from_subscription
     )
     unsubscribe = blocking(share_consumer.ShareConsumer.unsubscribe)
-    poll_arrow = blocking(share_consumer.ShareConsumer.poll_arrow)
     acknowledge = plain(share_consumer.ShareConsumer.acknowledge)
     accept = plain(share_consumer.ShareConsumer.accept)
     release = plain(share_consumer.ShareConsumer.release)
@@ -204,15 +221,27 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
     acknowledge_offset = plain(share_consumer.ShareConsumer.acknowledge_offset)
     wakeup = plain(share_consumer.ShareConsumer.wakeup)
 
-    async def _poll(self, timeout: float, max_records: int | None) -> None:  # noqa: ASYNC109
+    async def _poll(self, timeout: float, max_records: int | None) -> list[Record]:  # noqa: ASYNC109
         # The records are kept until they are returned.  If an interrupt lost them, the next
-        # poll would accept them in implicit mode.
+        # poll or commit would accept them in implicit mode.
         records = await self._client.poll(timeout, max_records)
         for record in records:
             # Both classes have the same layout.  Choosing the class when records are decoded
             # would cost time in the asyncio client.
             record.__class__ = _UnreadableRecord if type(record) is UnreadableRecord else _Record
         self._polled = records
+        self._client._is_unreturned = bool(records)
+        return records
+
+    async def _poll_arrow(
+        self,
+        timeout: float,  # noqa: ASYNC109
+        max_records: int | None,
+    ) -> pa.RecordBatch | None:
+        # Kept for the same reason.
+        batch = self._polled_batch = await self._client.poll_arrow(timeout, max_records)
+        self._client._is_unreturned = batch is not None
+        return batch
 
     def _call_back(self) -> None:
         while self._outcomes:

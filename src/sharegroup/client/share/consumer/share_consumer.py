@@ -95,6 +95,8 @@ class ShareConsumer:
         self._leaving: asyncio.Task[None] | None = None
         """Leaves the group after the end of a subscription, until a call has waited for it."""
         self._batches: list[HandedOut] = []
+        self._is_unreturned = False
+        """Whether a blocking poll has not returned its records, so none of them is accepted."""
         if topics:
             self.subscribe(topics)
 
@@ -596,7 +598,7 @@ class ShareConsumer:
                     )
 
     def _accept_open(self) -> None:
-        if not self._config.explicit:
+        if not self._config.explicit and not self._is_unreturned:
             for table in self._member.tables():
                 table.accept_open()
 
