@@ -112,17 +112,26 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and return its result; an interrupt cancels it."""
-        loop = self._loop
-        # The loop would wait for ever for a result that only itself can produce.
-        if loop is not None and threading.get_ident() == loop.thread_id:
+        try:
+            self.check_caller()
+        except IllegalStateError:
             coroutine.close()
-            raise IllegalStateError("a blocking client can't be called by a client's own callback")
+            raise
         future = self.submit(coroutine)
         try:
             return future.result()
         except BaseException:
             future.cancel()  # Has no effect if the coroutine itself raised the error.
             raise
+
+    def check_caller(self) -> None:
+        """Raise IllegalStateError in the loop's thread.
+
+        The loop would wait for ever for a result that only itself can produce.
+        """
+        loop = self._loop
+        if loop is not None and threading.get_ident() == loop.thread_id:
+            raise IllegalStateError("a blocking client can't be called by a client's own callback")
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine in the loop; cancelling the returned future cancels the coroutine."""

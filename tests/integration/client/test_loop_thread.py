@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharegroup.client.loop_thread import LoopThread
+from sharegroup.client.loop_thread import LOOP_THREAD, LoopThread
 from sharegroup.client.records import IllegalStateError
+from sharegroup.client.sync.blocking import BlockingClient
 from tests.support.limits import HANGING_SECONDS
 
 
@@ -200,3 +201,64 @@ def test_program_that_forgets_to_close_ends_nevertheless() -> None:
     """)
     assert process.communicate(timeout=HANGING_SECONDS)[0] == "the end\n"
     assert time.monotonic() - started_at < HANGING_SECONDS
+
+
+class SlowClient:
+    """An asyncio client whose end waits for an event."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.may_end = asyncio.Event()
+        self.ended: list[str] = []
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        return {}
+
+    async def close(self) -> None:
+        if self.begun.is_set():
+            return  # As all clients of ours do when they are closed twice.
+        self.begun.set()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.ended.append("cancelled")
+            raise
+        self.ended.append("closed")
+
+
+class SlowBlockingClient(BlockingClient[SlowClient]):
+    def close(self) -> None:
+        if self._claims_close():
+            self._end(self._client.close())
+
+
+def test_close_in_a_second_thread_does_not_cancel_the_first() -> None:
+    slow = SlowClient()
+    client = SlowBlockingClient(slow, "slow")
+    first = threading.Thread(target=client.close)
+    first.start()
+    assert slow.begun.wait(HANGING_SECONDS)
+    client.close()
+    assert slow.ended == []
+    with LOOP_THREAD.lock:
+        slow.may_end.set()
+    LOOP_THREAD.wake()
+    first.join(HANGING_SECONDS)
+    assert slow.ended == ["closed"]
+
+
+def test_client_whose_close_was_refused_in_a_callback_can_still_be_closed() -> None:
+    """A deserializer, for example, runs in the loop's thread, which cannot wait for itself."""
+    slow = SlowClient()
+    client = SlowBlockingClient(slow, "slow")
+
+    async def callback() -> None:
+        client.close()
+
+    with pytest.raises(IllegalStateError, match="client's own callback"):
+        LOOP_THREAD.run(callback())
+    assert not slow.begun.is_set()
+    with LOOP_THREAD.lock:
+        slow.may_end.set()
+    client.close()
+    assert slow.ended == ["closed"]

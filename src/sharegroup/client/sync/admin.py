@@ -35,7 +35,7 @@ class AdminClient(BlockingClient[admin.AdminClient]):
 
     def close(self) -> None:
         """Close all connections."""
-        if self._open:
+        if self._claims_close():
             self._end(self._client.close())
 
     client_instance_id = blocking(admin.AdminClient.client_instance_id)

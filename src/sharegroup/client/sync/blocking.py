@@ -9,6 +9,7 @@ types and documentation:
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -36,6 +37,7 @@ class BlockingClient(Generic[Client]):
         """The client id in the brokers' logs and metrics."""
         self._client = client
         self._open = True
+        self._claim = threading.Lock()
         LOOP_THREAD.enter()
 
     def __enter__(self) -> Self:
@@ -46,14 +48,23 @@ class BlockingClient(Generic[Client]):
         with LOOP_THREAD.lock:
             return self._client.metrics()
 
+    def _claims_close(self) -> bool:
+        """Whether the caller has to close the client, which only the first one does.
+
+        Claimed before anything is closed: a second thread would otherwise leave the loop thread,
+        and cancel the end of the client for which the first one waits.
+        """
+        LOOP_THREAD.check_caller()
+        with self._claim:
+            is_open, self._open = self._open, False
+        return is_open
+
     def _end(self, closing: Coroutine[Any, Any, R]) -> R:
-        """Close the asyncio client and leave the loop thread; only the first call leaves it."""
+        """Close the asyncio client and leave the loop thread, after `_claims_close`."""
         try:
             return LOOP_THREAD.run(closing)
         finally:
-            if self._open:
-                self._open = False
-                LOOP_THREAD.leave()
+            LOOP_THREAD.leave()
 
 
 def blocking(

@@ -89,7 +89,7 @@ class Consumer(BlockingClient[consumer.Consumer]):
         ``commit=False`` leaves out the automatic commit.  Failures are logged: the offsets since
         the last commit are read again, and the membership ends after its timeout.
         """
-        if self._open:
+        if self._claims_close():
             try:
                 self._run(self._client.close(timeout, commit=commit))
             finally:  # Also after an error of the listener.

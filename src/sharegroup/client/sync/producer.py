@@ -63,7 +63,7 @@ class Producer(BlockingClient[producer.Producer]):
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Flush for up to ``timeout`` seconds; records left then fail with NetworkException."""
-        if self._open:
+        if self._claims_close():
             self._end(self._client.close(timeout))
 
     def send(

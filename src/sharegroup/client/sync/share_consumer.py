@@ -90,7 +90,7 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         `commit`, so they are released, too.  Closing takes at most ``timeout`` seconds;
         `CloseReport.error` says if it is incomplete.
         """
-        if not self._open:
+        if not self._claims_close():
             return CloseReport()
         report = self._end(self._client.close(timeout))
         self._call_back()
