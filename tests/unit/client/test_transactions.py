@@ -374,6 +374,39 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+class UnknownTopic(Coordinator):
+    """Knows no topic until ``described`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.described = asyncio.Event()
+
+    def last_known_topic(self, name: str) -> Any:
+        return super().last_known_topic(name) if self.described.is_set() else None
+
+    known_topic = last_known_topic
+
+    async def topic(self, name: str, *, create: bool, timeout_ms: int) -> None:
+        await self.described.wait()
+
+
+def test_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next() -> None:
+    async def scenario(producer: Producer, coordinator: Coordinator) -> None:
+        assert isinstance(coordinator, UnknownTopic)
+        await producer.begin_transaction()
+        late = asyncio.create_task(producer.send("t", b"of the first"))
+        await asyncio.sleep(0)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            coordinator.described.set()
+            with pytest.raises(IllegalStateError, match="its transaction has ended"):
+                await late
+            await producer.send("t", b"of the second")
+        assert [header.record_count for header in coordinator.seen] == [1]
+
+    play(scenario, UnknownTopic())
+
+
 def test_a_fenced_producer_raises_producer_fenced_from_then_on() -> None:
     coordinator = Coordinator(EndTxn=[90])
 

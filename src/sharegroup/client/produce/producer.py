@@ -236,6 +236,8 @@ class Producer:
         """
         self._start()
         headers = taken_headers(headers)
+        state = None if self._transactions is None else self._transactions.state
+        number = 0 if state is None else state.number
         # A loop, because after each wait another task may have taken the room.
         while (
             future := self.send_now(
@@ -248,6 +250,9 @@ class Producer:
                 await self._cluster.topic(topic, create=True, timeout_ms=limit_ms)
             else:
                 await self._wait_for_space(_size(key, value, headers))
+            if state is not None:
+                # Meanwhile another task may have ended the transaction and begun the next.
+                state.check_same(number)
         if future.fills_batch:
             # Let the sender run: a loop of sends might not wait for anything else.
             await asyncio.sleep(0)

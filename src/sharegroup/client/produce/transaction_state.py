@@ -220,13 +220,15 @@ class TransactionState:
 
     __slots__ = (
         "_added", "_error", "_has_offsets", "_identity", "_needs_epoch", "_partitions", "_phase",
-        "is_version_2", "transactional_id",
+        "is_version_2", "number", "transactional_id",
     )  # fmt: skip
 
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self.is_version_2 = False
         """Whether the open transaction uses transaction version 2 (KIP-890)."""
+        self.number = 0
+        """The number of transactions that were begun; it tells one from the next."""
         self._phase = TransactionPhase.UNINITIALIZED
         self._error: KafkaError | None = None
         self._identity: Identity | None = None
@@ -298,6 +300,15 @@ class TransactionState:
                 f"another producer with a transactional id of its own"
             )
         self._enter(TransactionPhase.IN_TRANSACTION)
+        self.number += 1
+
+    def check_same(self, number: int) -> None:
+        """Raise unless the transaction with this number is still the last one."""
+        if self.number != number:
+            raise IllegalStateError(
+                f"{self._name}: the record was not sent: its transaction has ended while send "
+                f"waited, and another one was begun"
+            )
 
     def check_open(self, operation: str) -> None:
         """Raise unless a transaction is open that can still be committed."""
