@@ -332,6 +332,24 @@ def test_leader_of_an_earlier_epoch_is_not_used_again_after_a_refusal(
     asyncio.run(run())
 
 
+def test_topic_without_partitions_and_without_an_error_is_asked_for_again(
+    connection: Connection,
+) -> None:
+    """A producer divides by the number of partitions."""
+
+    async def run() -> Topic:
+        cluster = connection.cluster(ClientConfig(retry_backoff_ms=1, retry_backoff_max_ms=1))
+        connection.topics = (described("t", 1, leaders=()),)
+        assert isinstance((await cluster.refresh(["t"]))["t"], LeaderNotAvailable)
+        assert cluster.last_known_topic("t") is None
+        with pytest.raises(RequestTimedOut, match="topic 't' has no partitions yet"):
+            await cluster.topic("t", timeout_ms=20)
+        connection.topics = (described("t", 1),)
+        return await cluster.topic("t")
+
+    assert asyncio.run(run()).leaders == (1,)
+
+
 def test_topic_without_partitions_yet_is_leader_not_available(connection: Connection) -> None:
     async def run() -> None:
         cluster = connection.cluster()

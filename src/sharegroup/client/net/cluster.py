@@ -561,10 +561,15 @@ class Cluster:
         return {
             str(described.name): _topic(described, known=self._topics.get(str(described.name)))
             if _exists(described)
-            else topic_refusal(described, self.config.topic_operation, self.principal)
+            else self._topic_error(described)
             for described in response.topics
             if described.name is not None  # It is None if the broker does not know a topic id.
         }
+
+    def _topic_error(self, described: MetadataResponseTopic) -> KafkaError:
+        if described.error_code == NONE:
+            return LeaderNotAvailable(f"topic {described.name!r} has no partitions yet")
+        return topic_refusal(described, self.config.topic_operation, self.principal)
 
     async def ask_metadata(
         self,
@@ -637,9 +642,7 @@ class Cluster:
             if topic.topic_id is not None:
                 self._names.pop(topic.topic_id, None)
                 self._names[topic.topic_id] = topic.name
-            # A topic that is being created has no partitions yet, so its next use asks again.
-            if topic.leaders:
-                self._asked_at[name] = now
+            self._asked_at[name] = now
             if NO_LEADER not in topic.leaders:
                 self._leaderless.pop(name, None)
             elif name not in self._leaderless:
@@ -724,9 +727,11 @@ class Cluster:
 
 
 def _exists(described: MetadataResponseTopic) -> bool:
-    """Whether the topic can be used; a topic that is being created has no partitions yet."""
-    is_led_in_part = described.error_code == LeaderNotAvailable.code and described.partitions
-    return described.error_code == NONE or bool(is_led_in_part)
+    """Whether the topic can be used; one that is being created has no partitions yet.
+
+    LEADER_NOT_AVAILABLE: some of its partitions have no leader.
+    """
+    return bool(described.partitions) and described.error_code in (NONE, LeaderNotAvailable.code)
 
 
 def _topic(described: MetadataResponseTopic, *, known: Topic | None = None) -> Topic:
