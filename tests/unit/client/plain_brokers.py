@@ -106,6 +106,10 @@ class Brokers:
         self.logs = [Log() for _ in range(partitions)]
         self.refusals: dict[str, deque[Refusal]] = {"Fetch": deque(), "ListOffsets": deque()}
         self.refused_for_ever: dict[str, Refusal] = {}
+        self.session_id = 0
+        """The id of every fetch session; 0: the brokers keep none."""
+        self.failed_fetches: deque[int] = deque()
+        """The error codes of the next fetches as a whole, which have no effect then; 0: none."""
         self.requests: list[tuple[int, str, Any]] = []
 
     def refuse(self, api: str, *refusals: Refusal) -> None:
@@ -187,8 +191,13 @@ class Connection:
         )  # fmt: skip
 
     def _fetch(self, request: Any, code: int) -> Any:
+        failed = self._brokers.failed_fetches
         room = request.max_bytes
         topics = []
+        if failed and (whole := failed.popleft()):
+            return made(
+                fetch.FetchResponse, throttle_time=timedelta(0), error_code=whole, responses=()
+            )
         for topic in request.topics:
             partitions = []
             for wanted in topic.partitions:
@@ -232,6 +241,7 @@ class Connection:
             fetch.FetchResponse,
             throttle_time=timedelta(0),
             error_code=0,
+            session_id=self._brokers.session_id,
             responses=tuple(topics),
         )
 

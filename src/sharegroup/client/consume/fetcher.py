@@ -282,6 +282,8 @@ class NodeFetches:
             self._session.refused(code)
             return None
         if code != NONE:
+            # The broker may not have noted what this request named, and would never fetch it.
+            self._session.refused(code)
             raise refused(code, None, operation="READ", node=self._node_id)
         self._session.answered(int(response.session_id))
         brought, is_failed = self._take_in(entries, response)

@@ -17,6 +17,7 @@ from sharegroup.errors import (
     NotLeaderOrFollower,
     OffsetOutOfRange,
     TopicAuthorizationFailed,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from tests.unit.client.plain_brokers import Brokers, play
@@ -134,6 +135,29 @@ def test_broker_is_asked_to_create_topics_if_allowed(allowed: bool) -> None:
         assert any(asked) == allowed
 
     run(brokers, scene, "earliest", allow_auto_create_topics=allowed)
+
+
+def test_fetch_that_failed_as_a_whole_is_followed_by_one_that_names_all_partitions() -> None:
+    """The broker may not have noted what the failed request named in its session."""
+    brokers = Brokers()
+    brokers.session_id = 7
+    brokers.failed_fetches.extend((0, UnknownServerError.code))
+    brokers.logs[0].add(0, b"a")
+    brokers.logs[0].add(1, b"b")
+    brokers.logs[0].lie = brokers.logs[0].batches[0]
+
+    async def scene(reading: Reading) -> None:
+        assert await reading.read(1) == [b"a"]
+        brokers.logs[0].lie = None
+        await reading.failure()
+        reading.tasks.positions_moved()
+        assert await reading.read(1) == [b"b"]
+        sessions = [
+            (request.session_id, request.session_epoch) for _, request in brokers.asked("Fetch")
+        ]
+        assert sessions[:3] == [(0, 0), (7, 1), (7, 0)]
+
+    run(brokers, scene, "earliest")
 
 
 def test_broker_that_answers_empty_fetches_at_once_is_asked_with_pauses() -> None:
