@@ -57,12 +57,12 @@ def judged(*lines: Line) -> Verdict:
     ("lines", "begins"),
     [
         pytest.param(alone(100.1, 101), 101.1, id="during the run"),
-        pytest.param(alone(104, 104.1), 104.2, id="the others had to end before"),
+        pytest.param(alone(108.9, 109), 109.1, id="the others had to end before"),
         pytest.param(alone(98.5, 99.9), 102.3, id="it was settled late"),
         pytest.param(alone(100, None), 102, id="the process was killed"),
         pytest.param([*alone(99.5, 100), *alone(103.9, 105)], 107.4, id="two runs, one by one"),
         pytest.param([line("record.put_aside", 104)], 104.05, id="its turn did not come"),
-        pytest.param(alone(100, 102), 104.55, id="the longest settlement, and what is promised"),
+        pytest.param(alone(100, 102), 117.05, id="the longest settlement, and what is promised"),
     ],
 )
 def test_delay_that_runs_alone_explain_is_counted_apart(lines: list[Line], begins: float) -> None:
@@ -76,9 +76,9 @@ def test_delay_that_runs_alone_explain_is_counted_apart(lines: list[Line], begin
     [
         pytest.param([], 101, id="no run alone"),
         pytest.param(alone(100.1, 101, pid=OTHER), 101.1, id="in another process"),
-        pytest.param(alone(100, 100.5), 103.5, id="longer than a settlement"),
+        pytest.param(alone(100, 100.5), 116.5, id="longer than a settlement"),
         pytest.param(alone(100, 130), 130, id="a run without an end"),
-        pytest.param(alone(106, 106.1), 106.2, id="longer than the others may take before"),
+        pytest.param(alone(111, 111.1), 111.2, id="longer than the others may take before"),
         pytest.param([*alone(100.1, 100.2), line("begin", 100.3, 5)], 102, id="open again"),
         pytest.param([*alone(104, 104.1), line("begin", 103.5, 5)], 104.2, id="open still"),
         pytest.param([line("record.put_aside", 104), line("begin", 104, 5)], 106, id="put aside"),

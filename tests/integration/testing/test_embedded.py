@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +60,22 @@ def test_wrong_setting_is_raised_where_the_broker_is_started() -> None:
 
 def test_broker_that_starts_too_late_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody could stop it afterwards: its thread and folder would stay for all later tests."""
+    start = embedded.broker
+
+    @asynccontextmanager
+    async def slow(*arguments: Any, **options: Any) -> AsyncIterator[embedded.AsyncTestBroker]:
+        await asyncio.sleep(0.1)
+        async with start(*arguments, **options) as running:
+            yield running
+
+    monkeypatch.setattr(embedded, "broker", slow)
     monkeypatch.setattr(embedded, "START_SECONDS_MAX", 0.001)
+    earlier = set(threading.enumerate())
     with pytest.raises(AssertionError, match="did not start"), run_broker():
         pass
-    assert "sharegroup-broker" not in [thread.name for thread in threading.enumerate()]
+    assert "sharegroup-broker" not in [
+        thread.name for thread in threading.enumerate() if thread not in earlier
+    ]
 
 
 class _SlowToEnd(asyncio.SelectorEventLoop):
