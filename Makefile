@@ -46,7 +46,7 @@ unit: setup ## Run the pure tests: no broker, socket, process or waiting (2 minu
 fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (3 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in four processes, without what takes long (16 minutes).
+test: setup ## Run the test suite in four processes, without what takes long (10 minutes).
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 4 --dist loadfile --ignore=tests/test_tidy.py -m "not slow"
 
 test-slow: setup ## Run the tests that `make test` leaves out because each takes long (15 minutes).
