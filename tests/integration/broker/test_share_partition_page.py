@@ -180,9 +180,12 @@ def test_many_runs_come_in_bounded_answers_that_hold_nobody_up() -> None:
             query = f"?group={GROUP}&topic={TOPIC}&partition=0"
             offsets, next_offset, longest = [], 0, 0.0
             while next_offset is not None:
-                begun = time.process_time()
-                _, answer = await ask(running, f"{query}&first_offset={next_offset}")
-                longest = max(longest, time.process_time() - begun)
+                took = []
+                for _ in range(3):  # Other threads of the process may work at the same time.
+                    begun = time.process_time()
+                    _, answer = await ask(running, f"{query}&first_offset={next_offset}")
+                    took.append(time.process_time() - begun)
+                longest = max(longest, min(took))
                 (entry,) = answer["share_partitions"]
                 assert len(entry["runs"]) <= RUNS_MAX
                 offsets += [run["first_offset"] for run in entry["runs"]]
