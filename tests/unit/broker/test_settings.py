@@ -308,16 +308,16 @@ def test_values_of_a_topic_are_not_too_long_together() -> None:
 
 
 def test_a_part_of_the_configuration_is_a_value() -> None:
-    one, other = QuotaConfig(windows=3), QuotaConfig(windows=3)
-    assert one == other != QuotaConfig(windows=4)
-    assert hash(one) == hash(other)
-    assert one != TransactionConfig()
-    assert "windows=3" in repr(one)
-    assert replace(one, windows=5).windows == 5
+    part, equal = QuotaConfig(windows=3), QuotaConfig(windows=3)
+    assert part == equal != QuotaConfig(windows=4)
+    assert hash(part) == hash(equal)
+    assert part != TransactionConfig()
+    assert "windows=3" in repr(part)
+    assert replace(part, windows=5).windows == 5
     with pytest.raises(FrozenInstanceError):
-        one.windows = 4  # type: ignore[misc]
+        part.windows = 4  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
-        del one.windows
+        del part.windows
     with pytest.raises(TypeError, match="QuotaConfig has no field window"):
         QuotaConfig(window=3)  # type: ignore[call-arg]
 

@@ -11,7 +11,6 @@ then `RegistryAway` fails the task, and Spark runs it again.
 from __future__ import annotations
 
 import os
-import re
 import time
 import warnings
 from collections import OrderedDict
@@ -20,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.registry_address import client_conf, without_credentials
 from sharegroup.spark.registry.decoding import (
     Decode,
     FetchedSchema,
@@ -48,9 +48,6 @@ OPTIONS: Mapping[str, Any] = {
 }
 """Options of Confluent's client, unless the user sets them; the time limit is in seconds."""
 
-_CREDENTIALS = re.compile(r"//[^/,]*@")
-"""Users and passwords in addresses; Confluent's client takes several, with commas between."""
-
 T = TypeVar("T")
 
 
@@ -65,7 +62,7 @@ class RegistrySchemas:
         self._shown_url = without_credentials(url)
         self._reader_schema = reader_schema
         make, self._registry_error, self._transport_errors = _library()
-        conf = {"url": url, **OPTIONS, **options}
+        conf = client_conf(url, {**OPTIONS, **options})
         self._texts = make(conf)
         self._descriptors = make(conf)  # A client's cache does not distinguish formats.
         self._decodes: OrderedDict[int, Decode] = OrderedDict()
@@ -157,17 +154,6 @@ class RegistrySchemas:
                     ) from error
                 time.sleep(NO_CONNECTION_WAIT_SECONDS * 2**number)
         raise AssertionError("the last try returns or raises")
-
-
-def without_credentials(url: str) -> str:
-    """Return the addresses of a registry for messages, without the users and passwords in them.
-
-    A message may become a row's ``error``, and be written to a dead-letter topic.
-
-    >>> without_credentials("https://app:secret@one:8081/path,http://two")
-    'https://one:8081/path,http://two'
-    """
-    return _CREDENTIALS.sub("//", url)
 
 
 _known: OrderedDict[Any, RegistrySchemas] = OrderedDict()

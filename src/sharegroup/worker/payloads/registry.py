@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.registry_address import client_conf
 from sharegroup.worker.payloads.json_values import from_plain, schema_of, to_plain
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Registry:
     Avro the newest schema of the registry is used.
     """
 
-    at: Any
+    at: Any = field(repr=False)  # An address may have a password in it.
     format: SchemaFormat | Literal["avro", "json"] = "avro"
     schema: str | None = None
     register: bool = True
@@ -145,7 +146,7 @@ class _Connection:
             if self._serializers is None:
                 self._client = self._registry.at
                 if isinstance(self._client, str):
-                    conf = {"url": self._client, **self._registry.options}
+                    conf = client_conf(self._client, self._registry.options)
                     self._client = self._library.client(conf)
                 self._serializers = self._make(self._client)
             return self._serializers
