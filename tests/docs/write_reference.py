@@ -160,7 +160,8 @@ def fields(node: ast.ClassDef) -> str:
             value = "" if statement.value is None else ast.unparse(statement.value)
             if "init=False" in value or statement.target.id.startswith("_"):
                 continue
-            value = "..." if value.startswith("field(") else value
+            if value.startswith("field("):
+                value = "..." if "default" in value else ""
             end = f" = {value}" if value else ""
             shown.append(f"{statement.target.id}: {ast.unparse(statement.annotation)}{end}")
     only = "kw_only=True" in " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
