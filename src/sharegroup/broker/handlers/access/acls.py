@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from sharegroup.broker.access import checks as required
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -43,11 +44,11 @@ def describe_acls(
 ) -> Steps[DescribeAclsResponse]:
     """DescribeAcls (29): lists the entries of access control lists that match a filter."""
     acl_changes.authorizer(parts)
-    return _describe(parts, _filter(request))
+    return _describe(parts.topics, _filter(request))
 
 
-def _describe(parts: Parts, filter_: AclFilter) -> Steps[DescribeAclsResponse]:
-    matches = yield from find(parts.topics.catalog.acls.acls, filter_)
+def _describe(topics: Topics, filter_: AclFilter) -> Steps[DescribeAclsResponse]:
+    matches = yield from find(topics.catalog.acls.acls, filter_)
     resources = []
     # `find` goes through the ACLs pattern by pattern, so those of one resource are adjacent.
     for pattern, acls in groupby(matches, key=lambda acl: acl.pattern):

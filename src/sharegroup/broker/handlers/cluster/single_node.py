@@ -33,6 +33,7 @@ from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.static.primitive import i32, i64, u16
 
 from sharegroup.broker.access import checks as required
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -114,7 +115,7 @@ def alter_reassignments(
     """Accept an assignment to this broker, which is complete at once, and refuse any other one."""
     responses = []
     for topic in request.topics:
-        count = _partition_count(parts, topic.name)
+        count = _partition_count(parts.topics, topic.name)
         one = partial(_reassigned, parts.node.node_id, topic.name, count)
         partitions = yield from of_each(one, topic.partitions)
         responses.append(
@@ -162,7 +163,7 @@ def alter_log_directories(
         elsewhere = None
         if path != own_directory:
             elsewhere = LogDirNotFound(f"{path!r} is not the log directory {own_directory!r}")
-        return partial(_in_directory, name, _partition_count(parts, name), elsewhere)
+        return partial(_in_directory, name, _partition_count(parts.topics, name), elsewhere)
 
     return _of_directories(request, decide)
 
@@ -194,9 +195,9 @@ def _of_directories(
     return AlterReplicaLogDirsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def _partition_count(parts: Parts, name: str) -> int:
+def _partition_count(topics: Topics, name: str) -> int:
     """Return the number of partitions of a topic; 0 if there is no such topic."""
-    topic = parts.topics.catalog.find(TopicName(name))
+    topic = topics.catalog.find(TopicName(name))
     return 0 if topic is None else topic.partition_count
 
 
@@ -223,7 +224,7 @@ def elect_leaders(
         )
     results = []
     for topic in request.topic_partitions or ():
-        one = partial(_not_elected, topic.topic, _partition_count(parts, topic.topic))
+        one = partial(_not_elected, topic.topic, _partition_count(parts.topics, topic.topic))
         partitions = yield from of_each(one, topic.partitions)
         results.append(
             elected.ReplicaElectionResult(topic=topic.topic, partition_result=partitions)

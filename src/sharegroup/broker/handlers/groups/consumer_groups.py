@@ -29,6 +29,7 @@ from sharegroup.broker.access.group_descriptions import described_groups
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.cluster.coordinator_log import as_a_coordinator
+from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -39,6 +40,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.member import LABEL_CHARACTERS_MAX
 from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
@@ -58,7 +60,7 @@ def consumer_group_heartbeat(
     parts: Parts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Later[ConsumerGroupHeartbeatResponse]:
     """ConsumerGroupHeartbeat (68): keeps a member in its group, returns its assignment."""
-    check_enabled(parts)
+    check_enabled(parts.config)
     _check_topics(context, request)
     with as_a_coordinator():
         pending = parts.modern_group_coordinator.heartbeat(
@@ -68,7 +70,7 @@ def consumer_group_heartbeat(
             # Not audited: a pattern asks for no topic, it means those that the sender may describe.
             describe=Permission(context.rights, required.DESCRIBE_TOPICS, is_audited=False),
         )
-    return Later(_respond(parts, pending))
+    return Later(_respond(parts.slices, pending))
 
 
 def _check_topics(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -79,9 +81,9 @@ def _check_topics(context: RequestContext, request: ConsumerGroupHeartbeatReques
             describe.require(name)
 
 
-def check_enabled(parts: Parts) -> None:
+def check_enabled(config: LiveConfig) -> None:
     """Raise UnsupportedVersion if the configuration does not allow this protocol."""
-    protocols = parts.config.consumer_group.protocols
+    protocols = config.consumer_group.protocols
     if "consumer" not in protocols:
         raise UnsupportedVersion(
             "consumer groups of KIP-848 are disabled: group.coordinator.rebalance.protocols="
@@ -125,12 +127,12 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
 
 
 async def _respond(
-    parts: Parts, pending: Awaitable[HeartbeatReply]
+    slices: Slices, pending: Awaitable[HeartbeatReply]
 ) -> ConsumerGroupHeartbeatResponse:
     # Once more: a heartbeat that is planned in slices is decided only while it is awaited.
     with as_a_coordinator():
         reply = await pending
-    return await parts.slices.finish(_response(reply))
+    return await slices.finish(_response(reply))
 
 
 def _response(reply: HeartbeatReply) -> Steps[ConsumerGroupHeartbeatResponse]:

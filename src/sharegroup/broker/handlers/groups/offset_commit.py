@@ -25,6 +25,7 @@ from sharegroup.broker.handler_contract import (
     count_ms,
     error_code,
 )
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.consumer_groups import Committer
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
@@ -95,7 +96,7 @@ def handle(
         pending = _commit(parts, context, request, plan.offsets[begin:end])
         pieces.append((plan.places[begin:end], pending))
         yield
-    return Later(_respond(parts, request, plan, pieces))
+    return Later(_respond(parts.slices, request, plan, pieces))
 
 
 def _commit(
@@ -126,7 +127,7 @@ def _commit(
 
 
 async def _respond(
-    parts: Parts,
+    slices: Slices,
     request: OffsetCommitRequest,
     plan: OffsetPlan,
     pieces: list[Piece],
@@ -136,8 +137,8 @@ async def _respond(
         if error is not None:
             plan.refused.update(dict.fromkeys(places, error))
         if len(pieces) > 1:
-            await parts.slices.turn()
-    response: OffsetCommitResponse = await parts.slices.finish(
+            await slices.turn()
+    response: OffsetCommitResponse = await slices.finish(
         response_steps(API_KEY, request, plan.refused)
     )
     return response

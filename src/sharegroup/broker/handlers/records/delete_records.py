@@ -20,6 +20,7 @@ from kio.static.primitive import i32, i64
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -68,12 +69,14 @@ def handle(
 async def _delete(
     parts: Parts, request: DeleteRecordsRequest, delete: Permission
 ) -> DeleteRecordsResponse:
-    decisions = await parts.slices.finish(_find_all(parts, request, delete))
-    failure = await _move(parts, await parts.slices.finish(_ends(decisions)))
+    decisions = await parts.slices.finish(_find_all(parts.topics, request, delete))
+    failure = await _move(parts.topics, await parts.slices.finish(_ends(decisions)))
     return await parts.slices.finish(_response(decisions, failure))
 
 
-def _find_all(parts: Parts, request: DeleteRecordsRequest, delete: Permission) -> Steps[Decisions]:
+def _find_all(
+    topics: Topics, request: DeleteRecordsRequest, delete: Permission
+) -> Steps[Decisions]:
     """Decide for each partition; topics that are deleted meanwhile are skipped later."""
     decisions = []
     for topic in request.topics:
@@ -81,7 +84,7 @@ def _find_all(parts: Parts, request: DeleteRecordsRequest, delete: Permission) -
         denial = delete.denial(name)
         for wire_partition in topic.partitions:
             if denial is None:
-                partitions.append(_find(parts, name, wire_partition))
+                partitions.append(_find(topics, name, wire_partition))
             else:
                 partitions.append(RefusedPartition(wire_partition.partition_index, denial))
             if len(partitions) & FEW == FEW:
@@ -103,15 +106,15 @@ def _response(decisions: Decisions, failure: KafkaError | None) -> Steps[DeleteR
 
 
 def _find(
-    parts: Parts, name: TopicName, wire_partition: DeleteRecordsPartition
+    topics: Topics, name: TopicName, wire_partition: DeleteRecordsPartition
 ) -> MovedPartition | RefusedPartition:
     index = wire_partition.partition_index
     try:
-        topic, log = parts.topics.named(name, index)
+        topic, log = topics.named(name, index)
         if topic.is_internal:
             raise PolicyViolation(f"{name!r} is internal: its records cannot be deleted")
         # As in Kafka (spec wire-13): such a topic promises to keep the newest record of each key.
-        if parts.topics.settings(topic).is_compacted_only:
+        if topics.settings(topic).is_compacted_only:
             raise PolicyViolation(
                 f"{name!r} has cleanup.policy=compact: its records cannot be deleted"
             )
@@ -140,9 +143,9 @@ def _ends(decisions: Decisions) -> Steps[dict[TopicIdPartition, int]]:
     return ends
 
 
-async def _move(parts: Parts, ends: dict[TopicIdPartition, int]) -> KafkaError | None:
+async def _move(topics: Topics, ends: dict[TopicIdPartition, int]) -> KafkaError | None:
     try:
-        await parts.topics.delete_before(ends)
+        await topics.delete_before(ends)
     except KafkaError as error:
         return error
     return None

@@ -21,6 +21,7 @@ from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import is_allowed_on_cluster, topic_permission
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -81,7 +82,7 @@ PIECE_PARTITIONS = 16
 WAITING_PARTITION_BYTES = 512
 """Approximate memory of a waiting fetch for each of its partitions, in bytes."""
 
-Topics = dict[UUID | str, list[Any]]
+Answers = dict[UUID | str, list[Any]]
 """The partitions of a response, by topic id or topic name."""
 
 Aborted = tuple[tuple[int, int], ...]
@@ -148,13 +149,13 @@ def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
 Denials = Callable[[UUID | str], AuthorizationException | None]
 
 
-def _denials(parts: Parts, context: RequestContext, request: FetchRequest) -> Denials | None:
+def _denials(topics: Topics, context: RequestContext, request: FetchRequest) -> Denials | None:
     """Return a function that returns the error for a topic that the principal may not read.
 
     The result is None if the principal may read every topic.
     """
     rights = context.rights
-    permission = topic_permission(rights, required.READ_TOPICS, parts.topics.catalog)
+    permission = topic_permission(rights, required.READ_TOPICS, topics.catalog)
     if permission is None or not _is_replica(request):
         return None if permission is None else permission.denial
     # As in `KafkaApis.handleFetchRequest`: replication needs one right for all topics.
@@ -205,7 +206,7 @@ class _Fetch:
         self._number = context.request_number
         self._connection = OfConnection(context.connection_id)
         self._request = request
-        self._denial = _denials(parts, context, request)
+        self._denial = _denials(parts.topics, context, request)
         self._committed_only = getattr(request, "isolation_level", 0) == READ_COMMITTED
         self._plan = plan
         self._bytes_max: int | None = None
@@ -438,9 +439,9 @@ class _Fetch:
         stable = log.last_stable_offset
         return Read(None, log.high_watermark, stable, log.start_offset, records, aborted)
 
-    def _news(self, reading: _Reads) -> Steps[Topics]:
+    def _news(self, reading: _Reads) -> Steps[Answers]:
         """Return the partitions of the response; if it is incremental, only those with changes."""
-        topics: Topics = {}
+        topics: Answers = {}
         messages = _messages(self._request.__version__)
         sessions, session_id = self._parts.fetch_sessions, self._plan.session_id
         for (key, read), pause in paced(reading.reads, PIECE_PARTITIONS):
@@ -455,7 +456,7 @@ class _Fetch:
                 yield
         return topics
 
-    def _respond(self, topics: Topics, reading: _Reads) -> FetchResponse:
+    def _respond(self, topics: Answers, reading: _Reads) -> FetchResponse:
         session_id = self._plan.session_id
         if session_id != NO_SESSION:
             # The next response begins with the others, so no partition starves.
@@ -511,7 +512,7 @@ class _Messages:
             for producer_id, first in aborted
         )
 
-    def response(self, session_id: int, topics: Topics, throttle_ms: int = 0) -> FetchResponse:
+    def response(self, session_id: int, topics: Answers, throttle_ms: int = 0) -> FetchResponse:
         topic_field = "topic_id" if self._version >= TOPIC_ID_VERSION else "topic"
         responses = tuple(
             self._topic(**{topic_field: topic, "partitions": tuple(partitions)})

@@ -26,6 +26,7 @@ from kio.static.primitive import i32, i64
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.access.rights import UNLIMITED
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -112,7 +113,7 @@ def _answer(
                 answers.append(
                     (
                         yield from _listed(
-                            parts,
+                            parts.topics,
                             name,
                             wire_partition,
                             allowance,
@@ -129,7 +130,7 @@ def _answer(
 
 
 def _listed(
-    parts: Parts,
+    topics: Topics,
     name: TopicName,
     wire_partition: ListOffsetsPartition,
     allowance: Allowance,
@@ -139,9 +140,9 @@ def _listed(
 ) -> Walk[ListOffsetsPartitionResponse]:
     try:
         _check_timestamp(wire_partition.timestamp, version)
-        _, log = parts.topics.named(name, wire_partition.partition_index)
+        _, log = topics.named(name, wire_partition.partition_index)
         # A client whose metadata is of another leader epoch has to refresh it first (KIP-320).
-        parts.topics.check_leader_epoch(log.key, wire_partition.current_leader_epoch)
+        topics.check_leader_epoch(log.key, wire_partition.current_leader_epoch)
         end = log.last_stable_offset if committed_only else log.high_watermark
         timestamp, offset = yield from _find(log, wire_partition.timestamp, end, allowance)
     except KafkaError as error:
@@ -151,7 +152,7 @@ def _listed(
         error_code=ErrorCode.none,
         timestamp=i64(timestamp),
         offset=i64(offset),
-        leader_epoch=i32(parts.topics.leader_epoch(log.key) if offset >= 0 else -1),
+        leader_epoch=i32(topics.leader_epoch(log.key) if offset >= 0 else -1),
     )
 
 
@@ -218,7 +219,7 @@ def offset_for_leader_epoch(
         ends = []
         for wire_partition, pause in paced(topic.partitions, FEW):
             if denial is None:
-                ends.append(_end_of_epoch(parts, TopicName(topic.topic), wire_partition))
+                ends.append(_end_of_epoch(parts.topics, TopicName(topic.topic), wire_partition))
             else:
                 ends.append(_no_end(wire_partition, denial))
             if pause:
@@ -230,16 +231,16 @@ def offset_for_leader_epoch(
 
 
 def _end_of_epoch(
-    parts: Parts, name: TopicName, wire_partition: OffsetForLeaderPartition
+    topics: Topics, name: TopicName, wire_partition: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
-        _, log = parts.topics.named(name, wire_partition.partition)
-        parts.topics.check_leader_epoch(log.key, wire_partition.current_leader_epoch)
+        _, log = topics.named(name, wire_partition.partition)
+        topics.check_leader_epoch(log.key, wire_partition.current_leader_epoch)
     except KafkaError as error:
         return _no_end(wire_partition, error)
     epoch, end = -1, -1
     # Of an epoch that nobody has begun the broker knows nothing, as in Kafka.
-    if LEADER_EPOCH <= wire_partition.leader_epoch <= parts.topics.leader_epoch(log.key):
+    if LEADER_EPOCH <= wire_partition.leader_epoch <= topics.leader_epoch(log.key):
         # Not the end of the log: nothing is visible before it is durable (docs/differences.md).
         epoch, end = wire_partition.leader_epoch, log.high_watermark
     return EpochEndOffset(

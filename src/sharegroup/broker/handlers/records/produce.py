@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission, TopicPermission, topic_permission
-from sharegroup.broker.cluster.topics import LogSettings
+from sharegroup.broker.cluster.topics import LogSettings, Topics
 from sharegroup.broker.handler_contract import (
     NO_REPLY,
     ApiHandler,
@@ -41,6 +41,7 @@ from sharegroup.broker.load.produced_batches import (
     has_valid_times,
     needed,
 )
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.parts import Parts
 from sharegroup.core.transactions.records import TransactionPartition
 from sharegroup.errors import (
@@ -110,17 +111,17 @@ def handle(
     """
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
-    write = _write_permission(parts, context)
+    write = _write_permission(parts.topics, context)
     if request.transactional_id is not None:
-        transaction = _transaction(parts, context, request, write)
+        transaction = _transaction(parts.topics, context, request, write)
         if transaction is not None:
             return (yield from _append_transaction(parts, context, request, transaction))
     results = yield from _append_all(parts, context, request, write, None)
-    return (yield from _answer(parts, request, results, None))
+    return (yield from _answer(parts.slices, request, results, None))
 
 
-def _write_permission(parts: Parts, context: RequestContext) -> TopicPermission | None:
-    return topic_permission(context.rights, required.WRITE_TOPICS, parts.topics.catalog)
+def _write_permission(topics: Topics, context: RequestContext) -> TopicPermission | None:
+    return topic_permission(context.rights, required.WRITE_TOPICS, topics.catalog)
 
 
 def _append_all(
@@ -149,7 +150,7 @@ def _append_all(
 
 
 def _answer(
-    parts: Parts, request: ProduceRequest, results: Results, entered: Ticket | None
+    slices: Slices, request: ProduceRequest, results: Results, entered: Ticket | None
 ) -> Steps[Result[ProduceResponse]]:
     """Answer when the batches are durable, and ``entered``, the place in a transaction."""
     if request.acks == 0:
@@ -157,7 +158,7 @@ def _answer(
     # With `durability=os` all is durable already, and the reply needs no task.
     if (entered is None or entered.done) and _are_done(results):
         return (yield from _response(request.__version__, results))
-    return Later(_when_durable(parts, request.__version__, results, entered))
+    return Later(_when_durable(slices, request.__version__, results, entered))
 
 
 def _are_done(results: Results) -> bool:
@@ -174,7 +175,7 @@ def _are_done(results: Results) -> bool:
 
 
 def _transaction(
-    parts: Parts, context: RequestContext, request: ProduceRequest, write: TopicPermission | None
+    topics: Topics, context: RequestContext, request: ProduceRequest, write: TopicPermission | None
 ) -> ProducedTransaction | None:
     """Return the transaction of a request; None if no batch is part of one."""
     # Imported at first use, because brokers without transactions start faster without them.
@@ -185,16 +186,16 @@ def _transaction(
     # As in `KafkaApis.handleProduceRequest`, only transactional records need the right on the id.
     # All batches are looked at, also those for topics that the principal may not write.
     if not write_id.is_unlimited and any(
-        header.is_transactional for _, header in _headers(parts, request, None)
+        header.is_transactional for _, header in _headers(topics, request, None)
     ):
         write_id.require(request.transactional_id)
     return produced_transaction(
-        request.transactional_id, _headers(parts, request, write), api_version=context.api_version
+        request.transactional_id, _headers(topics, request, write), api_version=context.api_version
     )
 
 
 def _headers(
-    parts: Parts, request: ProduceRequest, write: TopicPermission | None
+    topics: Topics, request: ProduceRequest, write: TopicPermission | None
 ) -> Iterator[tuple[TransactionPartition, BatchHeader]]:
     """Yield the partition and the header of each batch that may be appended."""
     for topic in request.topic_data:
@@ -205,7 +206,7 @@ def _headers(
         if hasattr(topic, "name"):
             name = TopicName(topic.name)
         else:
-            catalog_topic = parts.topics.catalog.by_id(TopicId(topic.topic_id or ZERO_ID))
+            catalog_topic = topics.catalog.by_id(TopicId(topic.topic_id or ZERO_ID))
             if catalog_topic is None:
                 continue  # `_append` says so.
             name = catalog_topic.name
@@ -228,19 +229,19 @@ def _append_transaction(
     def enter() -> _Entered:
         # A small request appends in the same step: a later one must not overtake it.
         entered = transaction.enter(coordinator)
-        write = _write_permission(parts, context)
+        write = _write_permission(parts.topics, context)
         steps = _append_all(parts, context, request, write, transaction)
         return _Entered(entered, steps, attempt(steps))
 
     entering = coordinator.when_settled(transaction.transactional_id, enter)
     if not entering.done():
-        return Later(_answer_later(parts, request, transaction, entering))
+        return Later(_answer_later(parts.slices, request, transaction, entering))
     try:
         entered, steps, appended = entering.result()
         results = (yield from steps) if isinstance(appended, Unfinished) else appended
     except KafkaError as error:
         raise transaction.translated(error) from error
-    return (yield from _answer(parts, request, results, entered))
+    return (yield from _answer(parts.slices, request, results, entered))
 
 
 class _Entered(NamedTuple):
@@ -252,7 +253,7 @@ class _Entered(NamedTuple):
 
 
 async def _answer_later(
-    parts: Parts,
+    slices: Slices,
     request: ProduceRequest,
     transaction: ProducedTransaction,
     entering: asyncio.Future[_Entered],
@@ -260,10 +261,10 @@ async def _answer_later(
     try:
         entered, steps, appended = await entering
         if isinstance(appended, Unfinished):
-            appended = await parts.slices.finish(steps)
+            appended = await slices.finish(steps)
     except KafkaError as error:
         raise transaction.translated(error) from error
-    answer = await parts.slices.finish(_answer(parts, request, appended, entered))
+    answer = await slices.finish(_answer(slices, request, appended, entered))
     return await answer.response if isinstance(answer, Later) else answer
 
 
@@ -379,7 +380,7 @@ def _prepare(
     def append(prepared: Writable) -> Appended:
         # In another codec the batch may be larger than max.message.bytes.
         if prepared is not batch:
-            _check(prepared, settings, _place(parts, log))
+            _check(prepared, settings, _place(parts.topics, log))
         if transaction is not None:
             transaction.verify(parts.transaction_coordinator)  # It may have ended meanwhile.
         return _written(log, prepared, settings, parts.clock.wall_ms())
@@ -389,8 +390,8 @@ def _prepare(
     )
 
 
-def _place(parts: Parts, log: PartitionLog) -> str:
-    topic = parts.topics.catalog.by_id(log.key.topic_id)
+def _place(topics: Topics, log: PartitionLog) -> str:
+    topic = topics.catalog.by_id(log.key.topic_id)
     return f"{'a deleted topic' if topic is None else topic.name}-{log.key.partition}"
 
 
@@ -423,7 +424,7 @@ async def _appended(results: Results) -> None:
 
 
 async def _when_durable(
-    parts: Parts, version: int, results: Results, entered: Ticket | None
+    slices: Slices, version: int, results: Results, entered: Ticket | None
 ) -> ProduceResponse:
     await _appended(results)
     # If the record that adds the partitions to the transaction is lost, the request fails.
@@ -439,8 +440,8 @@ async def _when_durable(
                     partitions[position] = (index, error.with_traceback(None))  # As in `_append`.
             waits += 1
             if waits % STEP_ELEMENTS == 0:
-                await parts.slices.turn()
-    return await parts.slices.finish(_response(version, results))
+                await slices.turn()
+    return await slices.finish(_response(version, results))
 
 
 def _response(version: int, results: Results) -> Steps[ProduceResponse]:

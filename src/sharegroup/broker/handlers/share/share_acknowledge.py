@@ -29,7 +29,7 @@ from sharegroup.broker.handler_contract import (
     milliseconds,
 )
 from sharegroup.broker.handlers.share import share_requests
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.parts import Node, Parts
 from sharegroup.errors import KafkaError
 from sharegroup.ids import LEADER_EPOCH, GroupId, TopicId, TopicIdPartition
 from sharegroup.steps import Steps, paced
@@ -89,7 +89,7 @@ def _response_steps(
     outcomes: share_requests.AcknowledgementErrors = dict.fromkeys(named)
     outcomes.update(acks)
     lock_ms = parts.group_settings.limits(group_id).lock_ms
-    responses = yield from _responses(parts, outcomes)
+    responses = yield from _responses(parts.node, outcomes)
     return ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
@@ -109,12 +109,12 @@ def _endpoints(
 
 
 def _responses(
-    parts: Parts, outcomes: Mapping[TopicIdPartition, KafkaError | None]
+    node: Node, outcomes: Mapping[TopicIdPartition, KafkaError | None]
 ) -> Steps[tuple[ShareAcknowledgeTopicResponse, ...]]:
     """Return the outcome of each partition, sorted by topic id and partition."""
     by_topic: dict[TopicId, list[PartitionData]] = {}
     for ((topic_id, partition), error), pause in paced(outcomes.items()):
-        answer = _partition(parts, partition, error)
+        answer = _partition(node, partition, error)
         by_topic.setdefault(topic_id, []).append(answer)
         if pause:
             yield
@@ -129,13 +129,13 @@ def _responses(
     return tuple(topics)
 
 
-def _partition(parts: Parts, partition: int, error: KafkaError | None) -> PartitionData:
+def _partition(node: Node, partition: int, error: KafkaError | None) -> PartitionData:
     return PartitionData(
         partition_index=i32(partition),
         error_code=ErrorCode.none if error is None else error_code(error),
         error_message=None if error is None else str(error),
         current_leader=(
-            LeaderIdAndEpoch(leader_id=i32(parts.node.node_id), leader_epoch=i32(LEADER_EPOCH))
+            LeaderIdAndEpoch(leader_id=i32(node.node_id), leader_epoch=i32(LEADER_EPOCH))
             if share_requests.leader_is_news(error)
             else NO_LEADER
         ),

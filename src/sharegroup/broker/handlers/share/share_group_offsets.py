@@ -45,6 +45,7 @@ from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.access.rights import Rights
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.groups.share_group_coordinator import OffsetListing
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
@@ -274,7 +275,7 @@ async def _alter(
                 key = (TopicName(topic.topic_name), int(partition.partition_index))
                 # A partition that was refused before the write keeps its own, more precise error.
                 outcomes[key] = outcomes[key] or failed
-    return await parts.slices.finish(_response(parts, request, outcomes, read))
+    return await parts.slices.finish(_response(parts.topics, request, outcomes, read))
 
 
 def _check_piece(
@@ -288,7 +289,7 @@ def _check_piece(
         key = (name, int(partition.partition_index))
         try:
             read.require(name)
-            topic = _check(parts, name, partition.partition_index, partition.start_offset)
+            topic = _check(parts.topics, name, partition.partition_index, partition.start_offset)
         except KafkaError as error:
             outcomes[key] = error.with_traceback(None)
             continue
@@ -300,8 +301,8 @@ def _check_piece(
     return offsets, topics.values()
 
 
-def _check(parts: Parts, name: TopicName, partition: int, start_offset: int) -> Topic:
-    topic, log = parts.topics.named(name, partition)
+def _check(topics: Topics, name: TopicName, partition: int, start_offset: int) -> Topic:
+    topic, log = topics.named(name, partition)
     # Kafka stores any offset, and takes -1 for the reset policy (docs/differences.md).
     if not log.start_offset <= start_offset <= log.high_watermark:
         raise OffsetOutOfRange(
@@ -312,7 +313,7 @@ def _check(parts: Parts, name: TopicName, partition: int, start_offset: int) -> 
 
 
 def _response(
-    parts: Parts,
+    topics: Topics,
     request: AlterShareGroupOffsetsRequest,
     outcomes: PartitionErrors,
     read: Permission,
@@ -321,7 +322,7 @@ def _response(
     for wire_topic, pause in paced(request.topics):
         name = TopicName(wire_topic.topic_name)
         # Kafka also shows the id of a topic that the principal may not read.
-        topic = parts.topics.catalog.find(name) if read.allows(name) else None
+        topic = topics.catalog.find(name) if read.allows(name) else None
         indexes = (partition.partition_index for partition in wire_topic.partitions)
         partitions = yield from of_each(partial(_altered_partition, name, outcomes), indexes)
         responses.append(

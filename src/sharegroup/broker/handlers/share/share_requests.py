@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sharegroup.broker.access.permission import TopicPermission
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.parts import Parts
 from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.core.groups.share.heartbeat import MEMBER_ID_CHARACTERS_MAX
@@ -179,7 +180,7 @@ def _start_some(
             continue
         try:
             if not renewing:
-                _check_no_renewal(parts, session, partition, batches)
+                _check_no_renewal(parts.topics, session, partition, batches)
             durable = _start_one(parts, session, partition, batches)
         except KafkaError as error:
             # The traceback refers to this frame, which refers to the outcomes: a cycle that only
@@ -235,9 +236,9 @@ def leader_is_news(*errors: KafkaError | None) -> bool:
     return False
 
 
-def named(parts: Parts, session: SessionKey, partition: TopicIdPartition) -> str:
+def named(topics: Topics, session: SessionKey, partition: TopicIdPartition) -> str:
     """Describe a share partition and a member for an error; the topic by name if it has one."""
-    topic = parts.topics.catalog.by_id(partition.topic_id)
+    topic = topics.catalog.by_id(partition.topic_id)
     if topic is None:
         name = f"topic_id={topic_id_text(partition.topic_id)}"
     else:
@@ -249,13 +250,13 @@ def named(parts: Parts, session: SessionKey, partition: TopicIdPartition) -> str
 
 
 def _check_no_renewal(
-    parts: Parts, session: SessionKey, partition: TopicIdPartition, batches: tuple[AckBatch, ...]
+    topics: Topics, session: SessionKey, partition: TopicIdPartition, batches: tuple[AckBatch, ...]
 ) -> None:
     """Refuse renewals in a request that does not set IsRenewAck."""
     for batch in batches:
         if AcknowledgeType.RENEW in batch.types:
             raise InvalidRequest(
-                f"{named(parts, session, partition)}: offsets {batch.first} to {batch.end - 1} "
+                f"{named(topics, session, partition)}: offsets {batch.first} to {batch.end - 1} "
                 "have type 4 (renew), which needs a request of version 2 with IsRenewAck=true"
             )
 
@@ -273,7 +274,7 @@ def _start_one(
         return parts.share_partitions.acknowledge(live, session.member_id, batches)
     topic = parts.topics.catalog.by_id(partition.topic_id)
     offsets = f"offsets {batches[0].first} to {batches[-1].end - 1} cannot be acknowledged"
-    subject = named(parts, session, partition)
+    subject = named(parts.topics, session, partition)
     if topic is None:
         raise UnknownTopicId(f"{subject}: {offsets}: there is no topic with this id")
     if not 0 <= partition.partition < topic.partition_count:

@@ -36,6 +36,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.parts import Parts
 from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.delivery.stored.share_states import named
@@ -162,7 +163,7 @@ def _answer_each(
             topics.append((topic.topic_id, decided))
             if pause_after:
                 yield
-    return Later(_when_durable(parts, topics, classes))
+    return Later(_when_durable(parts.slices, topics, classes))
 
 
 def _changed(parts: Parts, key: SharePartitionKey, ticket: Ticket | None) -> None:
@@ -208,7 +209,9 @@ def _decide(
         return Decided(classes.failed(key.partition, error))
 
 
-async def _when_durable(parts: Parts, topics: list[DecidedTopic], classes: ResponseClasses[T]) -> T:
+async def _when_durable(
+    slices: Slices, topics: list[DecidedTopic], classes: ResponseClasses[T]
+) -> T:
     """Wait until all decisions are durable, and make the response."""
     results = []
     for (topic_id, decided), pause_after in paced(topics, FEW):
@@ -217,10 +220,10 @@ async def _when_durable(parts: Parts, topics: list[DecidedTopic], classes: Respo
             # One after the other, because one sync makes most of them durable together (ADR 0001).
             partition_results.append(await _durable(partition, decision, classes))
             if pause:
-                await parts.slices.turn()
+                await slices.turn()
         results.append(classes.topic(topic_id=topic_id, partitions=tuple(partition_results)))
         if pause_after:
-            await parts.slices.turn()
+            await slices.turn()
     return classes.response(results=tuple(results))
 
 

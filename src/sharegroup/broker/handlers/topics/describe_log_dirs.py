@@ -22,6 +22,7 @@ from kio.static.primitive import i32, i64
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, Handling, RequestContext
 from sharegroup.broker.parts import Parts
 from sharegroup.steps import Steps, paced
@@ -36,7 +37,7 @@ def handle(
 ) -> Steps[DescribeLogDirsResponse]:
     described = []
     for topic, partitions in (yield from _asked_for(parts, request)):
-        description = yield from _topic(parts, topic, partitions)
+        description = yield from _topic(parts.topics, topic, partitions)
         if description.partitions:
             described.append(description)
         yield
@@ -74,10 +75,10 @@ def _asked_for(
     return selection
 
 
-def _topic(parts: Parts, topic: Topic, numbers: Iterable[int]) -> Steps[DescribeLogDirsTopic]:
+def _topic(topics: Topics, topic: Topic, numbers: Iterable[int]) -> Steps[DescribeLogDirsTopic]:
     partitions = []
     for number, pause in paced(numbers):
-        log = parts.topics.opened_log(topic, number)
+        log = topics.opened_log(topic, number)
         partitions.append(
             DescribeLogDirsPartition(
                 partition_index=i32(number),

@@ -23,6 +23,7 @@ from kio.static.primitive import i32
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
@@ -47,7 +48,7 @@ def handle(
     rights = context.rights
     # A topic that is not named is left out of all topics, without an audit.
     describe = Permission(rights, required.DESCRIBE_TOPICS, is_audited=bool(request.topics))
-    names = yield from _wanted(parts, request, describe)
+    names = yield from _wanted(parts.topics, request, describe)
     # At least one, also for a limit of 0, so that each page moves the cursor on.
     room = max(1, min(RESPONSE_PARTITIONS_MAX, request.response_partition_limit))
     first = 0 if request.cursor is None else int(request.cursor.partition_index)
@@ -84,7 +85,7 @@ def handle(
 
 
 def _wanted(
-    parts: Parts, request: DescribeTopicPartitionsRequest, describe: Permission
+    topics: Topics, request: DescribeTopicPartitionsRequest, describe: Permission
 ) -> Steps[Sequence[str]]:
     """Return the names of the topics from the cursor on, sorted, each once.
 
@@ -103,7 +104,7 @@ def _wanted(
         if cursor is not None and start_name not in names:
             raise InvalidRequest(f"the cursor's topic {start_name!r} is not in the list of topics")
     else:
-        for existing_topic, pause in paced(tuple(parts.topics.catalog.topics())):
+        for existing_topic, pause in paced(tuple(topics.catalog.topics())):
             if describe.allows(existing_topic.name):
                 names.add(existing_topic.name)
             if pause:

@@ -34,6 +34,7 @@ from sharegroup.broker.access.permission import (
 from sharegroup.broker.access.quotas import Mutations
 from sharegroup.broker.access.rights import NOT_ASKED, Rights
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
@@ -107,7 +108,7 @@ def handle(
     creates = request.allow_auto_topic_creation and parts.config.server.auto_create_topics
     # Among very many topics the missing ones are found in steps, by `_with_created`.
     if (wanted and creates) and (
-        len(wanted) > STEP_ELEMENTS or any(_is_missing(parts, topic) for topic in wanted)
+        len(wanted) > STEP_ELEMENTS or any(_is_missing(parts.topics, topic) for topic in wanted)
     ):
         return Later(_with_created(query, wanted))
     return (yield from _described(query))
@@ -125,13 +126,13 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     )
 
 
-def _is_missing(parts: Parts, wanted: MetadataRequestTopic) -> bool:
+def _is_missing(topics: Topics, wanted: MetadataRequestTopic) -> bool:
     """Whether the request names a topic that does not exist and so may be created."""
     name = wanted.name
     return (
         wanted.topic_id is None
         and name is not None
-        and parts.topics.catalog.find(TopicName(name)) is None
+        and topics.catalog.find(TopicName(name)) is None
     )
 
 
@@ -145,7 +146,7 @@ async def _with_created(query: _Query, wanted: Sequence[MetadataRequestTopic]) -
     for topic in wanted:
         name = topic.name
         await parts.slices.turn()
-        if name is None or name in refused or not _is_missing(parts, topic):
+        if name is None or name in refused or not _is_missing(parts.topics, topic):
             continue
         if not query.describe.allows(name):
             continue  # The response has the error.

@@ -27,6 +27,8 @@ from sharegroup.broker.access.permission import Permission, is_allowed_on_cluste
 from sharegroup.broker.access.quotas import Mutations
 from sharegroup.broker.access.rights import UNLIMITED, Rights
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.setting_changes import check_length, check_topic
 from sharegroup.broker.configuration.settings import describe_topic
 from sharegroup.broker.handler_contract import (
@@ -228,9 +230,9 @@ async def _delete_all(
     for wire_topic in request.topics:
         await parts.slices.turn()
         try:
-            topic = _find(parts, wire_topic, describe)
+            topic = _find(parts.topics, wire_topic, describe)
             delete.require(topic.name, wire_topic.topic_id)
-            _check(parts, topic)
+            _check(parts.config, topic)
             # After the checks: a deletion that is refused does not count for the quota.
             mutations.record(topic.partition_count)
             await parts.topics.delete(topic)
@@ -256,8 +258,8 @@ def upgrade_delete_topics(request: Any, newest: type[DeleteTopicsRequest]) -> De
     )
 
 
-def _find(parts: Parts, wire_topic: DeleteTopicState, describe: Permission) -> Topic:
-    catalog = parts.topics.catalog
+def _find(topics: Topics, wire_topic: DeleteTopicState, describe: Permission) -> Topic:
+    catalog = topics.catalog
     if wire_topic.name is not None and wire_topic.topic_id is not None:
         raise InvalidRequest("name a topic by its name or by its id, not by both")
     if wire_topic.name is not None:
@@ -270,11 +272,11 @@ def _find(parts: Parts, wire_topic: DeleteTopicState, describe: Permission) -> T
     return topic
 
 
-def _check(parts: Parts, topic: Topic) -> None:
+def _check(config: LiveConfig, topic: Topic) -> None:
     """Raise unless the topic can be deleted."""
     if topic.is_internal:
         raise InvalidTopic(f"{topic.name!r} is internal and cannot be deleted")
-    if not parts.config.server.delete_topics:
+    if not config.server.delete_topics:
         raise PolicyViolation("delete.topic.enable is false")
 
 

@@ -30,6 +30,7 @@ from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.access.rights import UNLIMITED
 from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
+from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -102,7 +103,7 @@ def _add_small(
     failure: KafkaError | None = permissions.write_id.denial(transaction.transactional_id)
     refused: Refused = {}
     if failure is None:
-        checked = _checked(parts, transaction, permissions.write_topics)
+        checked = _checked(parts.topics, transaction, permissions.write_topics)
         partitions, refused = run_to_end(checked)
         if refused:
             failure = _not_attempted()
@@ -146,7 +147,7 @@ async def _add_all(
         if denial is not None:
             results.append(await parts.slices.finish(_result(transaction, {}, denial)))
             continue
-        checked = _checked(parts, transaction, permissions.write_topics)
+        checked = _checked(parts.topics, transaction, permissions.write_topics)
         partitions, refused = await parts.slices.finish(checked)
         failure: KafkaError | None = None
         if refused:
@@ -207,7 +208,7 @@ async def _failure_later(context: RequestContext, adding: asyncio.Future[Any]) -
 
 
 def _checked(
-    parts: Parts, transaction: AddPartitionsToTxnTransaction, write: Permission
+    topics: Topics, transaction: AddPartitionsToTxnTransaction, write: Permission
 ) -> Steps[tuple[tuple[TransactionPartition, ...], Refused]]:
     """Return the partitions of a transaction, and those that do not exist or are not allowed."""
     partitions: list[TransactionPartition] = []
@@ -215,7 +216,7 @@ def _checked(
     for topic in transaction.topics:
         name = TopicName(topic.name)
         denial = write.denial(name)
-        existing_topic = parts.topics.catalog.find(name)
+        existing_topic = topics.catalog.find(name)
         for index in topic.partitions:
             partition = TransactionPartition(name, index)
             partitions.append(partition)

@@ -48,6 +48,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
+from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.parts import Parts
 from sharegroup.core.patterns import matching
 from sharegroup.core.transactions import records
@@ -182,7 +183,7 @@ async def _write_all(parts: Parts, request: WriteTxnMarkersRequest) -> WriteTxnM
         outcomes.append((marker, await _write(parts, marker)))
     results = []
     for marker, of_marker in outcomes:
-        results.append(await _result(parts, marker, of_marker))
+        results.append(await _result(parts.slices, marker, of_marker))
     return WriteTxnMarkersResponse(markers=tuple(results))
 
 
@@ -218,7 +219,7 @@ def _append(parts: Parts, partition: TransactionPartition, marker: Marker) -> Ti
 
 
 async def _result(
-    parts: Parts, marker: WritableTxnMarker, outcomes: Outcomes
+    slices: Slices, marker: WritableTxnMarker, outcomes: Outcomes
 ) -> WritableTxnMarkerResult:
     topics = []
     for name, partitions in outcomes:
@@ -227,7 +228,7 @@ async def _result(
             code = await _code(outcome)
             results.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
             if pause:
-                await parts.slices.turn()
+                await slices.turn()
         topics.append(WritableTxnMarkerTopicResult(name=name, partitions=tuple(results)))
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(topics))
 
