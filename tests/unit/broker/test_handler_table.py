@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
+from importlib import import_module
 from types import NoneType
 from typing import Any, get_args
 
 import pytest
 
+from sharegroup.broker import handler_parts
 from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.wire.codec.apis import APIS, Api, request_class, response_class
 
@@ -44,3 +48,20 @@ def test_every_api_has_an_entry() -> None:
 def test_a_module_serves_the_apis_that_the_table_says(api: Api) -> None:
     handler = handler_of(api.key)
     assert handler.handle.__module__ == f"sharegroup.broker.handlers.{HANDLERS[api.key]}"
+
+
+@pytest.mark.parametrize("name", sorted(set(HANDLERS.values())))
+def test_a_module_touches_the_parts_that_it_names(name: str) -> None:
+    """The type checker refuses parts that are not named; nobody else sees those named in vain."""
+    module = import_module(f"sharegroup.broker.handlers.{name}")
+    source = inspect.getsource(module)
+    for protocol in (cls for cls in vars(module).values() if inspect.isclass(cls)):
+        if protocol.__module__ == handler_parts.__name__:
+            (part,) = members(protocol)
+            assert re.search(rf"parts\.{part}\b", source), f"{protocol.__name__} is not touched"
+
+
+def members(protocol: type) -> set[str]:
+    """The names that a protocol declares."""
+    properties = {name for name, value in vars(protocol).items() if isinstance(value, property)}
+    return properties | set(vars(protocol).get("__annotations__", {}))

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from ipaddress import ip_network
 from itertools import chain
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sharegroup.broker.access.authorizer import Authorizer
 from sharegroup.broker.cluster.acl_entries import check_texts
 from sharegroup.broker.cluster.catalog_part import Event
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasAuthorizer, HasConfig, HasSlices, HasTopics
 from sharegroup.core.security.acls import Acl, AclFilter, find, may_match
 from sharegroup.errors import (
     InvalidRequest,
@@ -46,7 +46,11 @@ DELETED_MAX = 10_000
 """Number of ACLs that one DeleteAcls request may match, as in Kafka."""
 
 
-def authorizer(parts: Parts) -> Authorizer:
+class AclChangesParts(HasAuthorizer, HasConfig, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
+def authorizer(parts: AclChangesParts) -> Authorizer:
     """Return the authorizer; raise SecurityDisabled if there is none."""
     if parts.authorizer is None:
         raise SecurityDisabled(
@@ -56,7 +60,9 @@ def authorizer(parts: Parts) -> Authorizer:
     return parts.authorizer
 
 
-async def create_acls(parts: Parts, wanted: Sequence[Acl | KafkaError]) -> list[KafkaError | None]:
+async def create_acls(
+    parts: AclChangesParts, wanted: Sequence[Acl | KafkaError]
+) -> list[KafkaError | None]:
     """Create ACLs; return for each the error, or None if it is there now.
 
     The elements that are errors already are returned as they are.
@@ -94,7 +100,7 @@ async def create_acls(parts: Parts, wanted: Sequence[Acl | KafkaError]) -> list[
 
 
 async def delete_acls(
-    parts: Parts, filters: Sequence[AclFilter | KafkaError]
+    parts: AclChangesParts, filters: Sequence[AclFilter | KafkaError]
 ) -> list[KafkaError | list[Acl]]:
     """Delete the ACLs that match a filter; return for each filter its error or its matches."""
     if len(filters) > FILTERS_MAX:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Protocol
 
 from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
 from kio.schema.create_acls.v3.response import AclCreationResult, CreateAclsResponse
@@ -31,16 +32,21 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
+from sharegroup.broker.handler_parts import HasFeatures
 from sharegroup.broker.handlers.access import acl_changes
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handlers.access.acl_changes import AclChangesParts
 from sharegroup.core.security.acls import Acl, AclFilter, Pattern, find
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.steps import Steps, of_each
 
 
+class AclsParts(AclChangesParts, HasFeatures, Protocol):
+    """What these requests touch of the broker."""
+
+
 def describe_acls(
-    parts: Parts, context: RequestContext, request: DescribeAclsRequest
+    parts: AclsParts, context: RequestContext, request: DescribeAclsRequest
 ) -> Steps[DescribeAclsResponse]:
     """DescribeAcls (29): lists the entries of access control lists that match a filter."""
     acl_changes.authorizer(parts)
@@ -94,14 +100,14 @@ def _description(acl: Acl) -> AclDescription:
 
 
 def create_acls(
-    parts: Parts, context: RequestContext, request: CreateAclsRequest
+    parts: AclsParts, context: RequestContext, request: CreateAclsRequest
 ) -> Later[CreateAclsResponse]:
     """CreateAcls (30): creates entries of access control lists, each for itself."""
     acl_changes.authorizer(parts)
     return Later(_create(parts, request))
 
 
-async def _create(parts: Parts, request: CreateAclsRequest) -> CreateAclsResponse:
+async def _create(parts: AclsParts, request: CreateAclsRequest) -> CreateAclsResponse:
     version = parts.features.finalized["metadata.version"]
     has_networks = version >= acl_changes.NETWORKS_SINCE
     wanted = []
@@ -139,14 +145,14 @@ def _result(error: KafkaError | None) -> AclCreationResult:
 
 
 def delete_acls(
-    parts: Parts, context: RequestContext, request: DeleteAclsRequest
+    parts: AclsParts, context: RequestContext, request: DeleteAclsRequest
 ) -> Later[DeleteAclsResponse]:
     """DeleteAcls (31): deletes the entries of access control lists that match filters."""
     acl_changes.authorizer(parts)
     return Later(_delete(parts, request))
 
 
-async def _delete(parts: Parts, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def _delete(parts: AclsParts, request: DeleteAclsRequest) -> DeleteAclsResponse:
     filters = await parts.slices.finish(of_each(_checked_filter, request.filters))
     deleted = await acl_changes.delete_acls(parts, filters)
     results = []

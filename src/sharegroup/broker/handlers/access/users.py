@@ -7,6 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kio.schema.alter_user_scram_credentials.v0.request import (
     AlterUserScramCredentialsRequest,
@@ -43,7 +44,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasConfig, HasTopics
 from sharegroup.core.security.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -62,8 +63,12 @@ from sharegroup.protocol_enums import ScramMechanism
 from sharegroup.steps import Steps, of_each
 
 
+class UsersParts(HasConfig, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def describe_user_scram_credentials(
-    parts: Parts, context: RequestContext, request: DescribeUserScramCredentialsRequest
+    parts: UsersParts, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:
     """DescribeUserScramCredentials (50): mechanisms and iterations of users, without their keys."""
     credentials = parts.topics.catalog.scram_credentials
@@ -122,7 +127,7 @@ class _Changes:
 
 
 def alter_user_scram_credentials(
-    parts: Parts, context: RequestContext, request: AlterUserScramCredentialsRequest
+    parts: UsersParts, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> Later[AlterUserScramCredentialsResponse]:
     """AlterUserScramCredentials (51): sets and removes SCRAM credentials of users (KIP-554).
 
@@ -142,7 +147,7 @@ def refuse_alter_user_scram_credentials(
 
 
 async def _alter(
-    parts: Parts, context: RequestContext, request: AlterUserScramCredentialsRequest
+    parts: UsersParts, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     credentials = parts.topics.catalog.scram_credentials
     count_max = parts.config.started.sasl.scram_credentials_max

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16, i64
 
 from sharegroup.broker.cluster.features import FEATURES
 from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, RequestContext, error_code
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import (
+    HasClientTelemetry,
+    HasConfig,
+    HasFeatures,
+    HasNode,
+    HasShareStateSwitch,
+    HasTopics,
+)
 from sharegroup.errors import InvalidRequest, KafkaError, RebootstrapRequired
 from sharegroup.wire.codec.apis import APIS, Api
 from sharegroup.wire.messages.api_versions_v5 import (
@@ -37,8 +45,14 @@ UNKNOWN_NODE = -1
 TELEMETRY_APIS = (71, 72)
 
 
+class ApiVersionsParts(
+    HasClientTelemetry, HasConfig, HasFeatures, HasNode, HasShareStateSwitch, HasTopics, Protocol
+):
+    """What these requests touch of the broker."""
+
+
 def handle(
-    parts: Parts, context: RequestContext, request: ApiVersionsRequest
+    parts: ApiVersionsParts, context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
     """List the APIs and features, without those that this client or this broker cannot use."""
     if context.api_version >= VERSION_WITH_SOFTWARE:
@@ -77,7 +91,7 @@ def refuse(request: ApiVersionsRequest | None, error: KafkaError) -> ApiVersions
     )
 
 
-def _is_advertised(parts: Parts, api: Api) -> bool:
+def _is_advertised(parts: ApiVersionsParts, api: Api) -> bool:
     """Return whether clients may use an API here.
 
     The APIs between brokers need an authorizer or a setting (ADR 0010).  Telemetry needs a metrics
@@ -99,7 +113,7 @@ def _check_software(request: ApiVersionsRequest) -> None:
             )
 
 
-def _check_target(parts: Parts, request: ApiVersionsRequest) -> None:
+def _check_target(parts: ApiVersionsParts, request: ApiVersionsRequest) -> None:
     """Raise an error unless this is the broker that the client expects here (KIP-1242)."""
     cluster_id, node_id = request.cluster_id, request.node_id
     if (cluster_id is None) != (node_id == UNKNOWN_NODE):

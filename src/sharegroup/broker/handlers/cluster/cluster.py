@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
@@ -21,7 +21,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasFeatures, HasGroupSettings, HasNode, HasTopics
 from sharegroup.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from sharegroup.protocol_enums import UpgradeType
 from sharegroup.wire.codec.apis import response_module
@@ -36,8 +36,12 @@ BROKERS, CONTROLLERS = 1, 2
 """The types of endpoints that a client may ask for (KIP-919)."""
 
 
+class ClusterParts(HasFeatures, HasGroupSettings, HasNode, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def describe_cluster(
-    parts: Parts, context: RequestContext, request: DescribeClusterRequest
+    parts: ClusterParts, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """DescribeCluster (60): describes the cluster, which has one broker."""
     if request.endpoint_type != BROKERS:
@@ -79,7 +83,7 @@ VERSION_WITHOUT_RESULTS = 2
 
 
 def update_features(
-    parts: Parts, context: RequestContext, request: UpdateFeaturesRequest
+    parts: ClusterParts, context: RequestContext, request: UpdateFeaturesRequest
 ) -> Later[UpdateFeaturesResponse]:
     """UpdateFeatures (57): changes the finalized levels of features, either all or none.
 
@@ -89,7 +93,9 @@ def update_features(
     return Later(_update_all(parts, request))
 
 
-async def _update_all(parts: Parts, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def _update_all(
+    parts: ClusterParts, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
     updates = tuple(map(_update, request.feature_updates))
     if getattr(request, "validate_only", False):  # Version 0 has no such field.
         parts.features.changed(updates)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest
 from kio.schema.alter_partition_reassignments.v1 import request as reassign, response as reassigned
@@ -41,7 +42,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasClock, HasConfig, HasListener, HasNode, HasTopics
 from sharegroup.errors import (
     BrokerIdNotRegistered,
     ControllerIdNotRegistered,
@@ -65,8 +66,14 @@ METADATA_TOPIC = "__cluster_metadata"
 PREFERRED, UNCLEAN = 0, 1
 
 
+class SingleNodeParts(HasClock, HasConfig, HasListener, HasNode, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def change_voters(
-    parts: Parts, context: RequestContext, request: AddRaftVoterRequest | RemoveRaftVoterRequest
+    parts: SingleNodeParts,
+    context: RequestContext,
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest,
 ) -> None:
     """Refuse, as a cluster of Kafka whose ``kraft.version`` is 0."""
     raise UnsupportedVersion(
@@ -76,7 +83,7 @@ def change_voters(
 
 
 def unregister_broker(
-    parts: Parts, context: RequestContext, request: UnregisterBrokerRequest
+    parts: SingleNodeParts, context: RequestContext, request: UnregisterBrokerRequest
 ) -> None:
     node_id = parts.node.node_id
     if request.broker_id == node_id:
@@ -89,7 +96,7 @@ def unregister_broker(
 
 
 def unregister_controller(
-    parts: Parts, context: RequestContext, request: UnregisterControllerRequest
+    parts: SingleNodeParts, context: RequestContext, request: UnregisterControllerRequest
 ) -> None:
     node_id = parts.node.node_id
     if request.controller_id == node_id:
@@ -102,7 +109,7 @@ def unregister_controller(
 
 
 def list_reassignments(
-    parts: Parts, context: RequestContext, request: ListPartitionReassignmentsRequest
+    parts: SingleNodeParts, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, topics=()
@@ -110,7 +117,9 @@ def list_reassignments(
 
 
 def alter_reassignments(
-    parts: Parts, context: RequestContext, request: reassign.AlterPartitionReassignmentsRequest
+    parts: SingleNodeParts,
+    context: RequestContext,
+    request: reassign.AlterPartitionReassignmentsRequest,
 ) -> Steps[reassigned.AlterPartitionReassignmentsResponse]:
     """Accept an assignment to this broker, which is complete at once, and refuse any other one."""
     responses = []
@@ -154,7 +163,7 @@ def _reassigned(
 
 
 def alter_log_directories(
-    parts: Parts, context: RequestContext, request: AlterReplicaLogDirsRequest
+    parts: SingleNodeParts, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> Steps[AlterReplicaLogDirsResponse]:
     """Accept the directory in which every replica is already, and no other one."""
     own_directory = os.path.abspath(parts.config.server.data_directory)
@@ -214,7 +223,7 @@ def _in_directory(
 
 
 def elect_leaders(
-    parts: Parts, context: RequestContext, request: ElectLeadersRequest
+    parts: SingleNodeParts, context: RequestContext, request: ElectLeadersRequest
 ) -> Steps[elected.ElectLeadersResponse]:
     """Tell that no election is needed; as in Kafka, «all partitions» leaves those out."""
     if request.election_type not in (PREFERRED, UNCLEAN):
@@ -247,7 +256,7 @@ def _not_elected(name: str, count: int, partition: i32) -> elected.PartitionResu
 
 
 def describe_quorum(
-    parts: Parts, context: RequestContext, request: DescribeQuorumRequest
+    parts: SingleNodeParts, context: RequestContext, request: DescribeQuorumRequest
 ) -> Steps[quorum.DescribeQuorumResponse]:
     """Describe the quorum of the metadata log, which is the catalog's journal.
 
@@ -280,7 +289,7 @@ def describe_quorum(
     )
 
 
-def _quorum(parts: Parts) -> quorum.PartitionData:
+def _quorum(parts: SingleNodeParts) -> quorum.PartitionData:
     now_ms, end = i64(parts.clock.wall_ms()), i64(parts.topics.event_count)
     this_voter = quorum.ReplicaState(
         replica_id=BrokerId(parts.node.node_id),

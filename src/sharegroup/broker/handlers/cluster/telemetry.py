@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from kio.schema.errors import ErrorCode
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
 from kio.schema.get_telemetry_subscriptions.v0.response import GetTelemetrySubscriptionsResponse
@@ -17,12 +19,16 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     milliseconds,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasClientTelemetry, HasConfig, HasSlices
 from sharegroup.core.client_telemetry.client_instances import COMPRESSION_TYPES, Push
 
 
+class TelemetryParts(HasClientTelemetry, HasConfig, HasSlices, Protocol):
+    """What these requests touch of the broker."""
+
+
 def get_telemetry_subscriptions(
-    parts: Parts, context: RequestContext, request: GetTelemetrySubscriptionsRequest
+    parts: TelemetryParts, context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     """GetTelemetrySubscriptions (71): which metrics a client pushes, how often (KIP-714)."""
     sender = Sender(context.connection_id, context.peer, context.client_id, context.limited_user)
@@ -47,7 +53,7 @@ DONE = PushTelemetryResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.non
 
 
 def push_telemetry(
-    parts: Parts, context: RequestContext, request: PushTelemetryRequest
+    parts: TelemetryParts, context: RequestContext, request: PushTelemetryRequest
 ) -> PushTelemetryResponse | Later[PushTelemetryResponse]:
     """PushTelemetry (72): a client pushes the metrics of its subscription (KIP-714)."""
     sender = Sender(context.connection_id, context.peer, context.client_id, context.limited_user)
@@ -67,7 +73,7 @@ def push_telemetry(
 
 
 async def _store(
-    parts: Parts,
+    parts: TelemetryParts,
     sender: Sender,
     request: PushTelemetryRequest,
     bytes_max: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from kio.schema.errors import ErrorCode
@@ -28,7 +28,13 @@ from sharegroup.broker.handler_contract import (
     count_ms,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import (
+    HasConsumerGroups,
+    HasGroups,
+    HasModernCoordinator,
+    HasModernGroups,
+    HasSlices,
+)
 from sharegroup.core.groups.classic.member import (
     LABEL_CHARACTERS_MAX,
     JoinReply,
@@ -54,8 +60,14 @@ SKIP_ASSIGNMENT_VERSION = 9
 NO_GENERATION = i32(-1)
 
 
+class ClassicGroupsParts(
+    HasConsumerGroups, HasGroups, HasModernCoordinator, HasModernGroups, HasSlices, Protocol
+):
+    """What these requests touch of the broker."""
+
+
 def join_group(
-    parts: Parts, context: RequestContext, request: JoinGroupRequest
+    parts: ClassicGroupsParts, context: RequestContext, request: JoinGroupRequest
 ) -> Later[JoinGroupResponse]:
     """JoinGroup (11): joins a member to its consumer group; the reply waits for all members.
 
@@ -143,7 +155,7 @@ PROTOCOL_VERSION = 5
 
 
 def sync_group(
-    parts: Parts, context: RequestContext, request: SyncGroupRequest
+    parts: ClassicGroupsParts, context: RequestContext, request: SyncGroupRequest
 ) -> Later[SyncGroupResponse]:
     """SyncGroup (14): returns the assignment of a member; the leader sends all of them."""
     if context.api_version >= PROTOCOL_VERSION and None in (
@@ -183,7 +195,7 @@ async def _synced(pending: Awaitable[SyncReply]) -> SyncGroupResponse:
 
 
 def heartbeat(
-    parts: Parts, context: RequestContext, request: HeartbeatRequest
+    parts: ClassicGroupsParts, context: RequestContext, request: HeartbeatRequest
 ) -> HeartbeatResponse:
     """Heartbeat (12): keeps a member in its consumer group and tells it about a rebalance."""
     group_id = GroupId(request.group_id)
@@ -210,7 +222,7 @@ Outcome = tuple[LeavingMember, KafkaError | None]
 
 
 def leave_group(
-    parts: Parts, context: RequestContext, request: LeaveGroupRequest
+    parts: ClassicGroupsParts, context: RequestContext, request: LeaveGroupRequest
 ) -> Steps[Later[LeaveGroupResponse]]:
     """LeaveGroup (13): removes members from a consumer group; before version 3 one per request.
 
@@ -233,7 +245,7 @@ def leave_group(
 
 
 def _leave(
-    parts: Parts, group_id: GroupId, leaving: tuple[LeavingMember, ...]
+    parts: ClassicGroupsParts, group_id: GroupId, leaving: tuple[LeavingMember, ...]
 ) -> Awaitable[list[KafkaError | None]]:
     # Asked for each piece: the members that left with the one before may have made the group a
     # classic one (KIP-848).
@@ -271,7 +283,9 @@ def _identities(members: Sequence[MemberIdentity]) -> tuple[LeavingMember, ...]:
     )
 
 
-async def _left(parts: Parts, group_id: GroupId, pieces: list[Piece]) -> LeaveGroupResponse:
+async def _left(
+    parts: ClassicGroupsParts, group_id: GroupId, pieces: list[Piece]
+) -> LeaveGroupResponse:
     """Answer when the decisions are durable; raise if a piece failed and no member has left."""
     outcomes: list[Outcome] = []
     failure: KafkaError | None = None
@@ -294,7 +308,7 @@ async def _left(parts: Parts, group_id: GroupId, pieces: list[Piece]) -> LeaveGr
 
 
 def _without_undone(
-    parts: Parts, group_id: GroupId, outcomes: list[Outcome], failure: KafkaError
+    parts: ClassicGroupsParts, group_id: GroupId, outcomes: list[Outcome], failure: KafkaError
 ) -> list[Outcome]:
     """Return the outcomes with ``failure`` for the members that are in the group again."""
     # A classic group writes most departures only when its rebalance ends.  After a failed write it
@@ -318,7 +332,7 @@ def _alias(identity: LeavingMember) -> tuple[str, str | None]:
     return "instance", identity.instance_id
 
 
-def _members_of(parts: Parts, group_id: GroupId) -> list[tuple[MemberId, str | None]]:
+def _members_of(parts: ClassicGroupsParts, group_id: GroupId) -> list[tuple[MemberId, str | None]]:
     """Return member id and instance id of the members of a consumer group of either protocol."""
     if parts.modern_groups.has(group_id):
         modern = parts.modern_group_coordinator.describe(group_id).members

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import Protocol
 from uuid import uuid4
 
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
@@ -40,8 +41,8 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
+from sharegroup.broker.handler_parts import HasConfig, HasModernCoordinator, HasSlices, HasTopics
 from sharegroup.broker.load.slices import Slices
-from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.member import LABEL_CHARACTERS_MAX
 from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.groups.consumer.member import JOIN_EPOCH, DescribedModernMember
@@ -56,8 +57,12 @@ MEMBER_ID_VERSION = 1
 """The first version in which the client chooses the member id (KIP-1082)."""
 
 
+class ConsumerGroupsParts(HasConfig, HasModernCoordinator, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def consumer_group_heartbeat(
-    parts: Parts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    parts: ConsumerGroupsParts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Later[ConsumerGroupHeartbeatResponse]:
     """ConsumerGroupHeartbeat (68): keeps a member in its group, returns its assignment."""
     check_enabled(parts.config)
@@ -160,7 +165,7 @@ CONSUMER_MEMBER = i8(1)
 
 
 def consumer_group_describe(
-    parts: Parts, context: RequestContext, request: ConsumerGroupDescribeRequest
+    parts: ConsumerGroupsParts, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Steps[ConsumerGroupDescribeResponse]:
     """ConsumerGroupDescribe (69): describes consumer groups of KIP-848 and their members."""
     groups = yield from described_groups(
@@ -173,7 +178,9 @@ def consumer_group_describe(
     return ConsumerGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> Steps[DescribedGroup]:
+def _group(
+    parts: ConsumerGroupsParts, group_id: WireGroupId, operations: i32
+) -> Steps[DescribedGroup]:
     try:
         if not group_id:
             raise InvalidGroupId("the group id is empty")

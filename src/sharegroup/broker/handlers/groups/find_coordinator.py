@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
@@ -27,7 +27,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasNode, HasShareStateSwitch
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.steps import Steps, paced
 from sharegroup.wire.codec.convert import downgrade, upgrade
@@ -46,8 +46,12 @@ DESCRIBE_KEYS: Mapping[int, Check] = MappingProxyType(
 """The permission for each key, by the type of the keys."""
 
 
+class FindCoordinatorParts(HasNode, HasShareStateSwitch, Protocol):
+    """What these requests touch of the broker."""
+
+
 def handle(
-    parts: Parts, context: RequestContext, request: FindCoordinatorRequest
+    parts: FindCoordinatorParts, context: RequestContext, request: FindCoordinatorRequest
 ) -> Steps[FindCoordinatorResponse]:
     """Name this broker for each key."""
     # Only brokers look for the share coordinator (KIP-932), so it takes their right.
@@ -83,7 +87,9 @@ def to_older(response: FindCoordinatorResponse, wanted: type[Any]) -> Any:
     return downgrade(response.coordinators[0], wanted)
 
 
-def _coordinator(parts: Parts, context: RequestContext, key_type: int, key: str) -> Coordinator:
+def _coordinator(
+    parts: FindCoordinatorParts, context: RequestContext, key_type: int, key: str
+) -> Coordinator:
     try:
         if key_type == SHARE and parts.serves_share_state:
             _check_share(context, key)

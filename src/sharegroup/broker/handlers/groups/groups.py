@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v6.response import (
@@ -32,7 +33,14 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import (
+    HasConsumerGroups,
+    HasGroups,
+    HasModernCoordinator,
+    HasModernGroups,
+    HasShareGroups,
+    HasSlices,
+)
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import GroupType
@@ -51,8 +59,20 @@ FEW = 16
 NOT_FOUND_VERSION = 6
 
 
+class GroupsParts(
+    HasConsumerGroups,
+    HasGroups,
+    HasModernCoordinator,
+    HasModernGroups,
+    HasShareGroups,
+    HasSlices,
+    Protocol,
+):
+    """What these requests touch of the broker."""
+
+
 def describe_groups(
-    parts: Parts, context: RequestContext, request: DescribeGroupsRequest
+    parts: GroupsParts, context: RequestContext, request: DescribeGroupsRequest
 ) -> Steps[DescribeGroupsResponse]:
     """DescribeGroups (15): describes consumer groups of the classic protocol and their members.
 
@@ -73,7 +93,9 @@ def describe_groups(
     return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-def _group(parts: Parts, context: RequestContext, group_id: WireGroupId) -> Steps[DescribedGroup]:
+def _group(
+    parts: GroupsParts, context: RequestContext, group_id: WireGroupId
+) -> Steps[DescribedGroup]:
     try:
         group = parts.consumer_group_coordinator.describe(GroupId(group_id))
     except GroupIdNotFound as error:
@@ -116,7 +138,7 @@ def _failed(group_id: WireGroupId, error: KafkaError | None) -> DescribedGroup:
 
 
 def list_groups(
-    parts: Parts, context: RequestContext, request: ListGroupsRequest
+    parts: GroupsParts, context: RequestContext, request: ListGroupsRequest
 ) -> Steps[ListGroupsResponse]:
     """ListGroups (16): lists all groups, filtered by state and type (KIP-518, KIP-848)."""
     states = {state.lower() for state in request.states_filter}
@@ -142,7 +164,7 @@ def list_groups(
     )
 
 
-def _groups(parts: Parts) -> Iterator[ListedGroup]:
+def _groups(parts: GroupsParts) -> Iterator[ListedGroup]:
     for share in parts.share_group_coordinator.list_groups():
         yield ListedGroup(
             group_id=WireGroupId(share.group_id),
@@ -170,7 +192,7 @@ log = logging.getLogger(__name__)
 
 
 def delete_groups(
-    parts: Parts, context: RequestContext, request: DeleteGroupsRequest
+    parts: GroupsParts, context: RequestContext, request: DeleteGroupsRequest
 ) -> Later[DeleteGroupsResponse]:
     """DeleteGroups (42): deletes empty groups of all types, with their offsets and share state."""
     delete = Permission(context.rights, required.DELETE_GROUPS)
@@ -178,7 +200,7 @@ def delete_groups(
 
 
 async def _delete_all(
-    parts: Parts, request: DeleteGroupsRequest, delete: Permission
+    parts: GroupsParts, request: DeleteGroupsRequest, delete: Permission
 ) -> DeleteGroupsResponse:
     results = []
     for group_id in dict.fromkeys(request.groups_names):  # As in Kafka, one result per group.
@@ -196,7 +218,7 @@ async def _delete_all(
     return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def _delete(parts: Parts, group_id: GroupId) -> Awaitable[None]:
+def _delete(parts: GroupsParts, group_id: GroupId) -> Awaitable[None]:
     match parts.groups.type_of(group_id):
         case GroupType.SHARE:
             return parts.share_group_coordinator.delete(group_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -25,8 +25,14 @@ from sharegroup.broker.handler_contract import (
     count_ms,
     error_code,
 )
+from sharegroup.broker.handler_parts import (
+    HasClock,
+    HasConfig,
+    HasConsumerGroups,
+    HasSlices,
+    HasTopics,
+)
 from sharegroup.broker.load.slices import Slices
-from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.consumer_groups import Committer
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.errors import (
@@ -71,6 +77,10 @@ Piece = tuple[list[tuple[int, int]], Awaitable[None] | KafkaError | None]
 """The places of offsets in the request, and the write of them, or the error that prevented it."""
 
 
+class OffsetCommitParts(HasClock, HasConfig, HasConsumerGroups, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 @dataclass(slots=True)
 class OffsetPlan:
     """The offsets of a request that can be committed, and the errors of the others."""
@@ -83,7 +93,7 @@ class OffsetPlan:
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: OffsetCommitRequest
+    parts: OffsetCommitParts, context: RequestContext, request: OffsetCommitRequest
 ) -> Steps[Later[OffsetCommitResponse]]:
     """Commit offsets in pieces, each of which is written on its own and may fail.
 
@@ -100,7 +110,10 @@ def handle(
 
 
 def _commit(
-    parts: Parts, context: RequestContext, request: OffsetCommitRequest, offsets: list[OffsetCommit]
+    parts: OffsetCommitParts,
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    offsets: list[OffsetCommit],
 ) -> Awaitable[None] | KafkaError | None:
     """Write offsets as one batch, or return the error that prevents it."""
     if not offsets:
@@ -153,7 +166,7 @@ async def _failure(pending: Awaitable[None]) -> KafkaError | None:
 
 
 def plan_offsets(
-    parts: Parts, context: RequestContext, request: CommitRequest
+    parts: OffsetCommitParts, context: RequestContext, request: CommitRequest
 ) -> Steps[OffsetPlan]:
     """Check each offset: its topic, its partition, and the length of its metadata."""
     group_id, now_ms = GroupId(request.group_id), parts.clock.wall_ms()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 from kio.schema.offset_delete.v0.request import OffsetDeleteRequest, OffsetDeleteRequestPartition
@@ -26,7 +27,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasConsumerGroups, HasSlices, HasTopics
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.steps import Steps, of_each, paced
@@ -38,6 +39,10 @@ Partitions = dict[TopicName, list[int]]
 
 Piece = tuple[Partitions, Awaitable[dict[TopicName, KafkaError]] | KafkaError]
 """Partitions of a request, and the deletion of their offsets, or the error that prevented it."""
+
+
+class OffsetDeleteParts(HasConsumerGroups, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
 
 
 @dataclass(slots=True)
@@ -52,7 +57,7 @@ class Refused:
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: OffsetDeleteRequest
+    parts: OffsetDeleteParts, context: RequestContext, request: OffsetDeleteRequest
 ) -> Steps[Later[OffsetDeleteResponse]]:
     """Delete offsets in pieces, each of which is written on its own and may fail."""
     coordinator, group_id = parts.consumer_group_coordinator, GroupId(request.group_id)
@@ -85,7 +90,7 @@ def _by_topic(named: Iterable[tuple[str, OffsetDeleteRequestPartition]]) -> Part
 
 
 async def _respond(
-    parts: Parts, request: OffsetDeleteRequest, pieces: list[Piece], read: Permission
+    parts: OffsetDeleteParts, request: OffsetDeleteRequest, pieces: list[Piece], read: Permission
 ) -> OffsetDeleteResponse:
     """Answer when the pieces are durable; raise if all of them failed."""
     refused, failed_count = Refused(), 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -27,7 +27,13 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import (
+    HasConsumerGroups,
+    HasModernCoordinator,
+    HasModernGroups,
+    HasSlices,
+    HasTopics,
+)
 from sharegroup.core.groups.classic.offsets import OffsetsOfGroup
 from sharegroup.core.groups.classic.records import OffsetAndMetadata
 from sharegroup.errors import KafkaError, UnknownTopicId
@@ -45,6 +51,12 @@ API_KEY = 9
 GROUP_ERROR_VERSION = 2
 GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
+
+
+class OffsetFetchParts(
+    HasConsumerGroups, HasModernCoordinator, HasModernGroups, HasSlices, HasTopics, Protocol
+):
+    """What these requests touch of the broker."""
 
 
 class GroupAndTopics(NamedTuple):
@@ -76,7 +88,7 @@ class TopicOffsets(NamedTuple):
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: OffsetFetchRequest
+    parts: OffsetFetchParts, context: RequestContext, request: OffsetFetchRequest
 ) -> Later[OffsetFetchResponse]:
     return Later(_CommittedOffsets(parts, context, request).response())
 
@@ -95,7 +107,9 @@ def to_older(response: OffsetFetchResponse, wanted: type[Any]) -> Any:
 class _CommittedOffsets:
     """Reads the committed offsets of all groups of a request and returns them when durable."""
 
-    def __init__(self, parts: Parts, context: RequestContext, request: OffsetFetchRequest) -> None:
+    def __init__(
+        self, parts: OffsetFetchParts, context: RequestContext, request: OffsetFetchRequest
+    ) -> None:
         self._parts = parts
         self._connection_id = context.connection_id
         self._groups = Permission(context.rights, required.DESCRIBE_GROUPS)

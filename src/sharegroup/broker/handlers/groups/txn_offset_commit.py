@@ -6,7 +6,7 @@ added it with AddOffsetsToTxn.  Topics have ids from version 6 on (KIP-1319).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.coordinator_log import Durable
@@ -16,13 +16,14 @@ from sharegroup.broker.handler_contract import (
     Later,
     RequestContext,
 )
+from sharegroup.broker.handler_parts import HasGroups, HasTransactions
 from sharegroup.broker.handlers.groups.offset_commit import (
     PIECE_OFFSETS,
+    OffsetCommitParts,
     OffsetPlan,
     plan_offsets,
     response_steps,
 )
-from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.consumer_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
@@ -53,14 +54,18 @@ GROUP_ERRORS_VERSION = 6
 """The first version that knows GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
 
 
+class TxnOffsetCommitParts(OffsetCommitParts, HasGroups, HasTransactions, Protocol):
+    """What these requests touch of the broker."""
+
+
 def handle(
-    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+    parts: TxnOffsetCommitParts, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Later[TxnOffsetCommitResponse]:
     return Later(_commit(parts, context, request))
 
 
 async def _commit(
-    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest
+    parts: TxnOffsetCommitParts, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     plan = await parts.slices.finish(plan_offsets(parts, context, request))
     # If all offsets are refused, the group must not become a part of the transaction.
@@ -79,7 +84,9 @@ async def _commit(
     return response
 
 
-async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+async def _enter(
+    parts: TxnOffsetCommitParts, context: RequestContext, request: TxnOffsetCommitRequest
+) -> None:
     """Add the group to the transaction, if the version does that."""
     # Before the partition is added: an id that no group can have must not begin a transaction.
     parts.groups.check_id(GroupId(request.group_id))
@@ -95,7 +102,10 @@ async def _enter(parts: Parts, context: RequestContext, request: TxnOffsetCommit
 
 
 async def _write(
-    parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest, plan: OffsetPlan
+    parts: TxnOffsetCommitParts,
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    plan: OffsetPlan,
 ) -> None:
     """Write the offsets in pieces; each is checked, because the transaction may end meanwhile."""
     transactions, groups = parts.transaction_coordinator, parts.consumer_group_coordinator

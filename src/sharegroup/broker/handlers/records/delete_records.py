@@ -6,7 +6,7 @@ All partitions of a request are checked first and then changed with one write.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
 from kio.schema.delete_records.v2.response import (
@@ -28,7 +28,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasSlices, HasTopics
 from sharegroup.errors import KafkaError, OffsetOutOfRange, PolicyViolation
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each
@@ -39,6 +39,10 @@ FEW = 15
 
 HIGH_WATERMARK = -1
 """The offset in a request that stands for the high watermark."""
+
+
+class DeleteRecordsParts(HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
 
 
 class MovedPartition(NamedTuple):
@@ -61,13 +65,13 @@ Decisions = list[tuple[WireTopicName, list[MovedPartition | RefusedPartition]]]
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: DeleteRecordsRequest
+    parts: DeleteRecordsParts, context: RequestContext, request: DeleteRecordsRequest
 ) -> Later[DeleteRecordsResponse]:
     return Later(_delete(parts, request, Permission(context.rights, required.DELETE_TOPICS)))
 
 
 async def _delete(
-    parts: Parts, request: DeleteRecordsRequest, delete: Permission
+    parts: DeleteRecordsParts, request: DeleteRecordsRequest, delete: Permission
 ) -> DeleteRecordsResponse:
     decisions = await parts.slices.finish(_find_all(parts.topics, request, delete))
     failure = await _move(parts.topics, await parts.slices.finish(_ends(decisions)))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -32,8 +32,16 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
+from sharegroup.broker.handler_parts import (
+    HasClock,
+    HasConfig,
+    HasFetchSessions,
+    HasQuotas,
+    HasSlices,
+    HasTopics,
+    HasWaiting,
+)
 from sharegroup.broker.load.waiting import WAIT_MS_MAX, OfConnection, Parked
-from sharegroup.broker.parts import Parts
 from sharegroup.core.sessions.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -89,6 +97,12 @@ Aborted = tuple[tuple[int, int], ...]
 """Aborted transactions: producer id and first offset of each."""
 
 
+class FetchParts(
+    HasClock, HasConfig, HasFetchSessions, HasQuotas, HasSlices, HasTopics, HasWaiting, Protocol
+):
+    """What these requests touch of the broker."""
+
+
 class Read(NamedTuple):
     """The result of reading one partition."""
 
@@ -102,7 +116,7 @@ class Read(NamedTuple):
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: FetchRequest
+    parts: FetchParts, context: RequestContext, request: FetchRequest
 ) -> Steps[Result[FetchResponse]]:
     named: dict[FetchKey, RequestedPartition] = {}
     for (key, partition), pause in paced(_named(request)):
@@ -198,7 +212,7 @@ class _Fetch:
     )
 
     def __init__(
-        self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan
+        self, parts: FetchParts, context: RequestContext, request: FetchRequest, plan: FetchPlan
     ) -> None:
         self._parts = parts
         self._context = context

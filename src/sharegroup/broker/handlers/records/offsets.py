@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
@@ -35,7 +36,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasRecordJobs, HasTopics
 from sharegroup.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sharegroup.ids import LEADER_EPOCH, TopicName
 from sharegroup.steps import Steps, paced
@@ -68,8 +69,12 @@ PARTITIONS_PER_PAUSE = 16
 """Partitions between two pauses, because a lookup may open the partition's log."""
 
 
+class OffsetsParts(HasRecordJobs, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def list_offsets(
-    parts: Parts, context: RequestContext, request: ListOffsetsRequest
+    parts: OffsetsParts, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
     """ListOffsets (2): returns the first offset at or after a timestamp, or a special offset.
 
@@ -86,7 +91,7 @@ def list_offsets(
 
 
 def _answer(
-    parts: Parts, context: RequestContext, request: ListOffsetsRequest
+    parts: OffsetsParts, context: RequestContext, request: ListOffsetsRequest
 ) -> Walk[ListOffsetsResponse]:
     """Build the response in pieces."""
     committed_only = request.isolation_level == READ_COMMITTED
@@ -200,7 +205,7 @@ FEW = 16
 
 
 def offset_for_leader_epoch(
-    parts: Parts, context: RequestContext, request: OffsetForLeaderEpochRequest
+    parts: OffsetsParts, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """OffsetForLeaderEpoch (23): returns the end offset of a leader epoch (KIP-320).
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -35,6 +35,13 @@ from sharegroup.broker.handler_contract import (
     Result,
     error_code,
 )
+from sharegroup.broker.handler_parts import (
+    HasClock,
+    HasProducedBatches,
+    HasSlices,
+    HasTopics,
+    HasTransactions,
+)
 from sharegroup.broker.load.produced_batches import (
     RecordError,
     errors_of_records,
@@ -42,7 +49,6 @@ from sharegroup.broker.load.produced_batches import (
     needed,
 )
 from sharegroup.broker.load.slices import Slices
-from sharegroup.broker.parts import Parts
 from sharegroup.core.transactions.records import TransactionPartition
 from sharegroup.errors import (
     InvalidRecord,
@@ -86,6 +92,10 @@ PIECE_PARTITIONS = 16
 """Partitions between two steps."""
 
 
+class ProduceParts(HasClock, HasProducedBatches, HasSlices, HasTopics, HasTransactions, Protocol):
+    """What these requests touch of the broker."""
+
+
 class Appended(NamedTuple):
     """A batch that was appended to a log; it is durable when its ticket is."""
 
@@ -103,7 +113,7 @@ Results = list[tuple["TopicProduceData", list[tuple[int, PartitionResult | Waiti
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: ProduceRequest
+    parts: ProduceParts, context: RequestContext, request: ProduceRequest
 ) -> Steps[Result[ProduceResponse]]:
     """Append all batches; as in Kafka, each append succeeds or fails on its own.
 
@@ -125,7 +135,7 @@ def _write_permission(topics: Topics, context: RequestContext) -> TopicPermissio
 
 
 def _append_all(
-    parts: Parts,
+    parts: ProduceParts,
     context: RequestContext,
     request: ProduceRequest,
     write: TopicPermission | None,
@@ -217,7 +227,7 @@ def _headers(
 
 
 def _append_transaction(
-    parts: Parts,
+    parts: ProduceParts,
     context: RequestContext,
     request: ProduceRequest,
     transaction: ProducedTransaction,
@@ -269,7 +279,7 @@ async def _answer_later(
 
 
 def _append(
-    parts: Parts,
+    parts: ProduceParts,
     context: RequestContext,
     topic: TopicProduceData,
     data: PartitionProduceData,
@@ -355,7 +365,7 @@ def _times_to_check(
 
 
 def _prepare(
-    parts: Parts,
+    parts: ProduceParts,
     context: RequestContext,
     log: PartitionLog,
     batch: Writable,

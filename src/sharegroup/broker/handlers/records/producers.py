@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 from kio.schema.describe_producers.v0.response import (
     DescribeProducersResponse,
@@ -30,7 +32,7 @@ from sharegroup.broker.handler_contract import (
     count_ms,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasProducerIds, HasSlices, HasTopics, HasTransactions
 from sharegroup.core.log.producer_state import ProducerEntry
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import TopicName
@@ -43,8 +45,12 @@ PRODUCER_FENCED_VERSION = 4
 NONE = -1
 
 
+class ProducersParts(HasProducerIds, HasSlices, HasTopics, HasTransactions, Protocol):
+    """What these requests touch of the broker."""
+
+
 def init_producer_id(
-    parts: Parts, context: RequestContext, request: InitProducerIdRequest
+    parts: ProducersParts, context: RequestContext, request: InitProducerIdRequest
 ) -> Later[InitProducerIdResponse]:
     """InitProducerId (22): assigns a producer id, or gives a transactional id to a producer.
 
@@ -68,7 +74,7 @@ def _check_rights(rights: Rights, request: InitProducerIdRequest) -> Steps[None]
 
 
 async def _assign(
-    parts: Parts, context: RequestContext, request: InitProducerIdRequest
+    parts: ProducersParts, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     await parts.slices.finish(_check_rights(context.rights, request))
     expected = _expected(request)
@@ -108,7 +114,7 @@ def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
 
 
 def describe_producers(
-    parts: Parts, context: RequestContext, request: DescribeProducersRequest
+    parts: ProducersParts, context: RequestContext, request: DescribeProducersRequest
 ) -> Steps[DescribeProducersResponse]:
     """DescribeProducers (61): returns the producers of partitions, with open transactions."""
     read = Permission(context.rights, required.READ_TOPICS)

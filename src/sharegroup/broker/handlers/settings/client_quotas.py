@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from typing import Protocol
 
 from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest, EntryData
 from kio.schema.alter_client_quotas.v1.response import (
@@ -31,7 +32,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasConfig, HasQuotas, HasSlices, HasTopics
 from sharegroup.core.quotas.entities import (
     Entity,
     Event,
@@ -45,8 +46,12 @@ from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.steps import Steps, paced
 
 
+class ClientQuotasParts(HasConfig, HasQuotas, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def describe_client_quotas(
-    parts: Parts, context: RequestContext, request: DescribeClientQuotasRequest
+    parts: ClientQuotasParts, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> Steps[DescribeClientQuotasResponse]:
     """DescribeClientQuotas (48): lists the limits of the matching users, clients, addresses."""
     quotas = parts.topics.catalog.client_quotas
@@ -81,7 +86,7 @@ log = logging.getLogger(__name__)
 
 
 def alter_client_quotas(
-    parts: Parts, context: RequestContext, request: AlterClientQuotasRequest
+    parts: ClientQuotasParts, context: RequestContext, request: AlterClientQuotasRequest
 ) -> Later[AlterClientQuotasResponse]:
     """AlterClientQuotas (49): sets and removes limits of users, client ids and addresses.
 
@@ -90,7 +95,9 @@ def alter_client_quotas(
     return Later(_alter_all(parts, request))
 
 
-async def _alter_all(parts: Parts, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+async def _alter_all(
+    parts: ClientQuotasParts, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
     counts = Counter(_names(entry) for entry in request.entries)
     altered = []
     for entry in request.entries:
@@ -114,7 +121,7 @@ def refuse_alter_client_quotas(
     )
 
 
-async def _alter(parts: Parts, entry: EntryData, *, validate_only: bool) -> None:
+async def _alter(parts: ClientQuotasParts, entry: EntryData, *, validate_only: bool) -> None:
     entity = parse_entity((named.entity_type, named.entity_name) for named in entry.entity)
     event = _event(parts, entity, entry)
     if event is None or validate_only:
@@ -134,7 +141,7 @@ async def _alter(parts: Parts, entry: EntryData, *, validate_only: bool) -> None
     log.info('event=client_quotas entity="%s" limits=%s', entity, text or "none")
 
 
-def _event(parts: Parts, entity: Entity, entry: EntryData) -> Event | None:
+def _event(parts: ClientQuotasParts, entity: Entity, entry: EntryData) -> Event | None:
     return parts.topics.catalog.client_quotas.check(
         entity,
         [(op.key, None if op.remove else float(op.value)) for op in entry.ops],

@@ -35,7 +35,17 @@ from sharegroup.broker.configuration.setting_changes import (
 )
 from sharegroup.broker.configuration.settings import check_is_this_broker
 from sharegroup.broker.handler_contract import RequestContext
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import (
+    HasAuthorizer,
+    HasClientTelemetry,
+    HasConfig,
+    HasGroupSettings,
+    HasNode,
+    HasShareGroups,
+    HasSharePartitions,
+    HasSlices,
+    HasTopics,
+)
 from sharegroup.broker.share.dead_letter_topic import check_write
 from sharegroup.core.groups.share.sizes import check_new_group
 from sharegroup.core.security.principal import Author, Principal
@@ -47,6 +57,21 @@ from sharegroup.steps import counted
 log = logging.getLogger(__name__)
 
 ChangesOf = Callable[[Mapping[str, str]], tuple[SettingChange, ...]]
+
+
+class ConfigChangesParts(
+    HasAuthorizer,
+    HasClientTelemetry,
+    HasConfig,
+    HasGroupSettings,
+    HasNode,
+    HasShareGroups,
+    HasSharePartitions,
+    HasSlices,
+    HasTopics,
+    Protocol,
+):
+    """What these requests touch of the broker."""
 
 
 class Resource(Protocol):
@@ -62,7 +87,7 @@ R = TypeVar("R", bound=Resource)
 
 
 async def alter_each(
-    parts: Parts,
+    parts: ConfigChangesParts,
     context: RequestContext,
     resources: Sequence[R],
     changes_of: Callable[[R, Mapping[str, str]], tuple[SettingChange, ...]],
@@ -98,7 +123,7 @@ async def alter_each(
 
 
 async def _alter(
-    parts: Parts,
+    parts: ConfigChangesParts,
     resource_type: int,
     name: str,
     changes_of: ChangesOf,
@@ -135,7 +160,7 @@ Steps = tuple[Callable[[], Event], Callable[[], None]]
 """Two functions: the first makes the catalog event when it is written, the second activates it."""
 
 
-def _of_topic(parts: Parts, name: TopicName, changes_of: ChangesOf) -> Steps:
+def _of_topic(parts: ConfigChangesParts, name: TopicName, changes_of: ChangesOf) -> Steps:
     """Return the steps that change the settings of a topic."""
 
     def event() -> Event:
@@ -155,7 +180,7 @@ def _of_topic(parts: Parts, name: TopicName, changes_of: ChangesOf) -> Steps:
 
 
 def _of_group(
-    parts: Parts, group_id: GroupId, changes_of: ChangesOf, context: RequestContext
+    parts: ConfigChangesParts, group_id: GroupId, changes_of: ChangesOf, context: RequestContext
 ) -> Steps:
     """Return the steps that change the settings of a group."""
     user = context.limited_user
@@ -184,7 +209,7 @@ def _of_group(
 
 
 def _dead_letter_author(
-    parts: Parts,
+    parts: ConfigChangesParts,
     group_id: GroupId,
     changes: Sequence[SettingChange],
     outcome: Mapping[str, str],
@@ -210,7 +235,7 @@ def _dead_letter_author(
 
 
 def _check_room(
-    parts: Parts,
+    parts: ConfigChangesParts,
     group_id: GroupId,
     before: Mapping[str, str],
     after: Mapping[str, str],
@@ -232,7 +257,7 @@ def _check_room(
     parts.topics.catalog.group_settings_memory.check(group_id, user, growth_bytes, limit=bytes_max)
 
 
-def _of_client_metrics(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
+def _of_client_metrics(parts: ConfigChangesParts, name: str, changes_of: ChangesOf) -> Steps:
     """Return the steps that change a client metrics resource (KIP-714)."""
     if not name or len(name) > NAME_CHARACTERS_MAX:
         raise InvalidRequest(
@@ -259,7 +284,7 @@ def _of_client_metrics(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
     return event, in_effect
 
 
-def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
+def _of_broker(parts: ConfigChangesParts, name: str, changes_of: ChangesOf) -> Steps:
     """Return the steps for this broker's settings; for the cluster's if ``name`` is empty."""
     check_is_this_broker(name, node_id=parts.node.node_id)
     catalog, default = parts.topics.catalog, not name

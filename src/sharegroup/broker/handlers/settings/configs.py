@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
 from kio.schema.alter_configs.v2.response import (
@@ -48,8 +48,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handlers.settings.config_changes import alter_each
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handlers.settings.config_changes import ConfigChangesParts, alter_each
 from sharegroup.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
@@ -64,8 +63,12 @@ BROKER_WEIGHT = 10
 """Resources for which a broker counts, because it has ten times the settings of a topic."""
 
 
+class ConfigsParts(ConfigChangesParts, Protocol):
+    """What these requests touch of the broker."""
+
+
 def describe_configs(
-    parts: Parts, context: RequestContext, request: DescribeConfigsRequest
+    parts: ConfigsParts, context: RequestContext, request: DescribeConfigsRequest
 ) -> Steps[DescribeConfigsResponse]:
     """DescribeConfigs (32): lists the settings of topics, groups, brokers with their sources."""
     brokers = sum(int(entry.resource_type) == ResourceType.BROKER for entry in request.resources)
@@ -87,7 +90,7 @@ def describe_configs(
 
 
 def _resource(
-    parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    parts: ConfigsParts, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
         all_settings = _settings(parts, resource)
@@ -107,7 +110,7 @@ def _resource(
     )
 
 
-def _settings(parts: Parts, resource: DescribeConfigsResource) -> Iterable[settings.Setting]:
+def _settings(parts: ConfigsParts, resource: DescribeConfigsResource) -> Iterable[settings.Setting]:
     catalog, name = parts.topics.catalog, resource.resource_name
     if int(resource.resource_type) == ResourceType.TOPIC:
         check_topic_name(TopicName(name))  # An invalid name is another error than a missing topic.
@@ -169,7 +172,7 @@ VERSION_OF_METRICS_ALONE = 0
 
 
 def list_config_resources(
-    parts: Parts, context: RequestContext, request: ListConfigResourcesRequest
+    parts: ConfigsParts, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """ListConfigResources (74): lists topics, groups with settings, the broker (KIP-1142)."""
     types: Set[int] = {int(resource_type) for resource_type in request.resource_types} or KNOWN
@@ -188,7 +191,7 @@ def list_config_resources(
     )
 
 
-def _resources(parts: Parts) -> Iterator[tuple[int, str]]:
+def _resources(parts: ConfigsParts) -> Iterator[tuple[int, str]]:
     catalog = parts.topics.catalog
     yield from ((ResourceType.GROUP, group_id) for group_id in catalog.groups_with_settings())
     yield from (
@@ -200,7 +203,7 @@ def _resources(parts: Parts) -> Iterator[tuple[int, str]]:
 
 
 def alter_configs(
-    parts: Parts, context: RequestContext, request: AlterConfigsRequest
+    parts: ConfigsParts, context: RequestContext, request: AlterConfigsRequest
 ) -> Later[AlterConfigsResponse]:
     """AlterConfigs (33): replaces all settings of topics, groups or the broker.
 
@@ -226,7 +229,7 @@ def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[
 
 
 def incremental_alter_configs(
-    parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest
+    parts: ConfigsParts, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Later[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs (44): changes single settings of topics, groups and the broker."""
     make = partial(IncrementalAlterConfigsResponse, throttle_time=NO_THROTTLE)
@@ -241,7 +244,7 @@ def _changes(resource: IncrementalResource, _own: Mapping[str, str]) -> tuple[Se
 
 
 async def _alter(
-    parts: Parts,
+    parts: ConfigsParts,
     context: RequestContext,
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     changes_of: Callable[[Any, Mapping[str, str]], tuple[SettingChange, ...]],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
@@ -28,8 +29,10 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
+from sharegroup.broker.handler_parts import HasGroupSettings, HasNode
 from sharegroup.broker.handlers.share import share_requests
-from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.handlers.share.share_requests import ShareRequestsParts
+from sharegroup.broker.parts import Node
 from sharegroup.errors import KafkaError
 from sharegroup.ids import LEADER_EPOCH, GroupId, TopicId, TopicIdPartition
 from sharegroup.steps import Steps, paced
@@ -41,8 +44,12 @@ NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
 """The value of the current leader if there is no leader error; Kafka also sends zeros."""
 
 
+class ShareAcknowledgeParts(ShareRequestsParts, HasGroupSettings, HasNode, Protocol):
+    """What these requests touch of the broker."""
+
+
 def handle(
-    parts: Parts, context: RequestContext, request: ShareAcknowledgeRequest
+    parts: ShareAcknowledgeParts, context: RequestContext, request: ShareAcknowledgeRequest
 ) -> Steps[ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]]:
     """Decide the acknowledgements of each partition; with the final epoch also end the session.
 
@@ -69,7 +76,7 @@ def handle(
 
 
 async def _respond_later(
-    parts: Parts,
+    parts: ShareAcknowledgeParts,
     group_id: GroupId,
     named: dict[TopicIdPartition, None],
     started: share_requests.Started,
@@ -79,7 +86,7 @@ async def _respond_later(
 
 
 def _response_steps(
-    parts: Parts,
+    parts: ShareAcknowledgeParts,
     group_id: GroupId,
     named: Iterable[TopicIdPartition],
     acks: share_requests.AcknowledgementErrors,
@@ -100,7 +107,7 @@ def _response_steps(
 
 
 def _endpoints(
-    parts: Parts, outcomes: share_requests.AcknowledgementErrors
+    parts: ShareAcknowledgeParts, outcomes: share_requests.AcknowledgementErrors
 ) -> tuple[NodeEndpoint, ...]:
     if not share_requests.leader_is_news(*outcomes.values()):
         return ()

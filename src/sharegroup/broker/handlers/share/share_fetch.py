@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import topic_permission
@@ -35,15 +35,18 @@ from sharegroup.broker.handler_contract import (
     Later,
     RequestContext,
 )
+from sharegroup.broker.handler_parts import HasGroupSettings, HasNode
 from sharegroup.broker.handlers.share import share_requests
 from sharegroup.broker.handlers.share.share_looking import (
     WIDE_PARTITIONS,
     ShareFetchResult,
     ShareLook,
+    ShareLookingParts,
     wait_ms,
 )
+from sharegroup.broker.handlers.share.share_requests import ShareRequestsParts
 from sharegroup.broker.load.waiting import OfConnection
-from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.parts import Node
 from sharegroup.broker.share.share_reading import FetchedRecords
 from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
@@ -71,8 +74,12 @@ Find = Callable[[], ShareFetchResult | Awaitable[ShareFetchResult]]
 """Returns the acquired records, or an awaitable if it has to wait for them."""
 
 
+class ShareFetchParts(ShareLookingParts, ShareRequestsParts, HasGroupSettings, HasNode, Protocol):
+    """What these requests touch of the broker."""
+
+
 def handle(
-    parts: Parts, context: RequestContext, request: ShareFetchRequest
+    parts: ShareFetchParts, context: RequestContext, request: ShareFetchRequest
 ) -> Steps[Encoded | Later[Encoded]]:
     """Decide the acknowledgements, then fetch; each partition is decided on its own.
 
@@ -128,7 +135,7 @@ def handle(
     return reply.of(started, fetch.find)
 
 
-def _release_evicted(parts: Parts, outcome: Fetching) -> None:
+def _release_evicted(parts: ShareFetchParts, outcome: Fetching) -> None:
     """Release the records of sessions that were closed to make room."""
     for evicted in outcome.evicted:
         parts.share_partitions.counters.sessions_lost += 1
@@ -178,7 +185,7 @@ def _forgotten(request: ShareFetchRequest) -> Steps[list[TopicIdPartition]]:
 
 
 async def _refuse_later(
-    parts: Parts, context: RequestContext, request: ShareFetchRequest, error: KafkaError
+    parts: ShareFetchParts, context: RequestContext, request: ShareFetchRequest, error: KafkaError
 ) -> NoReturn:
     """Raise the error after the request's maximum wait, or clients would retry in a hot loop."""
     deadline_ms = parts.clock.now_ms() + wait_ms(request)
@@ -196,7 +203,7 @@ class _Reply:
 
     __slots__ = ("_context", "_key", "_parts", "every_partition")
 
-    def __init__(self, parts: Parts, context: RequestContext, key: SessionKey) -> None:
+    def __init__(self, parts: ShareFetchParts, context: RequestContext, key: SessionKey) -> None:
         self._parts = parts
         self._context = context
         self._key = key

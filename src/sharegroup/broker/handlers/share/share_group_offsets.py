@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.alter_share_group_offsets.v0.request import (
@@ -54,7 +54,12 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import (
+    HasShareCoordinator,
+    HasShareGroups,
+    HasSlices,
+    HasTopics,
+)
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
@@ -67,8 +72,14 @@ FEW = 16
 NOTHING_KNOWN = OffsetListing(start_offset=-1, leader_epoch=0, lag=-1)
 
 
+class ShareGroupOffsetsParts(HasShareCoordinator, HasShareGroups, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def describe_share_group_offsets(
-    parts: Parts, context: RequestContext, request: DescribeShareGroupOffsetsRequest
+    parts: ShareGroupOffsetsParts,
+    context: RequestContext,
+    request: DescribeShareGroupOffsetsRequest,
 ) -> DescribeShareGroupOffsetsResponse | Later[DescribeShareGroupOffsetsResponse]:
     """DescribeShareGroupOffsets (90): returns start offset and lag of share partitions.
 
@@ -99,7 +110,7 @@ class _PendingResponse(NamedTuple):
 
 
 async def _when_durable(
-    parts: Parts,
+    parts: ShareGroupOffsetsParts,
     context: RequestContext,
     request: DescribeShareGroupOffsetsRequest,
     pending: _PendingResponse | asyncio.Future[_PendingResponse],
@@ -123,7 +134,9 @@ async def _when_durable(
 
 
 def _answer(
-    parts: Parts, context: RequestContext, request: DescribeShareGroupOffsetsRequest
+    parts: ShareGroupOffsetsParts,
+    context: RequestContext,
+    request: DescribeShareGroupOffsetsRequest,
 ) -> Steps[_PendingResponse]:
     describe = Permission(context.rights, required.DESCRIBE_GROUPS)
     groups, tickets = [], dict[Ticket, None]()
@@ -140,7 +153,7 @@ def _answer(
 
 
 def _group(
-    parts: Parts,
+    parts: ShareGroupOffsetsParts,
     rights: Rights,
     group: DescribeShareGroupOffsetsRequestGroup,
     tickets: dict[Ticket, None],
@@ -189,7 +202,7 @@ def _denied_partition(index: int, denial: KafkaError) -> DescribeShareGroupOffse
 
 
 def _described_topic(
-    parts: Parts,
+    parts: ShareGroupOffsetsParts,
     group_id: GroupId,
     name: TopicName,
     indexes: Iterable[int],
@@ -216,7 +229,7 @@ def _described_topic(
 
 
 def _described_partition(
-    parts: Parts, group_id: GroupId, name: TopicName, index: int
+    parts: ShareGroupOffsetsParts, group_id: GroupId, name: TopicName, index: int
 ) -> DescribeShareGroupOffsetsResponsePartition:
     """Return the offsets of a partition; as in Kafka, unknown values are -1 without an error."""
     try:
@@ -244,7 +257,7 @@ PIECE_PARTITIONS = 256
 
 
 def alter_share_group_offsets(
-    parts: Parts, context: RequestContext, request: AlterShareGroupOffsetsRequest
+    parts: ShareGroupOffsetsParts, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Later[AlterShareGroupOffsetsResponse]:
     """AlterShareGroupOffsets (91): sets start offsets of an empty share group."""
     read = Permission(context.rights, required.READ_TOPICS)
@@ -252,7 +265,7 @@ def alter_share_group_offsets(
 
 
 async def _alter(
-    parts: Parts,
+    parts: ShareGroupOffsetsParts,
     request: AlterShareGroupOffsetsRequest,
     read: Permission,
     user: Principal | None,
@@ -279,7 +292,10 @@ async def _alter(
 
 
 def _check_piece(
-    parts: Parts, piece: Sequence[Wanted], outcomes: PartitionErrors, read: Permission
+    parts: ShareGroupOffsetsParts,
+    piece: Sequence[Wanted],
+    outcomes: PartitionErrors,
+    read: Permission,
 ) -> tuple[dict[TopicIdPartition, int], Collection[Topic]]:
     """Return the offsets and topics that can be altered; ``outcomes`` gets the other errors."""
     offsets: dict[TopicIdPartition, int] = {}
@@ -351,7 +367,7 @@ def _altered_partition(
 
 
 def delete_share_group_offsets(
-    parts: Parts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
+    parts: ShareGroupOffsetsParts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> Later[DeleteShareGroupOffsetsResponse]:
     """DeleteShareGroupOffsets (92): deletes the offsets of topics in an empty share group."""
     read = Permission(context.rights, required.READ_TOPICS)
@@ -359,7 +375,7 @@ def delete_share_group_offsets(
 
 
 async def _delete(
-    parts: Parts, request: DeleteShareGroupOffsetsRequest, read: Permission
+    parts: ShareGroupOffsetsParts, request: DeleteShareGroupOffsetsRequest, read: Permission
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = GroupId(request.group_id)
     # An error of the group fails the whole request; the results of topics have only errors of
@@ -382,7 +398,9 @@ async def _delete(
 
 
 async def _deleted_topic(
-    parts: Parts, group_id: GroupId, wire_topic: DeleteShareGroupOffsetsRequestTopic
+    parts: ShareGroupOffsetsParts,
+    group_id: GroupId,
+    wire_topic: DeleteShareGroupOffsetsRequestTopic,
 ) -> DeleteShareGroupOffsetsResponseTopic:
     topic = parts.topics.catalog.find(TopicName(wire_topic.topic_name))
     topic_id = None if topic is None else topic.topic_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
@@ -37,7 +38,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasShareGroups, HasSlices, HasTopics
 from sharegroup.core.groups.share.heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.groups.share.records import by_topic
 from sharegroup.core.groups.share.share_groups import DescribedShareMember
@@ -46,8 +47,12 @@ from sharegroup.ids import GroupId, MemberId, TopicName
 from sharegroup.steps import Steps
 
 
+class ShareGroupsParts(HasShareGroups, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def share_group_heartbeat(
-    parts: Parts, context: RequestContext, request: ShareGroupHeartbeatRequest
+    parts: ShareGroupsParts, context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> Later[ShareGroupHeartbeatResponse]:
     """ShareGroupHeartbeat (76): keeps a member in its share group and returns its assignment."""
     names = request.subscribed_topic_names
@@ -112,7 +117,7 @@ async def _respond(pending: Awaitable[HeartbeatReply]) -> ShareGroupHeartbeatRes
 
 
 def share_group_describe(
-    parts: Parts, context: RequestContext, request: ShareGroupDescribeRequest
+    parts: ShareGroupsParts, context: RequestContext, request: ShareGroupDescribeRequest
 ) -> Steps[ShareGroupDescribeResponse]:
     """ShareGroupDescribe (77): describes share groups, their members and their assignments."""
     groups = yield from described_groups(
@@ -125,7 +130,9 @@ def share_group_describe(
     return ShareGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> Steps[DescribedGroup]:
+def _group(
+    parts: ShareGroupsParts, group_id: WireGroupId, operations: i32
+) -> Steps[DescribedGroup]:
     try:
         group = parts.share_group_coordinator.describe(GroupId(group_id))
     except KafkaError as error:

@@ -14,14 +14,23 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import RequestContext
+from sharegroup.broker.handler_parts import (
+    HasClock,
+    HasConfig,
+    HasQuotas,
+    HasSharePartitions,
+    HasShareSessions,
+    HasSlices,
+    HasTopics,
+    HasWaiting,
+)
 from sharegroup.broker.handlers.share.share_requests import PIECE_PARTITIONS
 from sharegroup.broker.load.waiting import WAIT_MS_MAX, OfConnection
-from sharegroup.broker.parts import Parts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.share_reading import FetchedRecords
 from sharegroup.core.delivery.delivery import AcquireRequest
@@ -41,6 +50,20 @@ WIDE_PARTITIONS = 128
 
 TOPICS_AT_ONCE = 1_024
 """Maximum number of topics whose counters a fetch updates at once; more are counted in slices."""
+
+
+class ShareLookingParts(
+    HasClock,
+    HasConfig,
+    HasQuotas,
+    HasSharePartitions,
+    HasShareSessions,
+    HasSlices,
+    HasTopics,
+    HasWaiting,
+    Protocol,
+):
+    """What these requests touch of the broker."""
 
 
 @dataclass(slots=True)
@@ -86,7 +109,7 @@ class ShareLook:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: ShareLookingParts,
         context: RequestContext,
         request: ShareFetchRequest,
         *,

@@ -13,7 +13,13 @@ from uuid import UUID
 
 from sharegroup.broker.access.permission import TopicPermission
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import (
+    HasSharePartitions,
+    HasShareSessions,
+    HasSlices,
+    HasTopics,
+    HasWaiting,
+)
 from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.core.groups.share.heartbeat import MEMBER_ID_CHARACTERS_MAX
 from sharegroup.core.sessions.share_session import Closed, SessionKey
@@ -43,6 +49,12 @@ PIECE_PARTITIONS = 16
 
 Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
 AcknowledgementErrors = dict[TopicIdPartition, "KafkaError | None"]
+
+
+class ShareRequestsParts(
+    HasSharePartitions, HasShareSessions, HasSlices, HasTopics, HasWaiting, Protocol
+):
+    """What these requests touch of the broker."""
 
 
 class Started(NamedTuple):
@@ -135,7 +147,12 @@ class Acknowledger(NamedTuple):
 
 
 def start(
-    parts: Parts, sender: Acknowledger, acks: Acks, *, renewing: bool, closed: Closed | None = None
+    parts: ShareRequestsParts,
+    sender: Acknowledger,
+    acks: Acks,
+    *,
+    renewing: bool,
+    closed: Closed | None = None,
 ) -> Steps[Started]:
     """Decide all acknowledgements in steps; each succeeds when its change is durable.
 
@@ -164,7 +181,7 @@ def start(
 
 
 def _start_some(
-    parts: Parts,
+    parts: ShareRequestsParts,
     sender: Acknowledger,
     acks: Iterable[tuple[TopicIdPartition, tuple[AckBatch, ...]]],
     started: Started,
@@ -191,7 +208,7 @@ def _start_some(
                 started.waiting.append((partition, durable))
 
 
-async def durable(parts: Parts, started: Started) -> AcknowledgementErrors:
+async def durable(parts: ShareRequestsParts, started: Started) -> AcknowledgementErrors:
     """Wait until every acknowledgement is durable or has failed; return the outcomes."""
     # Tickets are awaited one after the other, without a task for each: one sync makes most of them
     # durable together (ADR 0001), so the others are done by then.
@@ -205,7 +222,7 @@ async def durable(parts: Parts, started: Started) -> AcknowledgementErrors:
     return counted(parts, started.outcomes)
 
 
-def counted(parts: Parts, outcomes: AcknowledgementErrors) -> AcknowledgementErrors:
+def counted(parts: ShareRequestsParts, outcomes: AcknowledgementErrors) -> AcknowledgementErrors:
     """Count the failed acknowledgements of a request; return its final outcomes."""
     failed = [partition for partition, error in outcomes.items() if error is not None]
     for topic in parts.share_partitions.counters.of_topics(failed):
@@ -213,7 +230,7 @@ def counted(parts: Parts, outcomes: AcknowledgementErrors) -> AcknowledgementErr
     return outcomes
 
 
-def release(parts: Parts, closed: Closed) -> None:
+def release(parts: ShareRequestsParts, closed: Closed) -> None:
     """Release the records of a member whose session is over, after its acknowledgements.
 
     A fetch of the session that still waits is woken, because nothing else would wake it.
@@ -262,7 +279,10 @@ def _check_no_renewal(
 
 
 def _start_one(
-    parts: Parts, session: SessionKey, partition: TopicIdPartition, batches: tuple[AckBatch, ...]
+    parts: ShareRequestsParts,
+    session: SessionKey,
+    partition: TopicIdPartition,
+    batches: tuple[AckBatch, ...],
 ) -> Awaitable[None] | None:
     """Decide the acknowledgements of one share partition; None if they are durable already."""
     key = SharePartitionKey(session.group_id, *partition)

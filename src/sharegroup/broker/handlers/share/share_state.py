@@ -36,8 +36,13 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
+from sharegroup.broker.handler_parts import (
+    HasShareCoordinator,
+    HasSharePartitions,
+    HasSlices,
+    HasWaiting,
+)
 from sharegroup.broker.load.slices import Slices
-from sharegroup.broker.parts import Parts
 from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.delivery.stored.share_states import named
 from sharegroup.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
@@ -47,6 +52,10 @@ from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.codec.convert import empty
 
 T = TypeVar("T")
+
+
+class ShareStateParts(HasShareCoordinator, HasSharePartitions, HasSlices, HasWaiting, Protocol):
+    """What these requests touch of the broker."""
 
 
 class StatePartition(Protocol):
@@ -105,7 +114,7 @@ class Decided:
     ticket: Ticket | None = None
 
 
-Decide = Callable[[Parts, SharePartitionKey, P], Decided]
+Decide = Callable[[ShareStateParts, SharePartitionKey, P], Decided]
 """Decides one share partition, from its key and its element of the request."""
 
 FEW = 16
@@ -140,7 +149,7 @@ class ResponseClasses(Generic[T]):
 
 
 def _answer_each(
-    parts: Parts, request: StateRequest[P], decide: Decide[P], classes: ResponseClasses[T]
+    parts: ShareStateParts, request: StateRequest[P], decide: Decide[P], classes: ResponseClasses[T]
 ) -> Steps[Later[T]]:
     """Decide each share partition of the request; the response comes when all is durable.
 
@@ -166,7 +175,7 @@ def _answer_each(
     return Later(_when_durable(parts.slices, topics, classes))
 
 
-def _changed(parts: Parts, key: SharePartitionKey, ticket: Ticket | None) -> None:
+def _changed(parts: ShareStateParts, key: SharePartitionKey, ticket: Ticket | None) -> None:
     """Unload a share partition whose state was changed by a request, so it is loaded again."""
     if ticket is not None:
         parts.share_partitions.unload(key)
@@ -197,7 +206,7 @@ def _state_batch(key: SharePartitionKey, batch: WireStateBatch) -> StateBatch:
 
 
 def _decide(
-    parts: Parts,
+    parts: ShareStateParts,
     decide: Decide[P],
     classes: ResponseClasses[Any],
     key: SharePartitionKey,
@@ -247,7 +256,7 @@ INITIALIZED = ResponseClasses(
 
 
 def _initialize(
-    parts: Parts, key: SharePartitionKey, partition: initialize.PartitionData
+    parts: ShareStateParts, key: SharePartitionKey, partition: initialize.PartitionData
 ) -> Decided:
     """Set the start offset and the state epoch of a share partition."""
     if partition.start_offset < -1:
@@ -267,7 +276,9 @@ def _initialize(
 READ = ResponseClasses(read.ReadShareGroupStateResponse, read.ReadStateResult, read.PartitionResult)
 
 
-def _read(parts: Parts, key: SharePartitionKey, partition: read_request.PartitionData) -> Decided:
+def _read(
+    parts: ShareStateParts, key: SharePartitionKey, partition: read_request.PartitionData
+) -> Decided:
     """Return the state to a share-partition leader, and fence those with a lower leader epoch."""
     state = parts.share_coordinator.read(key, leader_epoch=partition.leader_epoch)
     batches = tuple(
@@ -294,7 +305,9 @@ WRITTEN = ResponseClasses(
 )
 
 
-def _write(parts: Parts, key: SharePartitionKey, partition: write.PartitionData) -> Decided:
+def _write(
+    parts: ShareStateParts, key: SharePartitionKey, partition: write.PartitionData
+) -> Decided:
     """Store the state that a share-partition leader sends."""
     delta = Delta(
         max(partition.start_offset, -1),
@@ -313,7 +326,9 @@ DELETED = ResponseClasses(
 )
 
 
-def _delete(parts: Parts, key: SharePartitionKey, partition: delete.PartitionData) -> Decided:
+def _delete(
+    parts: ShareStateParts, key: SharePartitionKey, partition: delete.PartitionData
+) -> Decided:
     """Delete the state of a share partition, known or not."""
     _changed(parts, key, parts.share_coordinator.delete_one(key))
     return Decided(DELETED.done(key.partition), parts.share_coordinator.last_write(key))
@@ -327,7 +342,7 @@ SUMMARY = ResponseClasses(
 
 
 def _summarize(
-    parts: Parts, key: SharePartitionKey, partition: summary_request.PartitionData
+    parts: ShareStateParts, key: SharePartitionKey, partition: summary_request.PartitionData
 ) -> Decided:
     """Return start offset and epochs, without fencing a leader."""
     # In this order, because `summary` refuses a negative index as INVALID_REQUEST (spec state-17),
@@ -345,7 +360,7 @@ def _summarize(
 
 
 def _api(decide: Decide[Any], classes: ResponseClasses[Any]) -> ApiHandler:
-    def handle(parts: Parts, context: RequestContext, request: Any) -> Steps[Later[Any]]:
+    def handle(parts: ShareStateParts, context: RequestContext, request: Any) -> Steps[Later[Any]]:
         return _answer_each(parts, request, decide, classes)
 
     return ApiHandler(handle, handling=Handling.CHANGES_IN_STEPS, gates=(required.CLUSTER_ACTION,))

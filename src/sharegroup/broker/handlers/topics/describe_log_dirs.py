@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Protocol
 
 from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
 from kio.schema.describe_log_dirs.v5.response import (
@@ -24,7 +25,7 @@ from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, Handling, RequestContext
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasConfig, HasTopics
 from sharegroup.steps import Steps, paced
 
 UNKNOWN = -1
@@ -32,8 +33,12 @@ NO_LAG = i64(0)
 """The lag of every partition, because there are no replicas."""
 
 
+class DescribeLogDirsParts(HasConfig, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def handle(
-    parts: Parts, context: RequestContext, request: DescribeLogDirsRequest
+    parts: DescribeLogDirsParts, context: RequestContext, request: DescribeLogDirsRequest
 ) -> Steps[DescribeLogDirsResponse]:
     described = []
     for topic, partitions in (yield from _asked_for(parts, request)):
@@ -55,7 +60,7 @@ def handle(
 
 
 def _asked_for(
-    parts: Parts, request: DescribeLogDirsRequest
+    parts: DescribeLogDirsParts, request: DescribeLogDirsRequest
 ) -> Steps[list[tuple[Topic, Iterable[int]]]]:
     """Return the existing topics of the request, each with its requested partitions, each once."""
     topics = tuple(parts.topics.catalog.topics())

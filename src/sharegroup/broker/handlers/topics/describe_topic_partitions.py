@@ -8,6 +8,7 @@ Topics come in the order of their names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 from kio.schema.describe_topic_partitions.v0.response import (
@@ -32,7 +33,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasNode, HasTopics
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AclResourceType
@@ -42,8 +43,14 @@ RESPONSE_PARTITIONS_MAX = 2_000
 """Kafka's default of ``max.request.partition.size.limit``."""
 
 
+class DescribeTopicPartitionsParts(HasNode, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def handle(
-    parts: Parts, context: RequestContext, request: DescribeTopicPartitionsRequest
+    parts: DescribeTopicPartitionsParts,
+    context: RequestContext,
+    request: DescribeTopicPartitionsRequest,
 ) -> Steps[DescribeTopicPartitionsResponse]:
     rights = context.rights
     # A topic that is not named is left out of all topics, without an audit.
@@ -115,7 +122,7 @@ def _wanted(
 
 
 def _known(
-    parts: Parts, topic: Topic, numbers: range, operations: i32
+    parts: DescribeTopicPartitionsParts, topic: Topic, numbers: range, operations: i32
 ) -> Steps[DescribeTopicPartitionsResponseTopic]:
     nodes = (BrokerId(parts.node.node_id),)
     partitions = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -45,7 +45,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasConfig, HasNode, HasQuotas, HasSlices, HasTopics
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     AuthorizationException,
@@ -73,10 +73,14 @@ AUTO_CREATED_MAX = 100
 NONE_REFUSED: Mapping[str, KafkaError] = MappingProxyType({})
 
 
+class MetadataParts(HasConfig, HasNode, HasQuotas, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 class _Query(NamedTuple):
     """A request, and what its principal may see."""
 
-    parts: Parts
+    parts: MetadataParts
     request: MetadataRequest
     wanted: Sequence[MetadataRequestTopic] | None
     """The requested topics; None for all topics."""
@@ -95,7 +99,7 @@ class _Query(NamedTuple):
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: MetadataRequest
+    parts: MetadataParts, context: RequestContext, request: MetadataRequest
 ) -> Steps[MetadataResponse | Later[MetadataResponse]]:
     wanted = request.topics
     if context.api_version == VERSION_WITHOUT_NULL_TOPICS and not wanted:
@@ -235,7 +239,7 @@ def _find(query: _Query, wanted: MetadataRequestTopic, refused: Mapping[str, Kaf
     raise UnknownTopicOrPartition(f"there is no topic {name!r}")
 
 
-def _known(parts: Parts, topic: Topic, operations: i32) -> Steps[MetadataResponseTopic]:
+def _known(parts: MetadataParts, topic: Topic, operations: i32) -> Steps[MetadataResponseTopic]:
     node = BrokerId(parts.node.node_id)
     nodes = (node,)
     partitions = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_partitions.v3.response import (
@@ -38,7 +38,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasConfig, HasNode, HasQuotas, HasSlices, HasTopics
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     InvalidConfig,
@@ -61,8 +61,12 @@ BROKER_DEFAULT = -1
 """The number of partitions or replicas that stands for the broker's default."""
 
 
+class TopicsParts(HasConfig, HasNode, HasQuotas, HasSlices, HasTopics, Protocol):
+    """What these requests touch of the broker."""
+
+
 def create_topics(
-    parts: Parts, context: RequestContext, request: CreateTopicsRequest
+    parts: TopicsParts, context: RequestContext, request: CreateTopicsRequest
 ) -> Later[CreateTopicsResponse]:
     """CreateTopics (19): creates topics one by one; a failure does not affect the others."""
     mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_CREATION)
@@ -70,7 +74,7 @@ def create_topics(
 
 
 async def _create_all(
-    parts: Parts, context: RequestContext, request: CreateTopicsRequest, mutations: Mutations
+    parts: TopicsParts, context: RequestContext, request: CreateTopicsRequest, mutations: Mutations
 ) -> CreateTopicsResponse:
     rights, user = context.rights, context.limited_user
     # CREATE on the cluster or on the topic: that the first is missing is no denial yet.
@@ -99,7 +103,7 @@ async def _create_all(
 
 
 async def _create(
-    parts: Parts,
+    parts: TopicsParts,
     topic: CreatableTopic,
     mutations: Mutations,
     user: Principal | None,
@@ -161,7 +165,7 @@ def _settings(topic: CreatableTopic) -> dict[str, str]:
     return settings
 
 
-def _partitions(parts: Parts, topic: CreatableTopic) -> int:
+def _partitions(parts: TopicsParts, topic: CreatableTopic) -> int:
     """Return the requested number of partitions, which replica assignments may give instead."""
     node_id = parts.node.node_id
     if topic.replication_factor not in (BROKER_DEFAULT, 1):
@@ -211,7 +215,7 @@ STRICT_DELETION = 5
 
 
 def delete_topics(
-    parts: Parts, context: RequestContext, request: DeleteTopicsRequest
+    parts: TopicsParts, context: RequestContext, request: DeleteTopicsRequest
 ) -> Later[DeleteTopicsResponse]:
     """DeleteTopics (20): deletes topics by name, or by id from version 6 on."""
     mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_DELETION)
@@ -219,7 +223,7 @@ def delete_topics(
 
 
 async def _delete_all(
-    parts: Parts, rights: Rights, request: DeleteTopicsRequest, mutations: Mutations
+    parts: TopicsParts, rights: Rights, request: DeleteTopicsRequest, mutations: Mutations
 ) -> DeleteTopicsResponse:
     # DELETE on the cluster allows every topic, as in Kafka's `ControllerApis`.
     if is_allowed_on_cluster(rights, required.DELETE_IN_CLUSTER, is_audited=False):
@@ -294,7 +298,7 @@ STRICT_GROWTH = 3
 
 
 def create_partitions(
-    parts: Parts, context: RequestContext, request: CreatePartitionsRequest
+    parts: TopicsParts, context: RequestContext, request: CreatePartitionsRequest
 ) -> Later[CreatePartitionsResponse]:
     """CreatePartitions (37): increases the number of partitions of topics."""
     mutations = parts.quotas.mutations(context, is_strict=context.api_version >= STRICT_GROWTH)
@@ -303,7 +307,7 @@ def create_partitions(
 
 
 async def _grow_all(
-    parts: Parts,
+    parts: TopicsParts,
     request: CreatePartitionsRequest,
     alter: Permission,
     mutations: Mutations,
@@ -324,7 +328,7 @@ async def _grow_all(
 
 
 async def _grow(
-    parts: Parts,
+    parts: TopicsParts,
     growth: CreatePartitionsTopic,
     mutations: Mutations,
     user: Principal | None,

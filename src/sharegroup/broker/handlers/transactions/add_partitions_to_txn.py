@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kio.schema.add_partitions_to_txn.v5.request import (
     AddPartitionsToTxnRequest,
@@ -38,7 +38,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.handler_parts import HasSlices, HasTopics, HasTransactions
 from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartition
 from sharegroup.errors import (
     KafkaError,
@@ -67,13 +67,17 @@ SMALL = STEP_MASK
 Refused = Mapping[TransactionPartition, KafkaError]
 
 
+class AddPartitionsToTxnParts(HasSlices, HasTopics, HasTransactions, Protocol):
+    """What these requests touch of the broker."""
+
+
 class _Permissions(NamedTuple):
     write_id: Permission
     write_topics: Permission
 
 
 def handle(
-    parts: Parts, context: RequestContext, request: AddPartitionsToTxnRequest
+    parts: AddPartitionsToTxnParts, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
     rights = context.rights
     if context.api_version >= TRANSACTIONS_VERSION:  # Only brokers send it.
@@ -94,7 +98,7 @@ def _size(transaction: AddPartitionsToTxnTransaction) -> int:
 
 
 def _add_small(
-    parts: Parts,
+    parts: AddPartitionsToTxnParts,
     context: RequestContext,
     transaction: AddPartitionsToTxnTransaction,
     permissions: _Permissions,
@@ -135,7 +139,7 @@ def _not_attempted() -> OperationNotAttempted:
 
 
 async def _add_all(
-    parts: Parts,
+    parts: AddPartitionsToTxnParts,
     context: RequestContext,
     request: AddPartitionsToTxnRequest,
     permissions: _Permissions,
@@ -160,7 +164,7 @@ async def _add_all(
 
 
 def _begin_to_add(
-    parts: Parts,
+    parts: AddPartitionsToTxnParts,
     context: RequestContext,
     transaction: AddPartitionsToTxnTransaction,
     partitions: tuple[TransactionPartition, ...],

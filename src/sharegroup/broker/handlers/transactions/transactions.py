@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import Awaitable
-from typing import cast
+from typing import Protocol, cast
 
 from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
@@ -48,8 +48,14 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
+from sharegroup.broker.handler_parts import (
+    HasClock,
+    HasGroups,
+    HasMarkers,
+    HasSlices,
+    HasTransactions,
+)
 from sharegroup.broker.load.slices import Slices
-from sharegroup.broker.parts import Parts
 from sharegroup.core.patterns import matching
 from sharegroup.core.transactions import records
 from sharegroup.core.transactions.records import (
@@ -67,8 +73,12 @@ PRODUCER_FENCED_VERSION = 2
 """The first version whose clients know PRODUCER_FENCED."""
 
 
+class TransactionsParts(HasClock, HasGroups, HasMarkers, HasSlices, HasTransactions, Protocol):
+    """What these requests touch of the broker."""
+
+
 def add_offsets_to_txn(
-    parts: Parts, context: RequestContext, request: AddOffsetsToTxnRequest
+    parts: TransactionsParts, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
     """AddOffsetsToTxn (25): adds the offsets of a group to a transaction.
 
@@ -112,7 +122,7 @@ EPOCH_BUMP_VERSION = 5
 
 
 def end_txn(
-    parts: Parts, context: RequestContext, request: EndTxnRequest
+    parts: TransactionsParts, context: RequestContext, request: EndTxnRequest
 ) -> EndTxnResponse | Later[EndTxnResponse]:
     """EndTxn (26): commits or aborts a transaction.
 
@@ -160,7 +170,7 @@ Outcomes = list[tuple[WireTopicName, list[tuple[i32, Ticket | KafkaError]]]]
 
 
 def write_txn_markers(
-    parts: Parts, context: RequestContext, request: WriteTxnMarkersRequest
+    parts: TransactionsParts, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> Later[WriteTxnMarkersResponse]:
     """WriteTxnMarkers (27): ends transactions in partitions, as their coordinator does.
 
@@ -176,7 +186,9 @@ def write_txn_markers(
     return Later(_write_all(parts, request))
 
 
-async def _write_all(parts: Parts, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+async def _write_all(
+    parts: TransactionsParts, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
     outcomes = []
     for marker in request.markers:
         await parts.slices.turn()
@@ -187,7 +199,7 @@ async def _write_all(parts: Parts, request: WriteTxnMarkersRequest) -> WriteTxnM
     return WriteTxnMarkersResponse(markers=tuple(results))
 
 
-async def _write(parts: Parts, wire_marker: WritableTxnMarker) -> Outcomes:
+async def _write(parts: TransactionsParts, wire_marker: WritableTxnMarker) -> Outcomes:
     marker = Marker(
         wire_marker.producer_id,
         wire_marker.producer_epoch,
@@ -209,7 +221,9 @@ async def _write(parts: Parts, wire_marker: WritableTxnMarker) -> Outcomes:
     return outcomes
 
 
-def _append(parts: Parts, partition: TransactionPartition, marker: Marker) -> Ticket | KafkaError:
+def _append(
+    parts: TransactionsParts, partition: TransactionPartition, marker: Marker
+) -> Ticket | KafkaError:
     try:
         if marker.producer_id < 0:
             raise InvalidTopic(f"{partition.topic}: there is no producer {marker.producer_id}")
@@ -244,7 +258,7 @@ async def _code(outcome: Ticket | KafkaError) -> ErrorCode:
 
 
 def describe_transactions(
-    parts: Parts, context: RequestContext, request: DescribeTransactionsRequest
+    parts: TransactionsParts, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
     """DescribeTransactions (65): returns the state of transactional ids."""
     coordinator = parts.transaction_coordinator
@@ -313,7 +327,7 @@ LABELS = frozenset(state.label for state in records.TransactionState) | {
 
 
 def list_transactions(
-    parts: Parts, context: RequestContext, request: ListTransactionsRequest
+    parts: TransactionsParts, context: RequestContext, request: ListTransactionsRequest
 ) -> Steps[ListTransactionsResponse]:
     """ListTransactions (66): lists transactional ids by state, producer, duration and name."""
     labels, producer_ids = set(request.state_filters), set(request.producer_id_filters)
