@@ -157,15 +157,8 @@ def _take(
     began = requests.clock()
     if began >= requests.sample_due:
         requests.sample(began)
-    try:
-        header = decode_request_header(frame)
-    except DecodeError as error:
-        raise CloseConnection(f"request header: {error}") from error
+    header = _served_header(parts, frame)
     api_key, version, correlation_id, client_id, position = header
-    api = APIS.get(api_key)
-    # Without the setting, the requests between brokers are unknown here (ADR 0010).
-    if api is None or (api.between_brokers and not parts.serves_share_state):
-        raise CloseConnection(f"api key {api_key} is not served")
     prepared = parts.prepared.get((api_key, version))
     if prepared is None:
         again = partial(
@@ -198,6 +191,19 @@ def _take(
     if parts.quotas.is_on:
         call = _charged(call, frame_bytes)
     return _start(call, frame_bytes, began)
+
+
+def _served_header(parts: Parts, frame: memoryview) -> RequestHeader:
+    """Return the header of a request that this broker serves."""
+    try:
+        header = decode_request_header(frame)
+    except DecodeError as error:
+        raise CloseConnection(f"request header: {error}") from error
+    api = APIS.get(header.api_key)
+    # Without the setting, the requests between brokers are unknown here (ADR 0010).
+    if api is None or (api.between_brokers and not parts.serves_share_state):
+        raise CloseConnection(f"api key {header.api_key} is not served")
+    return header
 
 
 def _unprepared(
