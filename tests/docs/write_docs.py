@@ -49,7 +49,7 @@ from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
 from sharegroup.wire.codec.apis import APIS
-from sharegroup.worker.telemetry.families import FAMILIES as WORKER
+from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER
 from tests.bench.document import replace_part
 from tests.docs.limits.limit import Limit
 from tests.docs.limits.table import LIMITS, MEMORY_BYTES_MAX, SUBJECTS

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sharegroup.broker.metrics.families import FAMILIES as BROKER_FAMILIES
 from sharegroup.testing import run_broker
-from sharegroup.worker.telemetry.families import FAMILIES as WORKER_FAMILIES
+from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER_FAMILIES
 from tests.docs.write_docs import ALERTS
 from tests.integration.worker.processes import WorkerProcess
 from tests.integration.worker.test_life import application, send

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, redrive_headers
@@ -39,6 +39,15 @@ LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("sharegroup_loop
 """The event loop on which the record's lock is renewed, even if its handler runs in a thread.
 
 None for the current thread.  Each handler slot sets it once."""
+
+# The record that the current task or thread handles.  The slot that runs a handler sets them.  Log
+# lines of all functions that the handler calls name the record (`telemetry.logs`).
+CURRENT: ContextVar[Any] = ContextVar("sharegroup_record", default=None)
+"""The `sharegroup.worker.Record` being handled; in a batch handler the first of the batch."""
+CURRENT_SLOT: ContextVar[Any] = ContextVar("sharegroup_slot", default=None)
+"""The `HandlerSlot` that runs the handler, whose time is limited; each slot's task sets it once."""
+CURRENT_GROUP: ContextVar[str] = ContextVar("sharegroup_group", default="")
+"""The group for which the record is handled; each handler slot sets it once."""
 
 Decision = Reject | Release | RetryAfter | Literal["accept"]
 

@@ -23,9 +23,8 @@ from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Proceed
 from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.records.outcomes import GivenUp, Verdict
-from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.record import CURRENT, Record
 from sharegroup.worker.running.taken_record import NOT_DECODED, OrderByFailure, TakenRecord
-from sharegroup.worker.telemetry.current import CURRENT
 
 
 class SlotHandler(Protocol):

@@ -22,11 +22,10 @@ from sharegroup.worker.decisions.batches import ends_of_returned
 from sharegroup.worker.decisions.messages import trace_of
 from sharegroup.worker.declarations.handler import HandlerShape, shape_of
 from sharegroup.worker.ports import DeliveredRecord, Header
-from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.record import CURRENT, Record
 from sharegroup.worker.redaction import TEXT_CHARACTERS_MAX
 from sharegroup.worker.running.error_copies import Portable, copied, portable
 from sharegroup.worker.telemetry import logs
-from sharegroup.worker.telemetry.current import CURRENT
 
 PR_SET_PDEATHSIG = 1
 PARENTS_SIGNALS = (

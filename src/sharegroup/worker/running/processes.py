@@ -28,7 +28,7 @@ from typing import Any
 
 from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.record import CURRENT_SLOT, Record
 from sharegroup.worker.running.error_copies import ErrorCopy, RemoteError, restored
 from sharegroup.worker.running.process_main import (
     HandlerCall,
@@ -39,7 +39,6 @@ from sharegroup.worker.running.process_main import (
     serve,
 )
 from sharegroup.worker.running.threads import HandlerThreads, as_error
-from sharegroup.worker.telemetry.current import CURRENT_SLOT
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from sharegroup.worker.decisions.decide import Redeliver
 from sharegroup.worker.declarations.route import Batching, Route
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.records.outcomes import GivenUp
-from sharegroup.worker.records.record import LOOP, Record
+from sharegroup.worker.records.record import CURRENT_GROUP, CURRENT_SLOT, LOOP, Record
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
@@ -27,7 +27,6 @@ from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.route_handler import RouteHandler
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
-from sharegroup.worker.telemetry.current import CURRENT_GROUP, CURRENT_SLOT
 from sharegroup.worker.telemetry.state import HandlerCounts
 
 # Computes the number of handlers of a route that may run, and of records to take in advance.

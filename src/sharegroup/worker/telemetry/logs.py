@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from sharegroup.escaping import escaped
 from sharegroup.worker.decisions.messages import class_name, is_small, message_of, trace_of
 from sharegroup.worker.events import EVENTS, Event, Events
-from sharegroup.worker.telemetry.current import CURRENT, CURRENT_GROUP
+from sharegroup.worker.records.record import CURRENT, CURRENT_GROUP
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application

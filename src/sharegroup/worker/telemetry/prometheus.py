@@ -2,17 +2,17 @@
 
     REGISTRY.register(WorkerCollector(lambda: worker))
 
-Values are read only when they are scraped; `families` describes each metric.
+Values are read only when they are scraped.  `FAMILIES` has all metrics with their types, labels and
+meanings; ``docs/metrics.md`` is generated from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from typing import Literal, NamedTuple
 
 from sharegroup.errors import MissingExtra
-from sharegroup.worker.telemetry import families
-from sharegroup.worker.telemetry.families import FAMILIES, MetricFamily
 from sharegroup.worker.telemetry.lag import GroupBacklog
 from sharegroup.worker.telemetry.state import (
     SECONDS_BOUNDS,
@@ -34,6 +34,115 @@ except ImportError as error:
     raise MissingExtra(
         "a worker's metrics need prometheus-client: pip install 'sharegroup[worker]'"
     ) from error
+
+
+class MetricFamily(NamedTuple):
+    """A metric family: name, type, unit, description and labels."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    text: str
+    labels: tuple[str, ...]
+
+
+_GROUP = ("group",)
+_HANDLER = ("group", "handler")
+
+IN_FLIGHT = MetricFamily(
+    "sharegroup_worker_in_flight", "gauge", "records",
+    "Records that are being processed by a handler.", _HANDLER,
+)  # fmt: skip
+HANDLED = MetricFamily(
+    "sharegroup_worker_handled_total", "counter", "records",
+    "Handler runs that ended, by outcome: `succeeded`, `failed`, `rejected`, `released`.",
+    (*_HANDLER, "outcome"),
+)  # fmt: skip
+FAILED = MetricFamily(
+    "sharegroup_worker_failed_total", "counter", "records",
+    "Handler runs that failed, by the class of the exception.", (*_HANDLER, "error"),
+)  # fmt: skip
+HANDLING = MetricFamily(
+    "sharegroup_worker_handling_seconds", "histogram", "seconds",
+    "Duration of a handler run.", _HANDLER,
+)  # fmt: skip
+QUEUED = MetricFamily(
+    "sharegroup_worker_queue_seconds", "histogram", "seconds",
+    "Time from the timestamp of a record to the start of its handler run; for a record from a "
+    "retry topic, from its due time.",
+    _HANDLER,
+)  # fmt: skip
+RETRIES = MetricFamily(
+    "sharegroup_worker_retries_total", "counter", "records",
+    "Retries, by the way they wait: `held` in this process with a renewed lock, or `postponed` to "
+    "a retry topic.",
+    (*_HANDLER, "how"),
+)  # fmt: skip
+DEAD_LETTERED = MetricFamily(
+    "sharegroup_worker_dead_lettered_total", "counter", "records",
+    "Records written to the dead-letter topic.", _HANDLER,
+)  # fmt: skip
+UNREADABLE = MetricFamily(
+    "sharegroup_worker_unreadable_total", "counter", "records",
+    "Records whose value could not be decoded for the handler, and offsets of unreadable batches.",
+    _HANDLER,
+)  # fmt: skip
+TIMED_OUT = MetricFamily(
+    "sharegroup_worker_timed_out_total", "counter", "records",
+    "Handler runs that were cancelled because they took longer than `max_handling`.", _HANDLER,
+)  # fmt: skip
+LOCKS_LOST = MetricFamily(
+    "sharegroup_worker_locks_lost_total", "counter", "records",
+    "Handler runs that were cancelled because the lock of the record had expired.", _HANDLER,
+)  # fmt: skip
+WAITING = MetricFamily(
+    "sharegroup_worker_waiting", "gauge", "records",
+    "Records that were acquired and whose handler has not started.", _GROUP,
+)  # fmt: skip
+RETRIES_WAITING = MetricFamily(
+    "sharegroup_worker_retries_waiting", "gauge", "records",
+    "Retries that wait: `held` in this process; in the `tiers` of the whole group, as far as the "
+    "scheduler has committed (the same in each process, updated every 15 s).",
+    (*_GROUP, "where"),
+)  # fmt: skip
+HELD_BYTES = MetricFamily(
+    "sharegroup_worker_held_bytes", "gauge", "bytes",
+    "Bytes of the records that are held for a retry.", _GROUP,
+)  # fmt: skip
+WRITES_BLOCKED = MetricFamily(
+    "sharegroup_worker_writes_blocked", "gauge", "records",
+    "Records whose retry or dead letter cannot be written at the moment.", _GROUP,
+)  # fmt: skip
+UNROUTED = MetricFamily(
+    "sharegroup_worker_unrouted_total", "counter", "records",
+    "Records of the group's own topic for whose origin this process has no handler, by outcome: "
+    "`postponed` for other processes; `dead_lettered`, or `rejected` if the group has no dead "
+    "letters, because no process has a handler.",
+    (*_GROUP, "outcome"),
+)  # fmt: skip
+JOINED = MetricFamily(
+    "sharegroup_worker_joined", "gauge", "",
+    "1 while this process is a member of the share group.", _GROUP,
+)  # fmt: skip
+LAG = MetricFamily(
+    "sharegroup_worker_lag", "gauge", "records",
+    "Records of a topic that the group has not settled, including records in flight (the same in "
+    "each process, updated every 15 s; absent while the lag is unknown).",
+    (*_GROUP, "topic"),
+)  # fmt: skip
+PHASE = MetricFamily(
+    "sharegroup_worker_phase", "gauge", "",
+    "1 for the phase of the process: `starting`, `running`, `quiet`, `stopping`, "
+    "`stopped`, `failed`.",
+    ("phase",),
+)  # fmt: skip
+
+FAMILIES = (
+    IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
+    DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
+)  # fmt: skip
+"""All metric families, in the order of ``docs/metrics.md``."""
+
 
 Value = tuple[MetricFamily, tuple[str, ...], float | Histogram]
 
@@ -79,39 +188,39 @@ def _values(worker: Observed, waiting: GroupBacklog | None) -> Iterator[Value]:
     state = worker.state
     for group in state.groups:
         name = (group.group,)
-        yield families.WAITING, name, group.waiting
-        yield families.RETRIES_WAITING, (*name, "held"), group.held
-        yield families.HELD_BYTES, name, group.held_bytes
-        yield families.WRITES_BLOCKED, name, group.blocked_writes
+        yield WAITING, name, group.waiting
+        yield RETRIES_WAITING, (*name, "held"), group.held
+        yield HELD_BYTES, name, group.held_bytes
+        yield WRITES_BLOCKED, name, group.blocked_writes
         for outcome, count in group.unrouted.items():
-            yield families.UNROUTED, (*name, outcome), count
-        yield families.JOINED, name, float(group.joined)
+            yield UNROUTED, (*name, outcome), count
+        yield JOINED, name, float(group.joined)
     for phase in Phase:
-        yield families.PHASE, (str(phase),), float(state.phase is phase)
+        yield PHASE, (str(phase),), float(state.phase is phase)
     if waiting is not None:
         for (of_group, topic), lag in waiting.lag.items():
-            yield families.LAG, (of_group, topic), lag
+            yield LAG, (of_group, topic), lag
         for of_group, count in waiting.in_tiers.items():
-            yield families.RETRIES_WAITING, (of_group, "tiers"), count
+            yield RETRIES_WAITING, (of_group, "tiers"), count
 
 
 def _handler_values(counts: HandlerCounts) -> Iterator[Value]:
     labels = (counts.group, counts.handler)
-    yield families.IN_FLIGHT, labels, counts.running
+    yield IN_FLIGHT, labels, counts.running
     for outcome, count in (
         ("succeeded", counts.succeeded),
         ("failed", sum(counts.failed.values())),
         ("rejected", counts.rejected),
         ("released", counts.released),
     ):
-        yield families.HANDLED, (*labels, outcome), count
+        yield HANDLED, (*labels, outcome), count
     for error, count in counts.failed.items():
-        yield families.FAILED, (*labels, error), count
-    yield families.HANDLING, labels, counts.handling
-    yield families.QUEUED, labels, counts.queued
-    yield families.RETRIES, (*labels, "held"), counts.held
-    yield families.RETRIES, (*labels, "postponed"), counts.postponed
-    yield families.DEAD_LETTERED, labels, counts.dead_lettered
-    yield families.UNREADABLE, labels, counts.unreadable
-    yield families.TIMED_OUT, labels, counts.timed_out
-    yield families.LOCKS_LOST, labels, counts.lock_lost
+        yield FAILED, (*labels, error), count
+    yield HANDLING, labels, counts.handling
+    yield QUEUED, labels, counts.queued
+    yield RETRIES, (*labels, "held"), counts.held
+    yield RETRIES, (*labels, "postponed"), counts.postponed
+    yield DEAD_LETTERED, labels, counts.dead_lettered
+    yield UNREADABLE, labels, counts.unreadable
+    yield TIMED_OUT, labels, counts.timed_out
+    yield LOCKS_LOST, labels, counts.lock_lost

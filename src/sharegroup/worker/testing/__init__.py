@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.worker.testing.app_test import AppTest, WorkerFailed
+from sharegroup.worker.testing.app_test import AppTest, NeverAtRest, WorkerFailed
 from sharegroup.worker.testing.history import HandlerRun, Outcome, SentRecord
-from sharegroup.worker.testing.rest import NeverAtRest
 
 __all__ = ["AppTest", "HandlerRun", "NeverAtRest", "Outcome", "SentRecord", "WorkerFailed"]

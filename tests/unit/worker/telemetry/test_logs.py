@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sharegroup.worker.events import EVENTS, Event, Events
+from sharegroup.worker.records.record import CURRENT, CURRENT_GROUP
 from sharegroup.worker.telemetry import logs
-from sharegroup.worker.telemetry.current import CURRENT, CURRENT_GROUP
 from sharegroup.worker.telemetry.logs import EventLog, Format
 
 FAILED = Event(

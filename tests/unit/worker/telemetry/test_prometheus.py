@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sharegroup.worker.telemetry.families import FAMILIES
 from sharegroup.worker.telemetry.lag import GroupBacklog
-from sharegroup.worker.telemetry.prometheus import WorkerCollector
+from sharegroup.worker.telemetry.prometheus import FAMILIES, WorkerCollector
 from sharegroup.worker.telemetry.state import (
     SECONDS_BOUNDS,
     HandlerCounts,

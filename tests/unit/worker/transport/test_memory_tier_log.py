@@ -8,7 +8,7 @@ from sharegroup.dead_letters.story import RecordOrigin
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.scheduler import Scheduler
-from sharegroup.worker.testing.rest import drained
+from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.memory import MemoryOutbox
 from sharegroup.worker.transport.memory_clock import START_WALL_MS, MemoryClock
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog
