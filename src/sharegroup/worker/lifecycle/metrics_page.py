@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, generate_latest
 
 from sharegroup.http_endpoint import PROMETHEUS_TEXT, HttpResponse, Page
+from sharegroup.worker.application import Application
 from sharegroup.worker.telemetry.lag import GroupBacklog
 from sharegroup.worker.telemetry.prometheus import WorkerCollector
+from sharegroup.worker.telemetry.state import Observed
 from sharegroup.worker.transport.kafka import RealTimeClock, open_admin
-
-if TYPE_CHECKING:
-    from sharegroup.worker.lifecycle.runnable import Runnable
 
 PATH = "/metrics"
 
 
-def metrics_page(app: Runnable, stack: AsyncExitStack) -> dict[str, Page]:
-    """The page ``/metrics``; ``stack`` closes its resources."""
+def metrics_page(
+    app: Application, worker: Callable[[], Observed | None], stack: AsyncExitStack
+) -> dict[str, Page]:
+    """The page ``/metrics``; ``stack`` closes its resources.
+
+    ``worker`` returns None before the worker exists.
+    """
     admin = open_admin(app)
     stack.push_async_callback(admin.close)
     waiting = GroupBacklog(
@@ -28,7 +32,7 @@ def metrics_page(app: Runnable, stack: AsyncExitStack) -> dict[str, Page]:
     )
     asking = asyncio.ensure_future(waiting.run())
     stack.callback(asking.cancel)
-    collector = WorkerCollector(lambda: app.worker, lambda: waiting)
+    collector = WorkerCollector(worker, lambda: waiting)
     REGISTRY.register(collector)
     stack.callback(REGISTRY.unregister, collector)
 

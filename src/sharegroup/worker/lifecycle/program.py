@@ -21,12 +21,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvloop
 
 from sharegroup import __version__
 from sharegroup.errors import InvalidConfig, KafkaError
+from sharegroup.worker.application import Application
+from sharegroup.worker.durations import Duration
 from sharegroup.worker.lifecycle.loop_watch import LoopWatch
 from sharegroup.worker.lifecycle.pid_files import PidFile
 from sharegroup.worker.lifecycle.signals import Wish, Wishes, listening
@@ -35,8 +37,7 @@ from sharegroup.worker.telemetry.state import Phase
 
 if TYPE_CHECKING:
     from sharegroup.http_endpoint import HttpEndpoint, Page
-    from sharegroup.worker.lifecycle.runnable import Runnable
-    from sharegroup.worker.running.worker import StopReport
+    from sharegroup.worker.running.worker import StopReport, Worker
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,20 @@ class Surroundings:
     """The place where the application was found, as a text for people."""
     watcher: int | None = None
     """Process id of the watcher that restarts this process (``--reload``) and handles Ctrl-C."""
+
+
+class Runnable(Application, Protocol):
+    """An application that can be started and stopped, as `App`."""
+
+    @property
+    def worker(self) -> Worker | None:
+        """The running worker; None before `start` and after `stop`."""
+
+    async def start(self) -> None:
+        """Start the worker; returns when its members are started."""
+
+    async def stop(self, grace: Duration | None = None) -> StopReport | None:
+        """Stop: handlers get ``grace`` to finish, others are released; a second call ends it."""
 
 
 def run(app: Runnable, surroundings: Surroundings | None = None, say_it: Say | None = None) -> int:
@@ -229,16 +244,17 @@ class Program:
         # Imported here, because a worker without ports needs neither.
         from sharegroup.worker.lifecycle.health import new_endpoint, pages
 
+        def worker() -> Worker | None:
+            return self._app.worker
+
         by_port: list[tuple[str, int, dict[str, Page]]] = []
         if around.health_port is not None:
-            by_port.append(
-                ("health", around.health_port, pages(lambda: self._app.worker, self._facts))
-            )
+            by_port.append(("health", around.health_port, pages(worker, self._facts)))
         if around.metrics_port is not None:
             # Needs prometheus_client, of the extra `worker`.
             from sharegroup.worker.lifecycle.metrics_page import metrics_page
 
-            by_port.append(("metrics", around.metrics_port, metrics_page(self._app, stack)))
+            by_port.append(("metrics", around.metrics_port, metrics_page(self._app, worker, stack)))
         open_ports: dict[int, HttpEndpoint] = {}
         for name, port, port_pages in by_port:
             if port and port in open_ports:
