@@ -23,7 +23,7 @@ from sharegroup.client import AdminClient, Producer
 from sharegroup.client.admin.types import NewTopic
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, Story
-from sharegroup.worker.dead_letters.burier import Buried, letter_headers
+from sharegroup.worker.dead_letters import Buried, letter_headers
 from sharegroup.worker.decisions.decide import Bury
 from tests.integration.worker.dead import Given, NoAnswer
 from tests.support.processes import ServeProcess

@@ -79,7 +79,7 @@ from sharegroup.storage.recovery.producer_snapshot import decode_producers, enco
 from sharegroup.wire.batches.batches import parse_header
 from sharegroup.wire.batches.record_walk import finish
 from sharegroup.wire.batches.records import decode_records
-from sharegroup.worker.dead_letters.burier import Buried, letter_headers
+from sharegroup.worker.dead_letters import Buried, letter_headers
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.checks import dead_topic
@@ -129,7 +129,7 @@ PAIRS = (
     ),
     Pair(
         "dead-letter headers of a worker",
-        "worker.dead_letters.burier:letter_headers", "dead_letters.letter:letter_of",
+        "worker.dead_letters:letter_headers", "dead_letters.letter:letter_of",
         f"{HERE}::test_letter",
     ),
     Pair(

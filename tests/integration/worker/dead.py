@@ -17,7 +17,7 @@ from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import NEW, Story
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.batches.records import DecodedRecord
-from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.declarations.dead_letter import DeadLetter
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape

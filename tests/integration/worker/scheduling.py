@@ -25,9 +25,8 @@ from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import WrittenRecord
-from sharegroup.worker.retrying.postponer import Postponer
+from sharegroup.worker.retrying.postponer import Postponer, retry_topics
 from sharegroup.worker.retrying.scheduler import Scheduler
-from sharegroup.worker.retrying.topics import topics_of
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 from tests.support.limits import HANGING_SECONDS
 
@@ -73,7 +72,7 @@ async def make_tiers(
         new = [
             NewTopic(topic.name, topic.partitions, 1, topic.configs)
             for group in groups
-            for topic in topics_of(route_of(group, delays))
+            for topic in retry_topics(route_of(group, delays))
         ]
         results = await admin.create_topics(new)
         for name, result in results.items():

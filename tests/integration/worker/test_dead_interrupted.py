@@ -17,7 +17,7 @@ from sharegroup.client.admin.types import AlterConfig, ConfigResource
 from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.protocol_enums import ResourceType
 from sharegroup.wire.batches.records import DecodedRecord
-from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.declarations.dead_letter import DeadLetter
 from tests.integration.worker.dead import (
     Given,

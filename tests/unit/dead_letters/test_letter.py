@@ -13,7 +13,7 @@ from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive import sent_back_headers
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import PREFIX, REDRIVES, story_headers, story_of
-from sharegroup.worker.dead_letters.burier import (
+from sharegroup.worker.dead_letters import (
     TRACEBACK_BYTES_MAX,
     Buried,
     dead_id,

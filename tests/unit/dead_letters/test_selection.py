@@ -12,7 +12,7 @@ from sharegroup.dead_letters.ledger import Entry, parsed, runs_of
 from sharegroup.dead_letters.letter import letter_of
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.dead_letters.story import NEW
-from sharegroup.worker.dead_letters.burier import Buried, letter_headers
+from sharegroup.worker.dead_letters import Buried, letter_headers
 from sharegroup.worker.decisions.decide import Bury
 from tests.integration.worker.dead import Given, NoAnswer
 from tests.unit.dead_letters.test_letter import Read

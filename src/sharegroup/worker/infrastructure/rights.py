@@ -25,11 +25,11 @@ from sharegroup.errors import (
     UnsupportedVersion,
 )
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
-from sharegroup.worker.dead_letters.topics import letters_topic
+from sharegroup.worker.dead_letters import letters_topic
 from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.infrastructure.changes import Change, ChangeKind
-from sharegroup.worker.retrying.topics import topics_of as retry_topics_of
+from sharegroup.worker.retrying.postponer import retry_topics
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def needed(routes: Iterable[Route]) -> Rights:
     for route in routes:
         for topic in route.topics:
             need(topic, READ)
-        for retry in retry_topics_of(route) if route.retry is not None else ():
+        for retry in retry_topics(route) if route.retry is not None else ():
             need(retry.name, READ, WRITE)
         letters = letters_topic(route)
         if letters is not None:

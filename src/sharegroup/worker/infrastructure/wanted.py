@@ -2,8 +2,8 @@
 
     declared topics    as declared with `App.topic`
     handled topics     owned by others; created if missing, and otherwise left alone
-    retry topics       `<group>.retry` and its tiers (`worker.retrying.topics`)
-    dead letters       with their retention (`worker.dead_letters.topics`)
+    retry topics       `<group>.retry` and its tiers (`worker.retrying.postponer`)
+    dead letters       with their retention (`worker.dead_letters`)
     group settings     where a new group starts, that locks may be renewed, the delivery count
                        limit, the broker's dead letters, and the ``group_configs`` of the routes
 
@@ -17,15 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.dead_letters.topics import (
+from sharegroup.worker.dead_letters import (
+    dead_letter_topics,
     group_configs_of,
-    topics_of as dead_letter_topics_of,
 )
-from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter
 from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication, TopicDeclaration
-from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.retrying.topics import topics_of as retry_topics_of
+from sharegroup.worker.retrying.postponer import retry_topics
 
 START_FROM = "share.auto.offset.reset"
 RENEWAL = "share.renew.acknowledge.enable"
@@ -50,6 +49,14 @@ class RequiredTopic:
     replication: Replication = NOT_DECLARED
     is_ours: bool = True
     """Whether it is compared with its declaration; other topics are only created."""
+
+    @classmethod
+    def of(
+        cls, topic: TopicDeclaration, purpose: str, *, more_is_fine: bool = False
+    ) -> RequiredTopic:
+        """Return the requirement of a topic that was declared."""
+        name, partitions, configs, replication = topic
+        return cls(name, purpose, partitions, dict(configs), more_is_fine, replication)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +89,7 @@ def wanted(
     """
     routes = tuple(routes)
     topics: dict[str, RequiredTopic] = {}
-    declared_topics = [
-        RequiredTopic(
-            new.name, "declared", new.partitions, new.configs, replication=new.replication
-        )
-        for new in declared
-    ]
+    declared_topics = [RequiredTopic.of(new, "declared") for new in declared]
     for new in (*declared_topics, *(topic for route in routes for topic in _topics(route))):
         topics[new.name] = _both(topics[new.name], new) if new.name in topics else new
     topics = {
@@ -116,30 +118,11 @@ def wanted(
 def _topics(route: Route) -> Iterator[RequiredTopic]:
     for name in route.topics:
         yield RequiredTopic(name, f"handled by {route.group}", is_ours=False)
-    for retry in retry_topics_of(route):
-        yield RequiredTopic(
-            retry.name,
-            f"retries of {route.group}",
-            retry.partitions,
-            dict(retry.configs),
-            more_is_fine=True,
-            replication=_replication(route.retry),
-        )
-    for dead in dead_letter_topics_of(route):
-        yield RequiredTopic(
-            dead.name,
-            f"dead letters of {route.group}",
-            dead.partitions,
-            dict(dead.configs),
-            more_is_fine=isinstance(route.dead_letter, BrokerDeadLetter),
-            replication=_replication(route.dead_letter),
-        )
-
-
-def _replication(declaration: Retry | DeadLetter | BrokerDeadLetter | None) -> Replication:
-    if declaration is None or isinstance(declaration, BrokerDeadLetter):
-        return NOT_DECLARED
-    return Replication(declaration.replication_factor, declaration.min_insync_replicas)
+    for topic in retry_topics(route):
+        yield RequiredTopic.of(topic, f"retries of {route.group}", more_is_fine=True)
+    by_broker = isinstance(route.dead_letter, BrokerDeadLetter)
+    for topic in dead_letter_topics(route):
+        yield RequiredTopic.of(topic, f"dead letters of {route.group}", more_is_fine=by_broker)
 
 
 def _settings(route: Route) -> Iterator[tuple[str, str]]:

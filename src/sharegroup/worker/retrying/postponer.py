@@ -1,15 +1,71 @@
-"""Writes records to the retry topics; the caller accepts the original once the copy is durable."""
+"""The retry topics that a route needs, and the writes to them.
+
+The caller of a write accepts the original record once the copy is durable.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from sharegroup.dead_letters.story import RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import NOWHERE, own_headers, story_headers
+from sharegroup.dead_letters.topics import own_topic
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
+from sharegroup.worker.declarations.checks import due_topic
+from sharegroup.worker.declarations.replication import (
+    NOT_DECLARED,
+    Replication,
+    TopicDeclaration,
+)
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.waiting import Moment, first_topic, first_write
+
+PARTITIONS = 2
+"""The number of partitions of each topic, and so of processes that can move its records.
+
+Each partition costs memory, because its owner keeps some of its records there.
+"""
+RECORD_BYTES_MAX = 16 * 1024 * 1024
+"""The maximum record size of a retry topic.
+
+It is large, because a record is larger here than in its origin topic: its story is added.
+"""
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_OUTAGE_MS = 14 * _DAY_MS
+"""Time for which retries are kept if no worker runs; after that they are lost."""
+
+
+def retry_topics(route: Route) -> list[TopicDeclaration]:
+    """Return the group's own topic, where redriven records go too, and the tiers if it retries."""
+    waits = {own_topic(route.group): 0}
+    replication = NOT_DECLARED
+    if route.retry is not None:
+        waits[due_topic(route.group)] = 0
+        tiers = Tiers.of(route.retry_tiers).tiers
+        waits |= {tier.topic(route.group): tier.delay_ms for tier in tiers}
+        replication = Replication(route.retry.replication_factor, route.retry.min_insync_replicas)
+    return [
+        TopicDeclaration(name, PARTITIONS, _configs(wait_ms), replication)
+        for name, wait_ms in waits.items()
+    ]
+
+
+def _configs(wait_ms: int) -> Mapping[str, str]:
+    return MappingProxyType(
+        {
+            "cleanup.policy": "delete",
+            "max.message.bytes": str(RECORD_BYTES_MAX),
+            # The broker's time.  With the timestamp of the application's record, retention would
+            # delete an old record before it is due.
+            "message.timestamp.type": "LogAppendTime",
+            "retention.bytes": "-1",
+            "retention.ms": str(wait_ms + _OUTAGE_MS),
+        }
+    )
 
 
 class Postponer:

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import (
     Accept,
     Bury,

@@ -39,11 +39,11 @@ from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import KafkaError, NetworkException
-from sharegroup.worker.dead_letters.topics import letters_topic
+from sharegroup.worker.dead_letters import letters_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Header, WrittenRecord
-from sharegroup.worker.retrying.topics import topics_of
+from sharegroup.worker.retrying.postponer import retry_topics
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.running.worker import Worker
 from sharegroup.worker.sender import Headers, headers_of
@@ -123,7 +123,7 @@ class AppTest:
         self._history.listen()
         for route in self._app.route_list:
             self._world.group(route.group)
-            for topic in topics_of(route):
+            for topic in retry_topics(route):
                 self._world.log.create(topic.name, log_append_time=True)
         try:
             await self._start()

@@ -35,7 +35,7 @@ from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
-from sharegroup.worker.retrying.topics import RECORD_BYTES_MAX
+from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application

@@ -11,8 +11,7 @@ from sharegroup.testing import virtual_time
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Header
-from sharegroup.worker.retrying.postponer import Postponer
-from sharegroup.worker.retrying.topics import topics_of
+from sharegroup.worker.retrying.postponer import Postponer, retry_topics
 from sharegroup.worker.retrying.waiting import Moment
 from tests.unit.worker.retrying.cluster import START_MS, TIERS, Cluster, Lying, Outbox
 
@@ -91,7 +90,7 @@ SHAPE = HandlerShape("handle", handle, HandlerKind.COROUTINE, bytes, False, Fals
 
 def test_retention_of_retry_topics_is_the_delay_and_two_weeks() -> None:
     route = Route(group="g", topics=("orders",), shape=SHAPE, retry_tiers=(5.0, 3_600.0))
-    topics = {topic.name: topic for topic in topics_of(route)}
+    topics = {topic.name: topic for topic in retry_topics(route)}
     assert sorted(topics) == ["g.retry", "g.retry.1h", "g.retry.5s", "g.retry.due"]
     assert dict(topics["g.retry.1h"].configs) == {
         "cleanup.policy": "delete",
@@ -105,4 +104,4 @@ def test_retention_of_retry_topics_is_the_delay_and_two_weeks() -> None:
 
 def test_route_without_retries_needs_only_its_retry_topic() -> None:
     route = Route(group="g", topics=("orders",), shape=SHAPE, retry=None)
-    assert [topic.name for topic in topics_of(route)] == ["g.retry"]
+    assert [topic.name for topic in retry_topics(route)] == ["g.retry"]

@@ -1,10 +1,11 @@
-"""Writes records to the dead-letter topic of a route.
+"""The dead letters of a worker: writes the records that its handlers could not process.
 
 The caller rejects a record after its dead letter is durable.  If a write fails, the caller repeats
 it under the record's lock, so no record is lost while the topic cannot be written.
 
 If the broker writes the letters (`BrokerDeadLetter`), or if there are none, nothing is written and
-the caller only rejects.
+the caller only rejects.  Reading, redriving and purging need no application:
+`sharegroup.dead_letters`.
 """
 
 from __future__ import annotations
@@ -13,18 +14,57 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.dead_letters.letter import DEAD
+from sharegroup.dead_letters.letter import DEAD, LETTER_BYTES_MAX
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.story import NEW, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, story_headers
 from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX
-from sharegroup.worker.dead_letters.topics import letters_topic
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
+from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter, topic_of
+from sharegroup.worker.declarations.replication import Replication, TopicDeclaration
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.redaction import Redaction
+
+RETENTION_FOR_EVER = "-1"
+
+
+def letters_topic(route: Route) -> str | None:
+    """The topic to which the worker writes this route's letters; None if it writes none."""
+    letters = route.dead_letter
+    return topic_of(letters, route.group) if isinstance(letters, DeadLetter) else None
+
+
+def dead_letter_topics(route: Route) -> list[TopicDeclaration]:
+    """The topics that the dead letters of this route require."""
+    match route.dead_letter:
+        case None:
+            return []
+        case BrokerDeadLetter(topic):
+            return [TopicDeclaration(topic, 1, {"errors.deadletterqueue.group.enable": "true"})]
+        case DeadLetter() as letters:
+            name = letters_topic(route)
+            assert name is not None, "a DeadLetter always has a topic"
+            kept = letters.retention_seconds
+            configs = {
+                "cleanup.policy": "delete",
+                "max.message.bytes": str(LETTER_BYTES_MAX),
+                "retention.ms": RETENTION_FOR_EVER if kept is None else str(round(kept * 1000)),
+            }
+            replication = Replication(letters.replication_factor, letters.min_insync_replicas)
+            return [TopicDeclaration(name, letters.partitions, configs, replication)]
+
+
+def group_configs_of(route: Route) -> dict[str, str]:
+    """The group settings with which the broker writes letters that include the records."""
+    if isinstance(route.dead_letter, BrokerDeadLetter):
+        return {
+            "errors.deadletterqueue.topic.name": route.dead_letter.topic,
+            "errors.deadletterqueue.copy.record.enable": "true",
+        }
+    return {}
 
 
 class Burier:

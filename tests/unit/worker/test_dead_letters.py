@@ -11,8 +11,7 @@ import pytest
 from sharegroup.client.records import RecordMetadata
 from sharegroup.dead_letters.story import NEW
 from sharegroup.errors import MessageTooLarge
-from sharegroup.worker.dead_letters.burier import Burier
-from sharegroup.worker.dead_letters.topics import group_configs_of, topics_of
+from sharegroup.worker.dead_letters import Burier, dead_letter_topics, group_configs_of
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.ports import WrittenRecord
@@ -74,21 +73,22 @@ def test_letter_can_be_made_smaller() -> None:
 
 
 def test_topic_of_a_workers_letters() -> None:
-    (topic,) = topics_of(route("billing", DeadLetter(partitions=3, retention="30d")))
+    (topic,) = dead_letter_topics(route("billing", DeadLetter(partitions=3, retention="30d")))
     assert topic == (
         "billing.dead", 3,
         {"cleanup.policy": "delete", "max.message.bytes": "16777216", "retention.ms": "2592000000"},
+        (None, None),
     )  # fmt: skip
-    (kept,) = topics_of(route("billing", DeadLetter(retention=None)))
+    (kept,) = dead_letter_topics(route("billing", DeadLetter(retention=None)))
     assert kept.configs["retention.ms"] == "-1"
-    assert topics_of(route("billing", None)) == []
+    assert dead_letter_topics(route("billing", None)) == []
     assert group_configs_of(route("billing", DeadLetter())) == {}
 
 
 def test_topic_and_group_of_a_brokers_letters() -> None:
     declared = route("billing", BrokerDeadLetter("dlq.billing"))
-    assert topics_of(declared) == [
-        ("dlq.billing", 1, {"errors.deadletterqueue.group.enable": "true"})
+    assert dead_letter_topics(declared) == [
+        ("dlq.billing", 1, {"errors.deadletterqueue.group.enable": "true"}, (None, None))
     ]
     assert group_configs_of(declared) == {
         "errors.deadletterqueue.topic.name": "dlq.billing",
