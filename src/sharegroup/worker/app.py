@@ -48,8 +48,8 @@ from sharegroup.worker.declarations.checks import (
 )
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
-from sharegroup.worker.declarations.replication import Replication, TopicDeclaration
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Event, Events, Listener, check_name
 from sharegroup.worker.middleware import Middleware

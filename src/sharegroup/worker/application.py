@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from sharegroup.worker.declarations.replication import Replication, TopicDeclaration
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
 from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Outbox, WorkerClock

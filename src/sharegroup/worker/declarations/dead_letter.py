@@ -11,7 +11,7 @@ from sharegroup.worker.declarations.checks import (
     dead_topic,
     is_whole,
 )
-from sharegroup.worker.declarations.replication import Replication
+from sharegroup.worker.declarations.topics import Replication
 from sharegroup.worker.durations import Duration, seconds
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declarations.replication import Replication
+from sharegroup.worker.declarations.topics import Replication
 from sharegroup.worker.durations import Duration, delay_seconds
 from sharegroup.worker.records.outcomes import HandlerDecision
 

@@ -18,7 +18,7 @@ from sharegroup.dead_letters.topics import MIN_INSYNC, own_topic
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ConfigSource
 from sharegroup.worker.declarations.checks import dead_topic, is_tier_topic
-from sharegroup.worker.declarations.replication import min_insync_of, replicas_of
+from sharegroup.worker.declarations.topics import min_insync_of, replicas_of
 from sharegroup.worker.infrastructure.wanted import (
     RequiredGroup,
     RequiredInfrastructure,

@@ -22,8 +22,8 @@ from sharegroup.worker.dead_letters import (
     group_configs_of,
 )
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter
-from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topics import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.retrying.postponer import retry_topics
 
 START_FROM = "share.auto.offset.reset"

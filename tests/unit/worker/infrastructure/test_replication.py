@@ -10,7 +10,7 @@ from sharegroup.client.admin.types import ConfigEntry
 from sharegroup.errors import InvalidConfig, KafkaError, TopicAuthorizationFailed
 from sharegroup.protocol_enums import ConfigSource
 from sharegroup.worker import App, DeadLetter, Retry
-from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication
+from sharegroup.worker.declarations.topics import NOT_DECLARED, Replication
 from sharegroup.worker.infrastructure.changes import (
     Change,
     ChangeKind,
