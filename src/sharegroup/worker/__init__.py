@@ -10,10 +10,6 @@ from sharegroup.lazy_names import lazy_names
 if TYPE_CHECKING:
     from sharegroup.dead_letters.reasons import DeadLetterReason as DeadLetterReason
     from sharegroup.worker.app import App as App
-    from sharegroup.worker.declarations.dead_letter import (
-        BrokerDeadLetter as BrokerDeadLetter,
-        DeadLetter as DeadLetter,
-    )
     from sharegroup.worker.declarations.retry import Retry as Retry
     from sharegroup.worker.declarations.route import (
         Batching as Batching,
@@ -22,6 +18,10 @@ if TYPE_CHECKING:
         RateLimit as RateLimit,
         Route as Route,
         StartFrom as StartFrom,
+    )
+    from sharegroup.worker.declarations.topics import (
+        BrokerDeadLetter as BrokerDeadLetter,
+        DeadLetter as DeadLetter,
     )
     from sharegroup.worker.events import Event as Event
     from sharegroup.worker.middleware import (
@@ -61,11 +61,11 @@ if not TYPE_CHECKING:
         {
             "dead_letters.reasons": "DeadLetterReason",
             "worker.app": "App",
-            "worker.declarations.dead_letter": "BrokerDeadLetter DeadLetter",
             "worker.declarations.retry": "Retry",
             "worker.declarations.route": """
                 Batching Holding OnUnreadable RateLimit Route StartFrom
             """,
+            "worker.declarations.topics": "BrokerDeadLetter DeadLetter",
             "worker.events": "Event",
             "worker.middleware": "Call Proceed",
             "worker.payloads.codec": "Payload UnreadablePayload",

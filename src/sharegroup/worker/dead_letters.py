@@ -21,9 +21,14 @@ from sharegroup.dead_letters.story_headers import own_headers, story_headers
 from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
-from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter, topic_of
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
+from sharegroup.worker.declarations.topics import (
+    BrokerDeadLetter,
+    DeadLetter,
+    Replication,
+    TopicDeclaration,
+    topic_of,
+)
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.redaction import Redaction

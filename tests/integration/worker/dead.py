@@ -19,9 +19,9 @@ from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import Bury
-from sharegroup.worker.declarations.dead_letter import DeadLetter
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topics import DeadLetter
 from sharegroup.worker.ports import Header, WrittenRecord
 from tests.support.limits import HANGING_SECONDS
 

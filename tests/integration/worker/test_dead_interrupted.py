@@ -18,7 +18,7 @@ from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.protocol_enums import ResourceType
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.worker.dead_letters import Burier
-from sharegroup.worker.declarations.dead_letter import DeadLetter
+from sharegroup.worker.declarations.topics import DeadLetter
 from tests.integration.worker.dead import (
     Given,
     NoAnswer,

@@ -13,7 +13,7 @@ from sharegroup.dead_letters.story import NEW
 from sharegroup.errors import MessageTooLarge
 from sharegroup.worker.dead_letters import Burier, dead_letter_topics, group_configs_of
 from sharegroup.worker.decisions.decide import Bury
-from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.ports import WrittenRecord
 from tests.integration.worker.dead import Given, WallClock, route
 

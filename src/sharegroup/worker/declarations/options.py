@@ -14,12 +14,6 @@ from sharegroup.worker.declarations.checks import (
     checked_topic,
     is_whole,
 )
-from sharegroup.worker.declarations.dead_letter import (
-    BrokerDeadLetter,
-    DeadLetter,
-    dead_letter_of,
-    topic_of,
-)
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.declarations.retry import Retry
@@ -31,6 +25,12 @@ from sharegroup.worker.declarations.route import (
     Route,
     StartFrom,
     rate_limit_of,
+)
+from sharegroup.worker.declarations.topics import (
+    BrokerDeadLetter,
+    DeadLetter,
+    dead_letter_of,
+    topic_of,
 )
 from sharegroup.worker.durations import Duration, delay_seconds, seconds
 from sharegroup.worker.payloads.codec import Payload

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_number, is_whole
-from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.durations import seconds
 from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
 from sharegroup.worker.redaction import Redact, Redaction

@@ -21,9 +21,13 @@ from sharegroup.worker.dead_letters import (
     dead_letter_topics,
     group_configs_of,
 )
-from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.declarations.topics import NOT_DECLARED, Replication, TopicDeclaration
+from sharegroup.worker.declarations.topics import (
+    NOT_DECLARED,
+    BrokerDeadLetter,
+    Replication,
+    TopicDeclaration,
+)
 from sharegroup.worker.retrying.postponer import retry_topics
 
 START_FROM = "share.auto.offset.reset"

@@ -11,10 +11,14 @@ import pytest
 from sharegroup.client.admin.types import ConfigEntry
 from sharegroup.errors import InvalidConfig
 from sharegroup.protocol_enums import ConfigSource
-from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
+from sharegroup.worker.declarations.topics import (
+    BrokerDeadLetter,
+    DeadLetter,
+    Replication,
+    TopicDeclaration,
+)
 from sharegroup.worker.infrastructure.changes import (
     Change,
     ChangeKind,
