@@ -25,8 +25,8 @@ from hypothesis import example, given, strategies as st
 from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog import decode_event, encode_event
 from sharegroup.broker.share.dead_letter_records import OriginalPartition, letter_batch
+from sharegroup.cli.common.log_positions import csv_text, read_plan
 from sharegroup.cli.dead_letters.dlq_options import letter_row
-from sharegroup.cli.groups.reset_plans import csv_text, read_plan
 from sharegroup.cli.records.formats.reading import LineReader, NewRecord, json_record
 from sharegroup.cli.records.formats.writing import Row, json_line, json_writer
 from sharegroup.client.records import TopicPartition
@@ -183,8 +183,8 @@ PAIRS = (
         "::test_length_prefixed_bytes_survive_a_round_trip",
     ),
     Pair(
-        "groups reset --export and --from-file", "cli.groups.reset_plans:csv_text",
-        "cli.groups.reset_plans:read_plan", f"{HERE}::test_reset_plan",
+        "groups reset --export and --from-file", "cli.common.log_positions:csv_text",
+        "cli.common.log_positions:read_plan", f"{HERE}::test_reset_plan",
     ),
     # Spark.
     Pair(

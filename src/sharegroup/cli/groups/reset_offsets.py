@@ -22,17 +22,17 @@ from sharegroup.cli.common.cluster_access import (
     line_of,
     refuse_errors,
 )
-from sharegroup.cli.common.name_arguments import complete_topics, naming_one
-from sharegroup.cli.common.output import Listing, complain, print_listing
-from sharegroup.cli.common.progress import showing_progress
-from sharegroup.cli.groups.group_rows import explained
-from sharegroup.cli.groups.reset_plans import (
+from sharegroup.cli.common.log_positions import (
     csv_text,
     parse_duration,
     parse_moment,
     parse_partitions,
     read_plan,
 )
+from sharegroup.cli.common.name_arguments import complete_topics, naming_one
+from sharegroup.cli.common.output import Listing, complain, print_listing
+from sharegroup.cli.common.progress import showing_progress
+from sharegroup.cli.groups.group_rows import explained
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.offset_resets import (
     ByDuration,

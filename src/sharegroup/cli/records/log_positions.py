@@ -6,7 +6,7 @@ import time
 
 import click
 
-from sharegroup.cli.groups.reset_plans import parse_moment
+from sharegroup.cli.common.log_positions import parse_moment
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.worker.durations import seconds
 
