@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.cli.groups.runs.live_runs import base_url
-from sharegroup.cli.groups.runs.run_lines import MARKS, cells, drawing, run_table
-from sharegroup.cli.groups.runs.runs import ShownRun, ShownSharePartition
+from sharegroup.cli.groups.runs.run_lines import (
+    MARKS,
+    ShownRun,
+    ShownSharePartition,
+    cells,
+    drawing,
+    run_table,
+)
 
 
 def shown(

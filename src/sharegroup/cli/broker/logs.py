@@ -26,9 +26,9 @@ from sharegroup.cli.broker.inspecting.survey import (
     segment_row,
     state_of,
 )
+from sharegroup.cli.common.log_positions import parse_offsets
 from sharegroup.cli.common.output import Listing, complain, in_colour
 from sharegroup.cli.records.formats.writing import json_line, rfc3339
-from sharegroup.cli.records.log_positions import parse_offsets
 from sharegroup.wire.batches.record_pieces import UnreadableRange
 from sharegroup.wire.batches.records import DecodedRecord
 

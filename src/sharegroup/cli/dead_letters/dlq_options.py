@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import click
 
 from sharegroup.cli.common.cluster_access import Access, Verb, telling_errors
+from sharegroup.cli.common.log_positions import moment_ms
 from sharegroup.cli.common.number_arguments import PARTITION_MAX, is_number
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.records.formats.writing import Row, as_json, rfc3339
-from sharegroup.cli.records.log_positions import moment_ms
 from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import DeadLetterQueue

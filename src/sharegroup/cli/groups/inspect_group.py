@@ -27,8 +27,7 @@ from sharegroup.cli.common.name_arguments import complete_groups
 from sharegroup.cli.common.output import Listing
 from sharegroup.cli.groups.group_rows import explained
 from sharegroup.cli.groups.runs.live_runs import base_url, live_runs
-from sharegroup.cli.groups.runs.run_lines import drawing, run_table
-from sharegroup.cli.groups.runs.runs import RUNS_MAX, ShownSharePartition
+from sharegroup.cli.groups.runs.run_lines import RUNS_MAX, ShownSharePartition, drawing, run_table
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition

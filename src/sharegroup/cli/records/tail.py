@@ -15,12 +15,12 @@ from sharegroup.cli.common.cluster_access import (
     cluster_options,
     telling_errors,
 )
+from sharegroup.cli.common.log_positions import moment_ms, parse_offsets
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.records.coordinator_document import coordinator_document
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import Row, RowWriter, json_line
-from sharegroup.cli.records.log_positions import moment_ms, parse_offsets
 from sharegroup.cli.records.record_formats import record_format_options
 from sharegroup.cli.records.standard_streams import write_all
 from sharegroup.cli.records.topic_tail import TailRange, TopicTail

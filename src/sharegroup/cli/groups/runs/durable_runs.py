@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from sharegroup.cli.groups.runs.runs import ShownRun, ShownSharePartition
+from sharegroup.cli.groups.runs.run_lines import ShownRun, ShownSharePartition
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec

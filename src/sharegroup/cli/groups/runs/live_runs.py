@@ -23,7 +23,7 @@ from sharegroup.cli.common.json_documents import (
     typed_fields,
 )
 from sharegroup.cli.common.output import printable
-from sharegroup.cli.groups.runs.runs import STATES, ShownRun, ShownSharePartition
+from sharegroup.cli.groups.runs.run_lines import STATES, ShownRun, ShownSharePartition
 
 PATH = "/share-partitions"
 
