@@ -1,4 +1,7 @@
-"""The columns of ``kafka-share-letters``.
+"""The columns of ``kafka-share-letters``, and the rows of a task, which an executor reads.
+
+The letters of a topic are read as `sharegroup dlq` reads them: with the ledger that says which of
+them were redriven, and completed with their records if a broker's letter lacks them.
 
 Position, key, value and headers are those of the letter's record; the other columns say why and
 when it failed.  A column that a letter does not have is null: a broker's letter has a reason, a
@@ -7,15 +10,22 @@ group, an origin and a delivery count only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sharegroup.dead_letters.letter import NO_TIME, Letter
-from sharegroup.dead_letters.queue import Chunk
+from sharegroup.dead_letters.queue import Chunk, DeadLetterQueue
+from sharegroup.spark.decoded_read import choice_of, from_async, ranges_of
+from sharegroup.spark.executor_fetch import this_process
+from sharegroup.spark.options import LettersOptions
+from sharegroup.spark.plan import PartitionRuns, RunsPartition
 from sharegroup.wire.batches.header_columns import HEADERS
 from sharegroup.wire.batches.header_names import with_names
 
@@ -157,3 +167,21 @@ def _encodable(value: Any) -> Any:
         case dict():
             return {name: _encodable(element) for name, element in value.items()}
     return value
+
+
+def read(options: LettersOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task, in the order of offsets within each topic partition."""
+    if not isinstance(partition, RunsPartition):
+        return  # For a batch read without partitions Spark passes an empty one of its own.
+    for chunk in from_async(this_process().thread, _chunks(options, partition.parts)):
+        yield letter_rows(chunk)
+
+
+async def _chunks(options: LettersOptions, parts: Iterable[PartitionRuns]) -> AsyncIterator[Chunk]:
+    # `plan` orders the parts by topic, so each topic is one group.
+    for topic, of_topic in groupby(parts, attrgetter("topic")):
+        async with DeadLetterQueue(topic, **options.client) as queue:
+            queue.ranges = ranges_of(of_topic)
+            chunks = queue.chunks(complete=options.complete_records, unreadable=choice_of(options))
+            async for chunk in chunks:
+                yield chunk

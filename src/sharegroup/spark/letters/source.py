@@ -46,14 +46,14 @@ class KafkaShareLettersDataSource(DataSource):
         """Return the reader for ``spark.read``."""
         # Imported here because a process needs at most one of the readers.
         from sharegroup.spark.batch_read import KafkaShareBatchReader
-        from sharegroup.spark.letters.reading import read
+        from sharegroup.spark.letters.rows import read
 
         return KafkaShareBatchReader(letters_options(self._options), read)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader for ``spark.readStream``."""
         # Imported here because a process needs at most one of the readers.
-        from sharegroup.spark.letters.reading import read
+        from sharegroup.spark.letters.rows import read
         from sharegroup.spark.log_stream import LogStreamReader
 
         return LogStreamReader(letters_options(self._options, is_stream=True), read)
