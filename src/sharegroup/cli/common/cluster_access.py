@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from sharegroup.cli.common.client_properties import client_options
-from sharegroup.cli.common.number_arguments import FiniteRange
+from sharegroup.cli.common.options import FiniteRange
 from sharegroup.cli.common.output import Listing, complain, print_listing, printable
 from sharegroup.cli.common.profiles import (
     BOOTSTRAP_PROPERTY,

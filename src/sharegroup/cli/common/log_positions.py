@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from sharegroup.cli.common.number_arguments import PARTITION_MAX, is_number
+from sharegroup.cli.common.options import PARTITION_MAX, is_number
 from sharegroup.client.records import TopicPartition
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.worker.durations import seconds

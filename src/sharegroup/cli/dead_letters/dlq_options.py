@@ -12,7 +12,7 @@ import click
 
 from sharegroup.cli.common.cluster_access import Access, Verb, telling_errors
 from sharegroup.cli.common.log_positions import moment_ms
-from sharegroup.cli.common.number_arguments import PARTITION_MAX, is_number
+from sharegroup.cli.common.options import PARTITION_MAX, is_number
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.records.formats.writing import Row, as_json, rfc3339

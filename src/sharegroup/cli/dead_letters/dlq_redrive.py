@@ -18,7 +18,7 @@ from sharegroup.cli.common.cluster_access import (
     telling_errors,
 )
 from sharegroup.cli.common.name_arguments import naming_one
-from sharegroup.cli.common.number_arguments import FiniteRange
+from sharegroup.cli.common.options import FiniteRange
 from sharegroup.cli.common.output import complain, printable, table
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped

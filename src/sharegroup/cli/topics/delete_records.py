@@ -19,7 +19,7 @@ from sharegroup.cli.common.cluster_access import (
 from sharegroup.cli.common.json_documents import Fields, ForeignDocument, typed_fields
 from sharegroup.cli.common.log_positions import parse_partitions
 from sharegroup.cli.common.name_arguments import complete_topics
-from sharegroup.cli.common.number_arguments import PARTITION_MAX
+from sharegroup.cli.common.options import PARTITION_MAX
 from sharegroup.cli.common.output import Listing, print_listing
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription

@@ -18,7 +18,7 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import VerbsAsOptions, naming_many, naming_one
-from sharegroup.cli.common.number_arguments import PARTITION_MAX, REPLICAS_MAX
+from sharegroup.cli.common.options import PARTITION_MAX, REPLICAS_MAX
 from sharegroup.cli.common.output import Listing, done
 from sharegroup.cli.topics import delete_records
 from sharegroup.client.admin.admin_client import AdminClient
