@@ -112,6 +112,7 @@ class DeadLetterQueue:
         ``complete`` reads the original records for a broker's letters that lack them.
         Without ``unreadable`` a batch that cannot be decoded raises CorruptMessage.
         """
+        selects = not selection.is_everything
         for log_range in await self._touched(selection):
             async for records in read_records(self.cluster, log_range, unreadable=unreadable):
                 if not records:
@@ -129,7 +130,7 @@ class DeadLetterQueue:
                     chosen = letters[low : low + step]
                     if lacking:
                         chosen = await completed(self.cluster, chosen)
-                    if selection is not EVERYTHING:
+                    if selects:
                         chosen = [
                             candidate
                             for candidate in chosen

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import Verb
 from sharegroup.cli.common.name_arguments import complete_groups, complete_topics
+from sharegroup.cli.common.options import Option, Verb, gathered
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.protocol_enums import (
     ACL_OPERATIONS,
@@ -82,6 +81,7 @@ class Roles:
     """The operations that a command line names, itself or by the roles of users."""
 
     operations: Sequence[AclOperation]
+    """The named operations; without any, and without a role, all of them."""
     producer: bool
     consumer: bool
     idempotent: bool
@@ -99,7 +99,7 @@ class Roles:
             yield from _each(topics, (READ, DESCRIBE))
             yield from _each(resources.of_types(AclResourceType.GROUP), (READ,))
         if not (self.producer or self.consumer):
-            yield from _each(resources.names, self.operations)
+            yield from _each(resources.names, self.operations or (AclOperation.ALL,))
 
 
 def _each(
@@ -159,7 +159,39 @@ def _principals(
     return tuple(dict.fromkeys(text.strip() for text in texts))
 
 
-_RESOURCE_OPTIONS: tuple[Callable[[Verb], Verb], ...] = (
+def _name_option(
+    option: str, resource_type: AclResourceType, metavar: str, text: str, **settings: Any
+) -> Option:
+    """Return an option with names of resources of this type, by which its parameter is named."""
+    parameter = resource_type.name.lower()
+    return click.option(option, parameter, metavar=metavar, multiple=True, help=text, **settings)
+
+
+def _resources(*, pattern_type: str, **named: Any) -> Resources:
+    named["cluster"] = (CLUSTER_NAME,) if named["cluster"] else ()
+    resources = [
+        (AclResourceType[parameter.upper()], name.strip())
+        for parameter, names in named.items()
+        for name in names
+    ]
+    return Resources(AclPatternType[pattern_type.upper()], list(dict.fromkeys(resources)))
+
+
+resource_options = gathered(
+    "resources",
+    _resources,
+    _name_option(
+        *("--topic", AclResourceType.TOPIC, "TOPIC", "Topic; * means all."),
+        shell_complete=complete_topics,
+    ),
+    _name_option(
+        *("--group", AclResourceType.GROUP, "GROUP", "Group of any type; * means all."),
+        shell_complete=complete_groups,
+    ),
+    click.option("--cluster", is_flag=True, help="The cluster."),
+    _name_option("--transactional-id", AclResourceType.TRANSACTIONAL_ID, "ID", "Transactional id."),
+    _name_option("--delegation-token", AclResourceType.DELEGATION_TOKEN, "ID", "Delegation token."),
+    _name_option("--user-principal", AclResourceType.USER, "USER", "User as a resource."),
     click.option(
         "--resource-pattern-type",
         "pattern_type",
@@ -169,103 +201,33 @@ _RESOURCE_OPTIONS: tuple[Callable[[Verb], Verb], ...] = (
         help="Whether a name is meant literally or as a prefix. To list and remove: any is "
         "both, and match finds all patterns that apply to the resource.",
     ),
-    click.option(
-        "--user-principal",
-        "user_principals",
-        metavar="USER",
-        multiple=True,
-        help="User as a resource.",
-    ),
-    click.option(
-        "--delegation-token",
-        "delegation_tokens",
-        metavar="ID",
-        multiple=True,
-        help="Delegation token.",
-    ),
-    click.option(
-        "--transactional-id",
-        "transactional_ids",
-        metavar="ID",
-        multiple=True,
-        help="Transactional id.",
-    ),
-    click.option("--cluster", is_flag=True, help="The cluster."),
-    click.option(
-        "--group",
-        "groups",
-        metavar="GROUP",
-        multiple=True,
-        shell_complete=complete_groups,
-        help="Group of any type; * means all.",
-    ),
-    click.option(
-        "--topic",
-        "topics",
-        metavar="TOPIC",
-        multiple=True,
-        shell_complete=complete_topics,
-        help="Topic; * means all.",
-    ),
 )
-"""The options that name resources, the last one first."""
+"""Adds the options that name resources to a verb, which is called with ``resources``."""
 
 
-def resource_options(verb: Verb) -> Verb:
-    """Add the options that name resources to a verb, which is called with ``resources``."""
-
-    @functools.wraps(verb)
-    def with_resources(
-        *,
-        topics: tuple[str, ...],
-        groups: tuple[str, ...],
-        cluster: bool,
-        transactional_ids: tuple[str, ...],
-        delegation_tokens: tuple[str, ...],
-        user_principals: tuple[str, ...],
-        pattern_type: str,
-        **rest: Any,
-    ) -> Any:
-        named = (
-            (AclResourceType.TOPIC, topics),
-            (AclResourceType.GROUP, groups),
-            (AclResourceType.CLUSTER, (CLUSTER_NAME,) if cluster else ()),
-            (AclResourceType.TRANSACTIONAL_ID, transactional_ids),
-            (AclResourceType.DELEGATION_TOKEN, delegation_tokens),
-            (AclResourceType.USER, user_principals),
-        )
-        names = [(kind, name.strip()) for kind, names in named for name in names]
-        resources = Resources(AclPatternType[pattern_type.upper()], list(dict.fromkeys(names)))
-        return verb(resources=resources, **rest)
-
-    return _with_options(with_resources, _RESOURCE_OPTIONS)
+def _users(
+    *,
+    allowed: tuple[str, ...],
+    denied: tuple[str, ...],
+    allowed_hosts: tuple[str, ...],
+    denied_hosts: tuple[str, ...],
+) -> Users:
+    for hosts, users, word in ((allowed_hosts, allowed, "allow"), (denied_hosts, denied, "deny")):
+        if hosts and not users:
+            raise click.UsageError(f"--{word}-host needs --{word}-principal")
+    return Users(allowed, denied, allowed_hosts, denied_hosts)
 
 
-_ENTRY_OPTIONS: tuple[Callable[[Verb], Verb], ...] = (
-    click.option("--idempotent", is_flag=True, help="With --producer: an idempotent one."),
-    click.option("--consumer", is_flag=True, help="All that a consumer needs."),
-    click.option("--producer", is_flag=True, help="All that a producer needs."),
+user_options = gathered(
+    "users",
+    _users,
     click.option(
-        "--operation",
-        "operations",
-        metavar="OPERATION",
+        "--allow-principal",
+        "allowed",
+        metavar="User:NAME",
         multiple=True,
-        callback=_operations,
-        help=f"One of {', '.join(sorted(map(_text, AclOperation)))}.  [default: All]",
-    ),
-    click.option(
-        "--deny-host",
-        "denied_hosts",
-        metavar="ADDRESS",
-        multiple=True,
-        help="Address or network of --deny-principal.  [default: *]",
-    ),
-    click.option(
-        "--allow-host",
-        "allowed_hosts",
-        metavar="ADDRESS",
-        multiple=True,
-        help="Address or network of --allow-principal.  [default: *]",
+        callback=_principals,
+        help="User that may; User:* means everyone.",
     ),
     click.option(
         "--deny-principal",
@@ -276,59 +238,51 @@ _ENTRY_OPTIONS: tuple[Callable[[Verb], Verb], ...] = (
         help="User that may not; a denial takes precedence.",
     ),
     click.option(
-        "--allow-principal",
-        "allowed",
-        metavar="User:NAME",
+        "--allow-host",
+        "allowed_hosts",
+        metavar="ADDRESS",
         multiple=True,
-        callback=_principals,
-        help="User that may; User:* means everyone.",
+        help="Address or network of --allow-principal.  [default: *]",
+    ),
+    click.option(
+        "--deny-host",
+        "denied_hosts",
+        metavar="ADDRESS",
+        multiple=True,
+        help="Address or network of --deny-principal.  [default: *]",
     ),
 )
-"""The options of users and operations, the last one first."""
+"""Adds the options of users to a verb, which is called with ``users``."""
+
+role_options = gathered(
+    "roles",
+    Roles,
+    click.option(
+        "--operation",
+        "operations",
+        metavar="OPERATION",
+        multiple=True,
+        callback=_operations,
+        help=f"One of {', '.join(sorted(map(_text, AclOperation)))}.  [default: All]",
+    ),
+    click.option("--producer", is_flag=True, help="All that a producer needs."),
+    click.option("--consumer", is_flag=True, help="All that a consumer needs."),
+    click.option("--idempotent", is_flag=True, help="With --producer: an idempotent one."),
+)
+"""Adds the options of operations to a verb, which is called with ``roles``."""
 
 
-def entry_options(verb: Verb) -> Verb:
-    """Add the options of users and operations to a verb; it is called with ``users``, ``roles``."""
-
-    @functools.wraps(verb)
-    def with_entries(
-        *,
-        allowed: tuple[str, ...],
-        denied: tuple[str, ...],
-        allowed_hosts: tuple[str, ...],
-        denied_hosts: tuple[str, ...],
-        operations: tuple[AclOperation, ...],
-        producer: bool,
-        consumer: bool,
-        idempotent: bool,
-        **rest: Any,
-    ) -> Any:
-        if producer or consumer:
-            role = "--producer" if producer else "--consumer"
-            if operations or denied or denied_hosts:
-                raise click.UsageError(
-                    f"{role} stands for its operations: leave out --operation, --deny-principal "
-                    "and --deny-host"
-                )
-        if idempotent and not producer:
-            raise click.UsageError("--idempotent needs --producer")
-        for hosts, users, word in (
-            (allowed_hosts, allowed, "allow"),
-            (denied_hosts, denied, "deny"),
-        ):
-            if hosts and not users:
-                raise click.UsageError(f"--{word}-host needs --{word}-principal")
-        users_ = Users(allowed, denied, allowed_hosts, denied_hosts)
-        roles = Roles(operations or (AclOperation.ALL,), producer, consumer, idempotent)
-        return verb(users=users_, roles=roles, **rest)
-
-    return _with_options(with_entries, _ENTRY_OPTIONS)
-
-
-def _with_options(verb: Verb, options: Iterable[Callable[[Verb], Verb]]) -> Verb:
-    for option in options:
-        verb = option(verb)
-    return verb
+def check_roles(users: Users, roles: Roles) -> None:
+    """Raise click.UsageError if a role is named with what it stands for."""
+    if roles.producer or roles.consumer:
+        role = "--producer" if roles.producer else "--consumer"
+        if roles.operations or users.denied:
+            raise click.UsageError(
+                f"{role} stands for its operations: leave out --operation, --deny-principal "
+                "and --deny-host"
+            )
+    if roles.idempotent and not roles.producer:
+        raise click.UsageError("--idempotent needs --producer")
 
 
 def check_operations(resources: Resources, roles: Roles) -> None:

@@ -13,9 +13,11 @@ from sharegroup.cli.access.acl_options import (
     Users,
     bindings,
     check_operations,
-    entry_options,
+    check_roles,
     principals_option,
     resource_options,
+    role_options,
+    user_options,
 )
 from sharegroup.cli.common.cluster_access import (
     Access,
@@ -70,7 +72,8 @@ def list_(*, resources: Resources, principals: tuple[str, ...], access: Access, 
 
 @command.command("add")
 @resource_options
-@entry_options
+@user_options
+@role_options
 @click.option("--force", is_flag=True, hidden=True, help="For the syntax of Kafka's tools.")
 @cluster_options
 @json_option
@@ -95,7 +98,8 @@ def add(
 
 @command.command("remove")
 @resource_options
-@entry_options
+@user_options
+@role_options
 @click.option("--force", is_flag=True, help="Do not ask before all ACLs of a resource go.")
 @cluster_options
 @json_option
@@ -111,7 +115,7 @@ def remove(
     """Remove ACLs: those of these users, or without users all of the resources."""
     filters = list(map(_exactly, _checked(resources, users, roles))) if users else []
     if not users:
-        _check_named(resources, roles)
+        _check_named(resources, users, roles)
         filters = list(resources.filters())
         if not force:
             _confirm(resources)
@@ -129,12 +133,13 @@ def remove(
 
 def _checked(resources: Resources, users: Users, roles: Roles) -> list[AclBinding]:
     """Return the ACLs that a command line describes, after its options are checked."""
-    _check_named(resources, roles)
+    _check_named(resources, users, roles)
     check_operations(resources, roles)
     return bindings(resources, users, roles)
 
 
-def _check_named(resources: Resources, roles: Roles) -> None:
+def _check_named(resources: Resources, users: Users, roles: Roles) -> None:
+    check_roles(users, roles)
     types = {kind for kind, _ in resources.names}
     if not types:
         raise click.UsageError(

@@ -14,7 +14,6 @@ import click
 from sharegroup.cli.common.cluster_access import (
     Access,
     Form,
-    Verb,
     ask,
     cluster_options,
     json_option,
@@ -24,6 +23,7 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import VerbsAsOptions
+from sharegroup.cli.common.options import Verb, gathered
 from sharegroup.cli.common.output import Listing, Row, done
 from sharegroup.cli.common.properties import read_properties
 from sharegroup.client.admin.admin_client import AdminClient
@@ -44,37 +44,31 @@ KEYS = (
 """The keys that brokers know; others are sent, too, because newer brokers may know more."""
 
 
-def entity_options(verb: Verb) -> Verb:
-    """Add options that name a user, a client id or an address; the verb gets ``entity``."""
+def _name(option: str, name: str | None, *, is_default: bool) -> Name:
+    if is_default and name is not None:
+        raise click.UsageError(f"give either --{option} or --{option}-defaults")
+    return QuotaName.DEFAULT if is_default else name
 
-    @functools.wraps(verb)
-    def with_entity(
-        *,
-        user: str | None,
-        client: str | None,
-        ip: str | None,
-        user_defaults: bool,
-        client_defaults: bool,
-        ip_defaults: bool,
-        **rest: Any,
-    ) -> Any:
-        entity = QuotaEntity(
-            _name("user", user, is_default=user_defaults),
-            _name("client", client, is_default=client_defaults),
-            _name("ip", ip, is_default=ip_defaults),
-        )
-        return verb(entity=entity, **rest)
 
-    for option in (
-        click.option("--ip-defaults", is_flag=True, help="All addresses without own limits."),
-        click.option("--ip", metavar="ADDRESS", help="Address of clients."),
-        click.option("--client-defaults", is_flag=True, help="All client ids without own limits."),
-        click.option("--client", "--client-id", "client", metavar="ID", help="Client id."),
-        click.option("--user-defaults", is_flag=True, help="All users without own limits."),
-        click.option("--user", metavar="NAME", help="User, without `User:`."),
-    ):
-        with_entity = option(with_entity)
-    return with_entity
+def _entity(**values: Any) -> QuotaEntity:
+    user, client, ip = (
+        _name(option, values[option], is_default=values[f"{option}_defaults"])
+        for option in ("user", "client", "ip")
+    )
+    return QuotaEntity(user, client, ip)
+
+
+entity_options = gathered(
+    "entity",
+    _entity,
+    click.option("--user", metavar="NAME", help="User, without `User:`."),
+    click.option("--user-defaults", is_flag=True, help="All users without own limits."),
+    click.option("--client", "--client-id", "client", metavar="ID", help="Client id."),
+    click.option("--client-defaults", is_flag=True, help="All client ids without own limits."),
+    click.option("--ip", metavar="ADDRESS", help="Address of clients."),
+    click.option("--ip-defaults", is_flag=True, help="All addresses without own limits."),
+)
+"""Adds options that name a user, a client id or an address; the verb gets ``entity``."""
 
 
 def check_named(entity: QuotaEntity) -> QuotaEntity:
@@ -135,12 +129,6 @@ async def described(
     return await admin.describe_client_quotas(
         user=entity.user, client_id=entity.client_id, ip=entity.ip, strict=strict
     )
-
-
-def _name(option: str, name: str | None, *, is_default: bool) -> Name:
-    if is_default and name is not None:
-        raise click.UsageError(f"give either --{option} or --{option}-defaults")
-    return QuotaName.DEFAULT if is_default else name
 
 
 def _row(entity: QuotaEntity, key: str, value: float) -> Row:

@@ -19,7 +19,6 @@ from sharegroup.broker.cluster.scram_credentials import DECOY_KEY_BYTES, Removal
 from sharegroup.cli.common.cluster_access import (
     Access,
     Form,
-    Verb,
     ask,
     cluster_options,
     json_option,
@@ -29,6 +28,7 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import VerbsAsOptions
+from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.output import Listing, done, print_listing, printable
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (

@@ -9,7 +9,6 @@ Verbs with a client of their own take its options from `Access.client_options` a
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from sharegroup.cli.common.client_properties import client_options
-from sharegroup.cli.common.options import FiniteRange
+from sharegroup.cli.common.options import FiniteRange, gathered
 from sharegroup.cli.common.output import Listing, complain, print_listing, printable
 from sharegroup.cli.common.profiles import (
     BOOTSTRAP_PROPERTY,
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from sharegroup.client.fetch.record_reading import PartitionRange
 
 T = TypeVar("T")
-Verb = Callable[..., Any]
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BROKER_LIST_PROPERTY = "metadata.broker.list"
@@ -242,70 +240,49 @@ class Form:
     watch_s: float | None
 
 
-def cluster_options(verb: Verb) -> Verb:
-    """Add the options of the cluster to a verb, which is called with ``access``."""
+cluster_options = gathered(
+    "access",
+    Access.of,
+    click.option(
+        BOOTSTRAP_OPTION,
+        "--bootstrap",
+        "bootstrap_servers",
+        metavar="HOST:PORT,...",
+        help="Brokers to connect to first.  [default: from --command-config, the profile or "
+        f"{BOOTSTRAP_VARIABLE}, or {BOOTSTRAP_DEFAULT}]",
+    ),
+    profile_option,
+    click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File with client properties, as for Kafka's tools: security.protocol, sasl., "
+        "ssl., ...",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_ms",
+        type=click.IntRange(1),
+        default=10_000,
+        show_default=True,
+        metavar="MS",
+        help="Timeout in milliseconds.",
+    ),
+)
+"""Adds the options of the cluster to a verb, which is called with ``access``."""
 
-    @functools.wraps(verb)
-    def with_access(
-        *,
-        bootstrap_servers: str | None,
-        command_config: Path | None,
-        timeout_ms: int,
-        profile: str | None,
-        **rest: Any,
-    ) -> Any:
-        access = Access.of(bootstrap_servers, command_config, timeout_ms, profile)
-        return verb(access=access, **rest)
-
-    for option in (
-        click.option(
-            "--timeout",
-            "timeout_ms",
-            type=click.IntRange(1),
-            default=10_000,
-            show_default=True,
-            metavar="MS",
-            help="Timeout in milliseconds.",
-        ),
-        click.option(
-            "--command-config",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="File with client properties, as for Kafka's tools: security.protocol, sasl., "
-            "ssl., ...",
-        ),
-        profile_option,
-        click.option(
-            BOOTSTRAP_OPTION,
-            "--bootstrap",
-            "bootstrap_servers",
-            metavar="HOST:PORT,...",
-            help="Brokers to connect to first.  [default: from --command-config, the profile or "
-            f"{BOOTSTRAP_VARIABLE}, or {BOOTSTRAP_DEFAULT}]",
-        ),
-    ):
-        with_access = option(with_access)
-    return with_access
-
-
-def listing_options(verb: Verb) -> Verb:
-    """Add ``--json`` and ``--watch`` to a verb, which is called with ``form``."""
-
-    @functools.wraps(verb)
-    def with_form(*, as_json: bool, watch_s: float | None, **rest: Any) -> Any:
-        return verb(form=Form(as_json, watch_s), **rest)
-
-    for option in (
-        json_option,
-        click.option(
-            "--watch",
-            "watch_s",
-            type=FiniteRange(WATCH_SECONDS_MIN),
-            metavar="SECONDS",
-            help="Repeat at this interval; a pipe or file gets a line of JSON each time.",
-        ),
-    ):
-        with_form = option(with_form)
-    return with_form
+listing_options = gathered(
+    "form",
+    Form,
+    click.option(
+        "--watch",
+        "watch_s",
+        type=FiniteRange(WATCH_SECONDS_MIN),
+        metavar="SECONDS",
+        help="Repeat at this interval; a pipe or file gets a line of JSON each time.",
+    ),
+    json_option,
+)
+"""Adds ``--json`` and ``--watch`` to a verb, which is called with ``form``."""
 
 
 def ask(access: Access, question: Callable[[AdminClient], Awaitable[T]]) -> T:

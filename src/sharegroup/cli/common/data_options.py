@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import PROPERTY_OPTION, Access, Verb, kept_pairs
+from sharegroup.cli.common.cluster_access import PROPERTY_OPTION, Access, kept_pairs
 from sharegroup.cli.common.name_arguments import complete_groups
+from sharegroup.cli.common.options import Verb
 
 command_property_option = click.option(
     PROPERTY_OPTION,

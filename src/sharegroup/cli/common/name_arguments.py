@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import click
 
-from sharegroup.cli.common.cluster_access import Access, Verb
+from sharegroup.cli.common.cluster_access import Access
+from sharegroup.cli.common.options import Verb
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 

@@ -21,7 +21,6 @@ from sharegroup.cli.dead_letters.dlq_options import (
     letter_row,
     moment_text,
     record_row,
-    redriven_option,
     selection_options,
     with_queue,
 )
@@ -42,7 +41,6 @@ def command() -> None:
 @command.command("list")
 @naming_one("topic")
 @selection_options
-@redriven_option
 @cluster_options
 @json_option
 def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> int:
@@ -90,7 +88,6 @@ command.add_command(dlq_redrive.command)
 @command.command("export")
 @naming_one("topic")
 @selection_options
-@redriven_option
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters.")
 @click.option(
     "--output", type=click.File("wb"), default="-", help="Output file.  [default: standard output]"
@@ -131,7 +128,6 @@ def export_(
 @command.command("purge")
 @naming_one("topic")
 @selection_options
-@redriven_option
 @click.option("--all", "everything", is_flag=True, help="Delete all present dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
 @click.option("--execute", is_flag=True, help="Delete the dead letters.")

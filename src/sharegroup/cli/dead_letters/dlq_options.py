@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import click
 
-from sharegroup.cli.common.cluster_access import Access, Verb, telling_errors
+from sharegroup.cli.common.cluster_access import Access, telling_errors
 from sharegroup.cli.common.log_positions import moment_ms
-from sharegroup.cli.common.options import PARTITION_MAX, is_number
+from sharegroup.cli.common.options import PARTITION_MAX, gathered, is_number
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.records.formats.writing import Row, as_json, rfc3339
@@ -20,58 +19,48 @@ from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.reasons import REASONS
-from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.dead_letters.selection import Selection
 from sharegroup.ids import OFFSET_MAX
 
 T = TypeVar("T")
 
-redriven_option = click.option(
-    "--redriven/--not-redriven",
-    default=None,
-    help="Only dead letters that were redriven before, or only the others.",
-)
+
+def _moment(_: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    return moment_ms(text, option.opts[0])
 
 
-def selection_options(verb: Verb) -> Verb:
-    """Add the options that select letters to a verb, which is called with ``selection``."""
-
-    @functools.wraps(verb)
-    def with_selection(
-        *,
-        error_class: str | None,
-        reason: str | None,
-        letters_group: str | None,
-        handler: str | None,
-        since: str | None,
-        until: str | None,
-        key: str | None,
-        headers: tuple[str, ...],
-        where: str | None,
-        places: tuple[str, ...],
-        redriven: bool | None = None,
-        **rest: Any,
-    ) -> Any:
-        selection = Selection(
-            error_class=error_class,
-            reason=reason,
-            group=letters_group,
-            handler=handler,
-            since_ms=moment_ms(since, "--since"),
-            until_ms=moment_ms(until, "--until"),
-            key=None if key is None else key.encode(),
-            headers=tuple(_header(text) for text in headers),
-            where=_expression(where),
-            places=frozenset(_place(text) for text in places),
-            redriven=redriven,
-        )
-        return verb(selection=EVERYTHING if selection.is_everything else selection, **rest)
-
-    for option in reversed(OPTIONS):
-        with_selection = option(with_selection)
-    return with_selection
+def _key(_: click.Context, __: click.Parameter, text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
-OPTIONS = (
+def _headers(
+    _: click.Context, __: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[str, bytes | None], ...]:
+    parts = (text.partition("=") for text in texts)
+    return tuple((name, value.encode() if separator else None) for name, separator, value in parts)
+
+
+def _expression(_: click.Context, __: click.Parameter, text: str | None) -> Expression | None:
+    try:
+        return None if text is None else Expression(text)
+    except ExpressionError as error:
+        raise click.BadParameter(str(error), param_hint="--where") from error
+
+
+def _places(
+    _: click.Context, __: click.Parameter, texts: tuple[str, ...]
+) -> frozenset[tuple[int, int]]:
+    return frozenset(map(_place, texts))
+
+
+def _place(text: str) -> tuple[int, int]:
+    partition, _, offset = text.partition(":")
+    if not (is_number(partition, PARTITION_MAX) and is_number(offset, OFFSET_MAX)):
+        raise click.BadParameter(f"{text!r}: expected PARTITION:OFFSET", param_hint="--at")
+    return int(partition), int(offset)
+
+
+_SELECTING = (
     click.option(
         "--error-class",
         metavar="CLASS",
@@ -83,27 +72,35 @@ OPTIONS = (
         type=click.Choice(list(map(str, REASONS))),
         help="Reason for which the record became a dead letter.",
     ),
-    click.option(
-        "--group", "letters_group", metavar="GROUP", help="Group that could not process the record."
-    ),
+    click.option("--group", metavar="GROUP", help="Group that could not process the record."),
     click.option("--handler", metavar="NAME", help="Name of the handler, or a pattern."),
     click.option(
         "--since",
+        "since_ms",
         metavar="WHEN",
+        callback=_moment,
         help="Only dead letters written at this time or later; '2h' means 2 hours ago.",
     ),
-    click.option("--until", metavar="WHEN", help="Only dead letters written before this time."),
-    click.option("--key", metavar="TEXT", help="Key of the record."),
+    click.option(
+        "--until",
+        "until_ms",
+        metavar="WHEN",
+        callback=_moment,
+        help="Only dead letters written before this time.",
+    ),
+    click.option("--key", metavar="TEXT", callback=_key, help="Key of the record."),
     click.option(
         "--header",
         "headers",
         metavar="NAME[=VALUE]",
         multiple=True,
+        callback=_headers,
         help="Header of the dead letter.",
     ),
     click.option(
         "--where",
         metavar="EXPR",
+        callback=_expression,
         help="Condition on the JSON value of the record: total < 0 and customer.id == 7.",
     ),
     click.option(
@@ -111,9 +108,26 @@ OPTIONS = (
         "places",
         metavar="PARTITION:OFFSET",
         multiple=True,
+        callback=_places,
         help="Position of one dead letter; can be repeated.",
     ),
 )
+"""Options that are the fields of a `Selection`."""
+
+redrive_selection_options = gathered("selection", Selection, *_SELECTING)
+"""Adds the options that select letters to a verb, which is called with ``selection``."""
+
+selection_options = gathered(
+    "selection",
+    Selection,
+    *_SELECTING,
+    click.option(
+        "--redriven/--not-redriven",
+        default=None,
+        help="Only dead letters that were redriven before, or only the others.",
+    ),
+)
+"""The same with ``--redriven``."""
 
 
 def with_queue(
@@ -196,22 +210,3 @@ def moment_text(milliseconds: int) -> str:
         return rfc3339(milliseconds)
     except OverflowError:
         return f"{milliseconds} ms"
-
-
-def _header(text: str) -> tuple[str, bytes | None]:
-    name, separator, value = text.partition("=")
-    return name, value.encode() if separator else None
-
-
-def _expression(text: str | None) -> Expression | None:
-    try:
-        return None if text is None else Expression(text)
-    except ExpressionError as error:
-        raise click.BadParameter(str(error), param_hint="--where") from error
-
-
-def _place(text: str) -> tuple[int, int]:
-    partition, _, offset = text.partition(":")
-    if not (is_number(partition, PARTITION_MAX) and is_number(offset, OFFSET_MAX)):
-        raise click.BadParameter(f"{text!r}: expected PARTITION:OFFSET", param_hint="--at")
-    return int(partition), int(offset)

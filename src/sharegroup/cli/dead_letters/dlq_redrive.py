@@ -6,8 +6,9 @@ import asyncio
 import gc
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -18,17 +19,17 @@ from sharegroup.cli.common.cluster_access import (
     telling_errors,
 )
 from sharegroup.cli.common.name_arguments import naming_one
-from sharegroup.cli.common.options import FiniteRange
+from sharegroup.cli.common.options import FiniteRange, gathered
 from sharegroup.cli.common.output import complain, printable, table
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped
-from sharegroup.cli.dead_letters.dlq_options import lacks_queue_broker, selection_options
+from sharegroup.cli.dead_letters.dlq_options import lacks_queue_broker, redrive_selection_options
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig
 from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.redrive import WHY_LEFT, Redrive, Redriven, RedriveOptions
-from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import KafkaError
 
 GC_THRESHOLDS = (100_000, 20, 100)
@@ -37,51 +38,54 @@ PLACES_SHOWN_MAX = 8
 """Maximum number of runs of letters that a table cell shows; ``--json`` shows more."""
 
 
+redrive_options = gathered(
+    "options",
+    RedriveOptions,
+    click.option(
+        "--to",
+        type=click.Choice(["own", "original"]),
+        default="own",
+        show_default=True,
+        help="Target: the group's own topic, or the original topic of the record.",
+    ),
+    click.option(
+        "--max-redrives",
+        "redrives_max",
+        type=click.IntRange(1),
+        default=3,
+        show_default=True,
+        help="Skip dead letters that were redriven this number of times.",
+    ),
+    click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters."),
+    click.option(
+        "--rate",
+        type=FiniteRange(min=0, min_open=True),
+        help="Maximum number of dead letters per second.",
+    ),
+    click.option(
+        "--confirm",
+        "confirmed",
+        metavar="TOPIC",
+        multiple=True,
+        callback=lambda _ctx, _option, topics: frozenset(topics),
+        help="Target topic to which claimed dead letters may be sent; can be repeated.",
+    ),
+    click.option("--again", is_flag=True, help="Include dead letters that were redriven before."),
+    click.option("--dry-run", is_flag=True, help="Show what would be sent, without sending it."),
+)
+
+
 @click.command("redrive")
 @naming_one("topic")
-@selection_options
-@click.option(
-    "--to",
-    type=click.Choice(["own", "original"]),
-    default="own",
-    show_default=True,
-    help="Target: the group's own topic, or the original topic of the record.",
-)
-@click.option(
-    "--max-redrives",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Skip dead letters that were redriven this number of times.",
-)
-@click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters.")
-@click.option(
-    "--rate",
-    type=FiniteRange(min=0, min_open=True),
-    help="Maximum number of dead letters per second.",
-)
-@click.option(
-    "--confirm",
-    "confirmed",
-    metavar="TOPIC",
-    multiple=True,
-    help="Target topic to which claimed dead letters may be sent; can be repeated.",
-)
-@click.option("--again", is_flag=True, help="Include dead letters that were redriven before.")
-@click.option("--dry-run", is_flag=True, help="Show what would be sent, without sending it.")
+@redrive_selection_options
+@redrive_options
 @cluster_options
 @json_option
 def command(
     *,
     topic: str,
     selection: Selection,
-    to: Literal["own", "original"],
-    max_redrives: int,
-    limit: int | None,
-    rate: float | None,
-    confirmed: tuple[str, ...],
-    again: bool,
-    dry_run: bool,
+    options: RedriveOptions,
     access: Access,
     as_json: bool,
 ) -> int:
@@ -104,10 +108,7 @@ def command(
         sharegroup dlq redrive orders.dead --error-class TimeoutError --dry-run
         sharegroup dlq redrive billing.dead --confirm billing.retry --rate 50
     """
-    options = RedriveOptions(
-        selection=selection, to=to, redrives_max=max_redrives, limit=limit, rate=rate,
-        again=again, dry_run=dry_run, confirmed=frozenset(confirmed),
-    )  # fmt: skip
+    options = replace(options, selection=selection)
     _collect_seldom()
     with telling_errors(access):
         done, code = run(lambda stop: _redrive(stop, topic, options, access))
@@ -159,7 +160,7 @@ async def _send_back(
         sending_back = Redrive(queue, producer, options)
         letters = sum(log_range.end - log_range.first for log_range in queue.ranges)
         # How many letters a selection matches is known only when all of them are read.
-        total = min(letters, options.limit or letters) if options.selection is EVERYTHING else None
+        total = min(letters, options.limit or letters) if options.selection.is_everything else None
         try:
             async with showing_progress(
                 f"redriving {queue.topic}",

@@ -19,7 +19,6 @@ from sharegroup.cli.common.output import printable
 from sharegroup.cli.dead_letters.dlq_options import (
     letter_row,
     moment_text,
-    redriven_option,
     selection_options,
     with_queue,
 )
@@ -34,7 +33,6 @@ WIDTH = 10
 @click.command("show")
 @naming_one("topic")
 @selection_options
-@redriven_option
 @click.option(
     "--limit",
     type=click.IntRange(1),

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import Verb
+from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.properties import read_properties
 
 PLAIN_FORMATTER = "DefaultMessageFormatter"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,7 +12,6 @@ from sharegroup.cli.access.quotas import ConfigVerbs, alter_quotas, describe_quo
 from sharegroup.cli.common.cluster_access import (
     Access,
     Form,
-    Verb,
     ask,
     cluster_options,
     json_option,
@@ -24,6 +21,7 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import complete_groups, complete_topics
+from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import Listing, Row, done
 from sharegroup.cli.common.properties import read_properties
 from sharegroup.client.admin.admin_client import AdminClient
@@ -45,51 +43,57 @@ OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 """The commas that separate settings, as in ``a=1,b=[2,3]``; not those inside brackets."""
 
 
-def resource_options(verb: Verb) -> Verb:
-    """Add the options that name a resource to a verb, which is called with ``resource``."""
+def _resource(
+    *,
+    topic: str | None,
+    group: str | None,
+    broker: str | None,
+    broker_defaults: bool,
+    entity_type: str | None,
+    entity_name: str | None,
+    entity_default: bool,
+) -> ConfigResource:
+    candidates = [
+        (ResourceType.TOPIC, topic),
+        (ResourceType.GROUP, group),
+        (ResourceType.BROKER, broker),
+        (ResourceType.BROKER, ALL_BROKERS if broker_defaults else None),
+    ]
+    if entity_type:
+        candidates.append(
+            (ENTITY_TYPES[entity_type], ALL_BROKERS if entity_default else entity_name)
+        )
+    elif entity_name or entity_default:
+        raise click.UsageError("--entity-name and --entity-default need --entity-type")
+    resources = [(kind, name) for kind, name in candidates if name is not None]
+    if len(resources) != 1:
+        raise click.UsageError("give one of --topic, --group, --broker and --entity-type")
+    ((kind, name),) = resources
+    if kind is not ResourceType.BROKER:
+        return ConfigResource(kind, name)
+    if name != ALL_BROKERS and not name.isdigit():
+        raise click.BadParameter(
+            f"{name!r}: expected a node id or {ALL_BROKERS!r}", param_hint="--broker"
+        )
+    return ConfigResource(kind, "" if name == ALL_BROKERS else name)
 
-    @functools.wraps(verb)
-    def with_resource(
-        *,
-        topic: str | None,
-        group: str | None,
-        broker: str | None,
-        broker_defaults: bool,
-        entity_type: str | None,
-        entity_name: str | None,
-        entity_default: bool,
-        **rest: Any,
-    ) -> Any:
-        candidates = [
-            (ResourceType.TOPIC, topic),
-            (ResourceType.GROUP, group),
-            (ResourceType.BROKER, broker),
-            (ResourceType.BROKER, ALL_BROKERS if broker_defaults else None),
-        ]
-        if entity_type:
-            name = ALL_BROKERS if entity_default else entity_name
-            candidates.append((ENTITY_TYPES[entity_type], name))
-        elif entity_name or entity_default:
-            raise click.UsageError("--entity-name and --entity-default need --entity-type")
-        return verb(resource=_resource(candidates), **rest)
 
-    for option in (
-        click.option("--entity-default", is_flag=True, help="Like --broker default."),
-        click.option("--entity-name", metavar="NAME", help="Name, as in Kafka's tools."),
-        click.option(
-            "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Type of --entity-name."
-        ),
-        click.option("--broker-defaults", is_flag=True, help="Defaults of all brokers."),
-        click.option(
-            "--broker", metavar="ID", help=f"Broker; {ALL_BROKERS!r}: defaults of all brokers."
-        ),
-        click.option(
-            "--group", metavar="GROUP", shell_complete=complete_groups, help="Share group."
-        ),
-        click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="Topic."),
-    ):
-        with_resource = option(with_resource)
-    return with_resource
+resource_options = gathered(
+    "resource",
+    _resource,
+    click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="Topic."),
+    click.option("--group", metavar="GROUP", shell_complete=complete_groups, help="Share group."),
+    click.option(
+        "--broker", metavar="ID", help=f"Broker; {ALL_BROKERS!r}: defaults of all brokers."
+    ),
+    click.option("--broker-defaults", is_flag=True, help="Defaults of all brokers."),
+    click.option(
+        "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Type of --entity-name."
+    ),
+    click.option("--entity-name", metavar="NAME", help="Name, as in Kafka's tools."),
+    click.option("--entity-default", is_flag=True, help="Like --broker default."),
+)
+"""Adds the options that name a resource to a verb, which is called with ``resource``."""
 
 
 @click.group("configs", cls=ConfigVerbs)
@@ -207,20 +211,6 @@ def _values(lists: Iterable[str]) -> dict[str, str]:
         key: value[1:-1] if value.startswith("[") and value.endswith("]") else value
         for key, value in settings.items()
     }
-
-
-def _resource(candidates: Iterable[tuple[ResourceType, str | None]]) -> ConfigResource:
-    resources = [(kind, name) for kind, name in candidates if name is not None]
-    if len(resources) != 1:
-        raise click.UsageError("give one of --topic, --group, --broker and --entity-type")
-    ((kind, name),) = resources
-    if kind is not ResourceType.BROKER:
-        return ConfigResource(kind, name)
-    if name != ALL_BROKERS and not name.isdigit():
-        raise click.BadParameter(
-            f"{name!r}: expected a node id or {ALL_BROKERS!r}", param_hint="--broker"
-        )
-    return ConfigResource(kind, "" if name == ALL_BROKERS else name)
 
 
 def _row(entry: ConfigEntry) -> Row:

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import Verb, json_option
+from sharegroup.cli.common.cluster_access import json_option
 from sharegroup.cli.common.json_documents import get_document, typed_fields
+from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.output import Listing, print_listing
 from sharegroup.cli.worker.worker_app import load
 from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
