@@ -18,7 +18,7 @@ from sharegroup.broker.configuration.listeners import is_loopback, parse_listene
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.faults.faulty_broker import FaultyBroker
 from sharegroup.faults.faulty_files import FaultyFiles
-from sharegroup.faults.script import EVERY_API, Fault
+from sharegroup.faults.script import EVERY_API, Delay, Drop, Fail, Fault, FaultAction
 from sharegroup.http_endpoint import HttpEndpoint, HttpLimits, HttpResponse, Query, QueryPage
 
 T = TypeVar("T")
@@ -107,25 +107,18 @@ class FaultPort:
         """Close the port and every connection."""
         await self._endpoint.stop()
 
+    def _add(self, action: FaultAction, arguments: _Arguments) -> dict[str, Any]:
+        return _fault(self._faulty.script.add(action, arguments.text("api"), **arguments.filter()))
+
     def _fail(self, arguments: _Arguments) -> dict[str, Any]:
-        error = arguments.text("error")
-        return _fault(
-            self._faulty.script.fail(arguments.text("api"), error=error, **arguments.filter())
-        )
+        return self._add(Fail.named(arguments.text("error")), arguments)
 
     def _delay(self, arguments: _Arguments) -> dict[str, Any]:
-        seconds, applied = arguments.number("seconds"), arguments.boolean("applied")
-        return _fault(
-            self._faulty.script.delay(
-                arguments.text("api"), seconds, applied=applied, **arguments.filter()
-            )
-        )
+        action = Delay(arguments.number("seconds"), arguments.boolean("applied"))
+        return self._add(action, arguments)
 
     def _drop(self, arguments: _Arguments) -> dict[str, Any]:
-        applied = arguments.boolean("applied")
-        return _fault(
-            self._faulty.script.drop(arguments.text("api"), applied=applied, **arguments.filter())
-        )
+        return self._add(Drop(arguments.boolean("applied")), arguments)
 
     def _remove(self, arguments: _Arguments) -> None:
         number = arguments.integer("number")

@@ -2,7 +2,7 @@
 
     faulty = FaultyBroker()
     running = await faulty.start(config)
-    faulty.script.fail("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
+    faulty.script.add(Fail.named("NOT_LEADER_OR_FOLLOWER"), "Produce", times=2)
     faulty.advance(30)
 
 All but the methods of the script are called on the thread of the broker's event loop.

@@ -12,26 +12,11 @@ import copy
 from collections.abc import Sequence
 from typing import Any, cast
 
+from sharegroup import errors
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.errors import (
-    CorruptMessage,
-    FencedLeaderEpoch,
-    InvalidRecordState,
-    KafkaError,
-    KafkaStorageError,
-    LeaderNotAvailable,
-    NotLeaderOrFollower,
-    OffsetNotAvailable,
-    OffsetOutOfRange,
-    ReplicaNotAvailable,
-    TopicAuthorizationFailed,
-    UnknownLeaderEpoch,
-    UnknownServerError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
+from sharegroup.errors import KafkaError
 from sharegroup.faults.script import Fail, Fault
 from sharegroup.ids import SharePartitionKey
 
@@ -50,20 +35,20 @@ PARTITION_APIS = frozenset(
 """The APIs whose handlers look up each partition."""
 
 PARTITION_ERRORS: tuple[type[KafkaError], ...] = (
-    CorruptMessage,
-    FencedLeaderEpoch,
-    InvalidRecordState,
-    KafkaStorageError,
-    LeaderNotAvailable,
-    NotLeaderOrFollower,
-    OffsetNotAvailable,
-    OffsetOutOfRange,
-    ReplicaNotAvailable,
-    TopicAuthorizationFailed,
-    UnknownLeaderEpoch,
-    UnknownServerError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
+    errors.CorruptMessage,
+    errors.FencedLeaderEpoch,
+    errors.InvalidRecordState,
+    errors.KafkaStorageError,
+    errors.LeaderNotAvailable,
+    errors.NotLeaderOrFollower,
+    errors.OffsetNotAvailable,
+    errors.OffsetOutOfRange,
+    errors.ReplicaNotAvailable,
+    errors.TopicAuthorizationFailed,
+    errors.UnknownLeaderEpoch,
+    errors.UnknownServerError,
+    errors.UnknownTopicId,
+    errors.UnknownTopicOrPartition,
 )
 """The errors that Kafka answers for a partition; others fail the request as a whole."""
 
@@ -102,7 +87,7 @@ class _Refusal:
                 continue
             if fault.filter.partition not in (None, partition):
                 continue
-            if fetches and error is InvalidRecordState:
+            if fetches and error is errors.InvalidRecordState:
                 continue
             if fault.number not in self._begun:
                 if fault.is_used_up:

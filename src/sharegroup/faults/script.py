@@ -41,20 +41,36 @@ class Fail:
 
     error: type[KafkaError]
 
+    @classmethod
+    def named(cls, error: str) -> Self:
+        """Return the action for the name of an error code, such as "NOT_LEADER_OR_FOLLOWER"."""
+        return cls(error_named(error))
+
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Delays the request: before it is applied, or only its answer if ``applied``."""
+    """Delays the request by seconds of the broker's clock, or only its answer if ``applied``.
+
+    Without ``applied``, later requests of the same connection wait as well, because Kafka keeps
+    their order.
+    """
 
     seconds: float
-    applied: bool
+    applied: bool = False
+
+    def __post_init__(self) -> None:
+        # Here and not when a request comes: it would fail, and hold up its connection for ever.
+        if not 0 <= self.seconds <= ADVANCE_SECONDS_MAX:
+            raise ValueError(
+                f"a delay must be 0 to {ADVANCE_SECONDS_MAX} seconds, not {self.seconds}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Closes the connection, after the request was applied or before."""
+    """Closes the connection without an answer, before the request is applied or after."""
 
-    applied: bool
+    applied: bool = False
 
 
 FaultAction = Fail | Delay | Drop
@@ -138,64 +154,38 @@ class FaultScript:
 
     # Adding and removing
 
-    def fail(
+    def add(
         self,
+        action: FaultAction,
         api: str,
         *,
-        error: str,
         times: int | None = 1,
         topic: str | None = None,
         partition: int | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """Answer the next ``times`` requests of an API with an error; the broker applies none.
+        """Let an action happen to the next ``times`` requests of an API.
 
-        ``api`` is Kafka's name, such as ``"Produce"``, or ``"*"`` for all; ``error`` is the name of
-        an error code, such as ``"NOT_LEADER_OR_FOLLOWER"``.  ``times=None`` fails all requests
-        until the fault is removed.
+        ``api`` is Kafka's name, such as ``"Produce"``, or ``"*"`` for all.  ``times=None`` affects
+        all requests until the fault is removed.
         """
-        return self._add(
-            Fail(error_named(error)), api, times, topic=topic, partition=partition, client=client_id
+        if times is not None and times < 1:
+            raise ValueError(f"times must be at least 1, or None for all requests, not {times}")
+        if partition is not None and topic is None:
+            raise ValueError(f"partition={partition} needs a topic")
+        matching = FaultFilter(
+            api=api_named(api), topic=topic, partition=partition, client_id=client_id
         )
-
-    def delay(
-        self,
-        api: str,
-        seconds: float,
-        *,
-        applied: bool = False,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-    ) -> Fault:
-        """Delay the next ``times`` requests of an API by seconds of the broker's clock.
-
-        With ``applied`` a request is applied at once, and only its answer is late.  Without it,
-        later requests of the same connection wait as well, because Kafka keeps their order.
-        """
-        # Here and not when a request comes: it would fail, and hold up its connection for ever.
-        if not 0 <= seconds <= ADVANCE_SECONDS_MAX:
-            raise ValueError(f"a delay must be 0 to {ADVANCE_SECONDS_MAX} seconds, not {seconds}")
-        action = Delay(seconds, applied)
-        return self._add(action, api, times, topic=topic, partition=partition, client=client_id)
-
-    def drop(
-        self,
-        api: str,
-        *,
-        applied: bool = False,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-    ) -> Fault:
-        """Close the connection instead of answering the next ``times`` requests of an API.
-
-        With ``applied`` the broker applies a request before, so the client cannot know it.
-        """
-        action = Drop(applied)
-        return self._add(action, api, times, topic=topic, partition=partition, client=client_id)
+        with self._lock:
+            # Used up ones, too: they stay until they are removed, so a test can read their counts.
+            if len(self._faults) >= FAULTS_MAX:
+                raise ValueError(
+                    f"the script has {FAULTS_MAX} faults; remove some, or call clear()"
+                )
+            self._number += 1
+            fault = Fault(self, self._number, action, matching, times)
+            self._faults[fault.number] = fault
+        return fault
 
     def remove(self, number: int) -> bool:
         """Remove a fault by its number; return whether it was there."""
@@ -213,34 +203,6 @@ class FaultScript:
         """The faults that were not removed, also those that are used up."""
         with self._lock:
             return list(self._faults.values())
-
-    def _add(
-        self,
-        action: FaultAction,
-        api: str,
-        times: int | None,
-        *,
-        topic: str | None,
-        partition: int | None,
-        client: str | None,
-    ) -> Fault:
-        if times is not None and times < 1:
-            raise ValueError(f"times must be at least 1, or None for all requests, not {times}")
-        if partition is not None and topic is None:
-            raise ValueError(f"partition={partition} needs a topic")
-        matching = FaultFilter(
-            api=api_named(api), topic=topic, partition=partition, client_id=client
-        )
-        with self._lock:
-            # Used up ones, too: they stay until they are removed, so a test can read their counts.
-            if len(self._faults) >= FAULTS_MAX:
-                raise ValueError(
-                    f"the script has {FAULTS_MAX} faults; remove some, or call clear()"
-                )
-            self._number += 1
-            fault = Fault(self, self._number, action, matching, times)
-            self._faults[fault.number] = fault
-        return fault
 
     # Freezing
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from sharegroup.broker.app import Running
 from sharegroup.faults.faulty_broker import AdvancingClock
 from sharegroup.faults.faulty_files import FaultyFiles
-from sharegroup.faults.script import Fault
+from sharegroup.faults.script import Delay, Drop, Fail, Fault
 from sharegroup.storage.disk.files import Files
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.testing.security import MECHANISMS, Security
@@ -154,9 +154,9 @@ class BrokerUnderTest:
 
         Requests that the broker holds already, such as a fetch that waits, are not affected.
         """
-        return self._served.faulty.script.fail(
+        return self._served.faulty.script.add(
+            Fail.named(error),
             api,
-            error=error,
             times=times,
             topic=topic,
             partition=partition,
@@ -178,10 +178,9 @@ class BrokerUnderTest:
 
         With ``applied`` the broker applies a request at once, and only its answer is late.
         """
-        return self._served.faulty.script.delay(
+        return self._served.faulty.script.add(
+            Delay(seconds, applied),
             api,
-            seconds,
-            applied=applied,
             times=times,
             topic=topic,
             partition=partition,
@@ -203,9 +202,9 @@ class BrokerUnderTest:
         With ``applied`` the broker applies a request first, so its client cannot know whether it
         was applied.
         """
-        return self._served.faulty.script.drop(
+        return self._served.faulty.script.add(
+            Drop(applied),
             api,
-            applied=applied,
             times=times,
             topic=topic,
             partition=partition,

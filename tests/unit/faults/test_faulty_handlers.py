@@ -10,7 +10,7 @@ import pytest
 
 from sharegroup.broker.handler_contract import ApiHandler, Handling, Later
 from sharegroup.faults.faulty_handlers import FaultyHandlers
-from sharegroup.faults.script import FaultScript
+from sharegroup.faults.script import Delay, Drop, FaultScript
 from sharegroup.steps import Steps, run_to_end
 from sharegroup.testing import ManualClock
 from sharegroup.testing.virtual_time import run
@@ -51,7 +51,7 @@ def test_cancelled_request_does_not_hold_up_those_behind_it(fault: str, is_begun
         if fault == "freeze":
             script.freeze()
         else:
-            script.delay("Metadata", 30)
+            script.add(Delay(30), "Metadata")
         first, second = connection.ask("first"), connection.ask("second")
         if is_begun:
             await asyncio.sleep(0)
@@ -127,9 +127,9 @@ def test_request_that_is_applied_is_applied_before_those_behind_it(fault: str) -
         script.bind(asyncio.get_running_loop())
         connection = SteppingConnection(script)
         if fault == "drop":
-            script.drop("Metadata", applied=True)
+            script.add(Drop(applied=True), "Metadata")
         else:
-            script.delay("Metadata", 30, applied=True)
+            script.add(Delay(30, applied=True), "Metadata")
         answers = [connection.ask("first"), connection.ask("second")]
         assert connection.handled == ["first", "second"]
         for answer in answers:

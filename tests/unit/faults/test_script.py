@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import BY_CODE
-from sharegroup.faults.script import FaultScript, error_named
+from sharegroup.faults.script import Delay, FaultScript, error_named
 from sharegroup.wire.codec.schema import code_name
 
 
@@ -38,5 +38,5 @@ def test_delay_that_no_clock_can_make_is_refused(seconds: float) -> None:
     """With it a request would fail, and all later ones of its connection would wait for ever."""
     script = FaultScript()
     with pytest.raises(ValueError, match="a delay"):
-        script.delay("Produce", seconds)
+        script.add(Delay(seconds), "Produce")
     assert script.faults == []
