@@ -12,7 +12,7 @@ import pytest
 
 from sharegroup.cli.main import main
 from sharegroup.cli.worker.worker import Length
-from sharegroup.cli.worker.worker_app import ImportFailed, load, override, source_folder
+from sharegroup.cli.worker.worker_app import ImportFailed, Overrides, load, source_folder
 from sharegroup.worker import App
 
 APP = """
@@ -130,9 +130,9 @@ def test_command_line_overrides_bootstrap_servers_and_authentication(project: Pa
         "sasl.username=alice\nsasl.password=secret\n",
     )
     app = App("x", bootstrap_servers="declared:9092", client={"client_id": "mine"})
-    override(app, None, None)
+    Overrides(None, None).apply_to(app)
     assert (app.bootstrap_servers, app.client_options) == ("declared:9092", {"client_id": "mine"})
-    override(app, None, project / "client.properties")
+    Overrides(None, project / "client.properties").apply_to(app)
     assert app.bootstrap_servers == "file:9092"
     assert app.client_options == {
         "client_id": "mine",
@@ -141,7 +141,7 @@ def test_command_line_overrides_bootstrap_servers_and_authentication(project: Pa
         "sasl_plain_username": "alice",
         "sasl_plain_password": "secret",
     }
-    override(app, "line:9092", project / "client.properties")
+    Overrides("line:9092", project / "client.properties").apply_to(app)
     assert app.bootstrap_servers == "line:9092"
 
 
@@ -150,10 +150,10 @@ def test_variable_names_the_cluster_only_of_an_application_that_names_none(
 ) -> None:
     monkeypatch.setenv("SHAREGROUP_BOOTSTRAP", "variable:9092")
     declared = App("x", bootstrap_servers="declared:9092")
-    override(declared, None, None)
+    Overrides(None, None).apply_to(declared)
     assert declared.bootstrap_servers == "declared:9092"
     undeclared = App("x")
-    override(undeclared, None, None)
+    Overrides(None, None).apply_to(undeclared)
     assert undeclared.bootstrap_servers == "variable:9092"
 
 
@@ -167,7 +167,7 @@ def test_profile_overrides_the_cluster_of_an_application(
     )
     monkeypatch.setenv("SHAREGROUP_CONFIG", str(project / "config.toml"))
     app = App("x", bootstrap_servers="declared:9092")
-    override(app, None, None, "test")
+    Overrides(None, None, "test").apply_to(app)
     assert (app.bootstrap_servers, app.client_options) == ("profile:9092", {"client_id": "me"})
 
 

@@ -192,10 +192,7 @@ def _run(
     raise_limit()
 
     async def serve() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in stop_signals.heeded():
-            loop.add_signal_handler(number, stop.set)
+        stop = _stop_event()
         collecting = asyncio.create_task(garbage.run())
         try:
             if test_port is None:
@@ -216,6 +213,14 @@ def _run(
         if text is None:
             raise
         raise click.ClickException(printable(text)) from error
+
+
+def _stop_event() -> asyncio.Event:
+    """Return an event that is set when a signal asks this process to stop."""
+    stop = asyncio.Event()
+    for number in stop_signals.heeded():
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 async def _run_with_faults(

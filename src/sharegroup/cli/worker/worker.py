@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from sharegroup.cli.common.cluster_access import profile_option, telling_errors
+from sharegroup.cli.common.cluster_access import telling_errors
+from sharegroup.cli.common.options import gathered
 from sharegroup.cli.worker import worker_infrastructure, worker_processes
 from sharegroup.cli.worker.worker_app import (
-    BOOTSTRAP,
-    COMMAND_CONFIG,
+    Overrides,
     access_of,
     load,
-    override,
+    override_options,
     source_folder,
 )
 from sharegroup.errors import InvalidConfig, MissingExtra
+from sharegroup.worker.app import App
 from sharegroup.worker.durations import seconds
 from sharegroup.worker.lifecycle.program import Surroundings, run, say
 from sharegroup.worker.lifecycle.reload import WATCHER, reload
@@ -81,6 +83,27 @@ def command() -> None:
     """
 
 
+port_options = gathered(
+    "around",
+    Surroundings,
+    click.option(
+        "--health-port",
+        type=click.IntRange(0, 65535),
+        help="Port of /live, /ready and /status; 0: a free port.",
+    ),
+    click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        help="Port of /metrics for Prometheus; may be the same port.",
+    ),
+    click.option("--host", default="127.0.0.1", show_default=True, help="Address of these ports."),
+    click.option(
+        "--pid-file", type=click.Path(dir_okay=False, path_type=Path), help="Additional pid file."
+    ),
+)
+"""Adds the options of ports and files to a verb, which is called with ``around``."""
+
+
 @command.command(RUN)
 @click.argument("app_name", metavar="APP")
 @click.option(
@@ -96,23 +119,8 @@ def command() -> None:
     "--grace", type=Length(), help="Time to finish records when stopping.  [default: as declared]"
 )
 @click.option("--no-prepare", is_flag=True, help="Do not create missing topics and settings.")
-@BOOTSTRAP
-@profile_option
-@COMMAND_CONFIG
-@click.option(
-    "--health-port",
-    type=click.IntRange(0, 65535),
-    help="Port of /live, /ready and /status; 0: a free port.",
-)
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    help="Port of /metrics for Prometheus; may be the same port.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address of these ports.")
-@click.option(
-    "--pid-file", type=click.Path(dir_okay=False, path_type=Path), help="Additional pid file."
-)
+@override_options
+@port_options
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -130,7 +138,16 @@ def command() -> None:
     multiple=True,
     help="Folder to watch.  [default: the folder of the application's package]",
 )
-def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: Any) -> int:
+def run_(
+    *,
+    app_name: str,
+    reloads: bool,
+    folders: tuple[Path, ...],
+    around: Surroundings,
+    log_level: str,
+    log_format: Literal["text", "json"],
+    **changes: Any,
+) -> int:
     """Run an application until SIGTERM or Ctrl-C; a second signal ends the grace time.
 
     APP is MODULE:NAME, imported from the current folder, or MODULE if it contains one App.
@@ -146,7 +163,10 @@ def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: 
     # The watcher sets the variable for the process that it starts with the same command line.
     if reloads and WATCHER not in os.environ:
         return _reloading(app_name, folders)
-    return _run(app_name, watcher=int(os.environ.get(WATCHER, "0")) or None, **options)
+    logs.configure(log_level, log_format)
+    watcher = int(os.environ.get(WATCHER, "0")) or None
+    app = _narrowed(app_name, **changes)
+    return _run(app, replace(around, module=app_name, watcher=watcher))
 
 
 command.add_command(worker_infrastructure.plan_)
@@ -158,24 +178,18 @@ command.add_command(worker_processes.stop)
 command.add_command(worker_processes.status)
 
 
-def _run(
+def _narrowed(
     app_name: str,
     *,
-    watcher: int | None,
+    overrides: Overrides,
     concurrency: int | Literal["auto"] | None,
     groups: str | None,
     grace: float | None,
     no_prepare: bool,
-    bootstrap_servers: str | None,
-    command_config: Path | None,
-    profile: str | None,
-    log_level: str,
-    log_format: Literal["text", "json"],
-    **around: Any,
-) -> int:
-    logs.configure(log_level, log_format)
+) -> App:
+    """Load an application, with what the command line says instead of its declarations."""
     app = load(app_name)
-    override(app, bootstrap_servers, command_config, profile)
+    overrides.apply_to(app)
     try:
         app.narrow(groups.split(",") if groups else (), concurrency=concurrency)
     except InvalidConfig as error:
@@ -184,9 +198,13 @@ def _run(
         app.grace_seconds = grace
     if no_prepare:
         app.prepare = False
+    return app
+
+
+def _run(app: App, around: Surroundings) -> int:
     try:
         with telling_errors(access_of(app)):
-            return run(app, Surroundings(module=app_name, watcher=watcher, **around))
+            return run(app, around)
     except MissingExtra as error:
         raise click.ClickException(str(error)) from error
 

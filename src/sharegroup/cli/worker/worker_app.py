@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -20,6 +20,7 @@ import click
 
 from sharegroup.cli.common.client_properties import client_options
 from sharegroup.cli.common.cluster_access import Access, profile_option
+from sharegroup.cli.common.options import Verb, gathered
 from sharegroup.cli.common.output import complain
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import MissingExtra
@@ -51,49 +52,48 @@ class ImportFailed(click.ClickException):
     """The application's module raised while it was imported."""
 
 
-def app_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """The cluster address and the client properties that a command line gives an application."""
+
+    bootstrap_servers: str | None
+    command_config: Path | None
+    profile: str | None = None
+
+    def apply_to(self, app: App) -> None:
+        """Set them in the application.
+
+        Variables and the default profile count only if the application names no address: it must
+        not process the records of another cluster because of a setting that is meant for other
+        commands.
+        """
+        is_chosen = bool(self.bootstrap_servers or self.command_config or self.profile)
+        if not is_chosen and app.bootstrap_servers != APP_DEFAULT:
+            return
+        access = Access.of(
+            self.bootstrap_servers, self.command_config, DEFAULT_TIMEOUT_MS, self.profile
+        )
+        if access.is_address_named:
+            app.bootstrap_servers = access.bootstrap_servers
+        app.client_options |= client_options(
+            access.properties, ClientConfig, warn=complain, origin=access.properties_origin
+        )
+
+
+override_options = gathered("overrides", Overrides, BOOTSTRAP, profile_option, COMMAND_CONFIG)
+"""Adds the options of the cluster to a verb, which is called with ``overrides``."""
+
+
+def app_options(verb: Verb) -> Verb:
     """Add the argument APP and options that override it to a verb called with ``app``."""
 
     @functools.wraps(verb)
-    def with_app(
-        *,
-        app_name: str,
-        bootstrap_servers: str | None,
-        command_config: Path | None,
-        profile: str | None,
-        **rest: Any,
-    ) -> Any:
+    def with_app(*, app_name: str, overrides: Overrides, **rest: Any) -> Any:
         app = load(app_name)
-        override(app, bootstrap_servers, command_config, profile)
+        overrides.apply_to(app)
         return verb(app=app, app_name=app_name, **rest)
 
-    for option in (
-        COMMAND_CONFIG,
-        profile_option,
-        BOOTSTRAP,
-        click.argument("app_name", metavar="APP"),
-    ):
-        with_app = option(with_app)
-    return with_app
-
-
-def override(
-    app: App, bootstrap_servers: str | None, command_config: Path | None, profile: str | None = None
-) -> None:
-    """Set the cluster address and client properties of the command line in the application.
-
-    Variables and the default profile count only if the application names no address: it must not
-    process the records of another cluster because of a setting that is meant for other commands.
-    """
-    is_chosen = bool(bootstrap_servers or command_config or profile)
-    if not is_chosen and app.bootstrap_servers != APP_DEFAULT:
-        return
-    access = Access.of(bootstrap_servers, command_config, DEFAULT_TIMEOUT_MS, profile)
-    if access.is_address_named:
-        app.bootstrap_servers = access.bootstrap_servers
-    app.client_options |= client_options(
-        access.properties, ClientConfig, warn=complain, origin=access.properties_origin
-    )
+    return click.argument("app_name", metavar="APP")(override_options(with_app))
 
 
 def access_of(app: App) -> Access:
