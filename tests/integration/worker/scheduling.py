@@ -27,6 +27,7 @@ from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.retrying.postponer import Postponer, retry_topics
 from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 from tests.support.limits import HANGING_SECONDS
 
@@ -97,7 +98,7 @@ async def scheduling(
         config = ClientConfig(bootstrap_servers=bootstrap, **options)
         tier_log = KafkaTierLog(config, scheduler_group(group), session_ms=SESSION_MS)
         scheduler = Scheduler(
-            group, WallClock(), Sending(producer), tier_log, tiers=Tiers.of(delays)
+            Moving(group, WallClock(), Sending(producer), tier_log, Tiers.of(delays))
         )
         running = asyncio.ensure_future(scheduler.run())
         try:

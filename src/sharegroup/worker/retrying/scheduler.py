@@ -15,45 +15,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.declarations.checks import due_topic
-from sharegroup.worker.events import Events
-from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.retrying.shelf import Shelf
-from sharegroup.worker.retrying.tier_log import Committed, TierLog, TierPartition, TierRecord
-from sharegroup.worker.retrying.tier_mover import BATCH_RECORDS, Moving, TierMover
+from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
+from sharegroup.worker.retrying.tier_mover import Moving, TierMover
 
 log = logging.getLogger(__name__)
 
-AHEAD_RECORDS = 1_000
 AHEAD_BYTES = 1024 * 1024
-"""Limits of a shelf for a tier's partition; high enough that moving never waits for reading."""
-DUE_RECORDS = 50_000
 DUE_BYTES = 64 * 1024 * 1024
-"""Limits of the shelves for all partitions of ``due`` together, where any record may be next."""
+"""Limits of the same shelves as ``ahead_records`` and ``due_records`` of `SchedulerLimits`."""
 
 READ_SECONDS = 1.0
 BACKOFF_MS_MIN = 1_000
 BACKOFF_MS_MAX = 30_000
 REVOKE_SECONDS_MAX = 3.0
 """Maximum time that a revocation waits for pending writes; later ones may cause duplicates."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
-    """The limits of the records that a scheduler holds and writes at a time."""
-
-    ahead_records: int = AHEAD_RECORDS
-    due_records: int = DUE_RECORDS
-    batch_records: int = BATCH_RECORDS
-
-
-LIMITS_DEFAULT = SchedulerLimits()
 
 
 class TierState(NamedTuple):
@@ -72,23 +53,10 @@ class TierState(NamedTuple):
 class Scheduler:
     """The retry scheduler of one group in this process; a `TierOwner`."""
 
-    __slots__ = ("_ended", "_limits", "_movers", "_moving", "_stopping", "_tasks", "_tasks_of")
+    __slots__ = ("_ended", "_movers", "_moving", "_stopping", "_tasks", "_tasks_of")
 
-    def __init__(
-        self,
-        group: str,
-        clock: WorkerClock,
-        outbox: Outbox,
-        tier_log: TierLog,
-        *,
-        tiers: Tiers = TIERS,
-        events: Events | None = None,
-        limits: SchedulerLimits = LIMITS_DEFAULT,
-    ) -> None:
-        self._limits = limits
-        self._moving = Moving(
-            group, tiers, outbox, clock, tier_log, events or Events(), limits.batch_records
-        )
+    def __init__(self, moving: Moving) -> None:
+        self._moving = moving
         self._movers: dict[TierPartition, TierMover] = {}
         self._tasks_of: dict[TierPartition, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -138,10 +106,10 @@ class Scheduler:
                 f"{partition} was assigned again without being revoked"
             )
             if partition.topic == due:
-                records_max = self._limits.due_records // due_count
+                records_max = self._moving.limits.due_records // due_count
                 bytes_max = DUE_BYTES // due_count
             else:
-                records_max, bytes_max = self._limits.ahead_records, AHEAD_BYTES
+                records_max, bytes_max = self._moving.limits.ahead_records, AHEAD_BYTES
             shelf = Shelf(committed, records_max=records_max, bytes_max=bytes_max)
             self._begin(TierMover(self._moving, partition, shelf))
         log.info("event=tiers_owned group=%s partitions=%d", self._moving.group, len(partitions))

@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.events import Event, Events
 from sharegroup.worker.ports import Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.shelf import Shelf
@@ -37,8 +37,24 @@ log = logging.getLogger(__name__)
 
 BATCH_RECORDS = 500
 """The maximum number of pending writes in one partition."""
+AHEAD_RECORDS = 1_000
+"""Limit of a shelf for a tier's partition; high enough that moving never waits for reading."""
+DUE_RECORDS = 50_000
+"""Limit of the shelves for all partitions of ``due`` together, where any record may be next."""
 BACKOFF_MS = 500
 BACKOFF_MS_MAX = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """The limits of the records that a scheduler holds and writes at a time."""
+
+    ahead_records: int = AHEAD_RECORDS
+    due_records: int = DUE_RECORDS
+    batch_records: int = BATCH_RECORDS
+
+
+LIMITS_DEFAULT = SchedulerLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +62,12 @@ class Moving:
     """The objects that all movers of a group share."""
 
     group: str
-    tiers: Tiers
-    outbox: Outbox
     clock: WorkerClock
+    outbox: Outbox
     tier_log: TierLog
-    events: Events
-    batch_records: int = BATCH_RECORDS
+    tiers: Tiers = TIERS
+    events: Events = field(default_factory=Events)
+    limits: SchedulerLimits = LIMITS_DEFAULT
 
 
 class TierMover:
@@ -114,7 +130,7 @@ class TierMover:
                 # below.
                 self._changed.clear()
                 now_ms = Moment.now(clock).steady_ms
-                if taken := self.shelf.take(now_ms, self._moving.batch_records):
+                if taken := self.shelf.take(now_ms, self._moving.limits.batch_records):
                     await self._move(taken)
                     await self._commit()
                     self._read_on()

@@ -69,7 +69,6 @@ class GroupRunner:
 
     def __init__(
         self,
-        group: str,
         routes: Sequence[Route],
         parts: WorkerParts,
         events: Events,
@@ -79,7 +78,7 @@ class GroupRunner:
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
-        own_topic = routes[0].own_topic
+        group, own_topic = routes[0].group, routes[0].own_topic
         # The own topic has records of all routes.  Each topic has a member of its own
         # (docs/adr/0018).
         in_flight[own_topic] = max(in_flight.values())

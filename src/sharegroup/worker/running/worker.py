@@ -24,6 +24,7 @@ from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts as WorkerParts
 from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_runner import GroupRunner
 from sharegroup.worker.telemetry.state import HandlerCounts, Phase, WorkerState
@@ -123,7 +124,6 @@ class Worker:
         for group, routes in by_group.items():
             self._groups.append(
                 GroupRunner(
-                    group,
                     routes,
                     self._parts,
                     self._app.events,
@@ -227,12 +227,14 @@ class Worker:
 
     def _scheduler(self, group: str, route: Route) -> Scheduler:
         return Scheduler(
-            group,
-            self._parts.clock,
-            self._parts.outbox,
-            self._parts.open_tier_log(group),
-            tiers=Tiers.of(route.retry_tiers),
-            events=self._app.events,
+            Moving(
+                group,
+                self._parts.clock,
+                self._parts.outbox,
+                self._parts.open_tier_log(group),
+                Tiers.of(route.retry_tiers),
+                self._app.events,
+            )
         )
 
     async def _wait_ended(self, runner: asyncio.Task[None]) -> None:

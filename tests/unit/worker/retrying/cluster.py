@@ -14,11 +14,7 @@ from sharegroup.errors import CoordinatorNotAvailable, KafkaError, NetworkExcept
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.postponer import Postponer
-from sharegroup.worker.retrying.scheduler import (
-    LIMITS_DEFAULT,
-    Scheduler,
-    SchedulerLimits,
-)
+from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_log import (
     Committed,
     OwnershipLost,
@@ -26,6 +22,7 @@ from sharegroup.worker.retrying.tier_log import (
     TierPartition,
     TierRecord,
 )
+from sharegroup.worker.retrying.tier_mover import LIMITS_DEFAULT, Moving, SchedulerLimits
 
 START_MS = 1_767_225_600_000
 WRITE_SECONDS = 0.003
@@ -334,7 +331,7 @@ class Process:
         self.member = Member(cluster)
         self.postponer = Postponer(self.outbox, self.clock, "g", tiers)
         self.scheduler = Scheduler(
-            "g", self.clock, self.outbox, self.member, tiers=tiers, limits=limits
+            Moving("g", self.clock, self.outbox, self.member, tiers=tiers, limits=limits)
         )
         self.task = asyncio.ensure_future(self.scheduler.run())
 

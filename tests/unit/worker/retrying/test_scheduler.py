@@ -15,8 +15,9 @@ from sharegroup.errors import KafkaError, MessageTooLarge, NetworkException
 from sharegroup.testing import virtual_time
 from sharegroup.worker.decisions.tiers import LATE_SHARE
 from sharegroup.worker.events import Event, Events
-from sharegroup.worker.retrying.scheduler import Scheduler, SchedulerLimits
+from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition
+from sharegroup.worker.retrying.tier_mover import Moving, SchedulerLimits
 from tests.unit.worker.retrying.cluster import START_MS, Cluster, Lying, Outbox, Process
 
 HOUR_MS = 60 * 60 * 1000
@@ -738,7 +739,9 @@ def test_each_due_record_emits_an_event() -> None:
         process = Process(cluster)
         process.task.cancel()
         await asyncio.wait([process.task])
-        scheduler = Scheduler("g", process.clock, process.outbox, process.member, events=events)
+        scheduler = Scheduler(
+            Moving("g", process.clock, process.outbox, process.member, events=events)
+        )
         running = asyncio.ensure_future(scheduler.run())
         await process.later(b"a", 8)
         await arrived(cluster, 1, seconds=9)

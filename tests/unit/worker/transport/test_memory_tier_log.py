@@ -8,6 +8,7 @@ from sharegroup.dead_letters.story import RecordOrigin
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.memory import MemoryOutbox
 from sharegroup.worker.transport.memory_clock import START_WALL_MS, MemoryClock
@@ -24,7 +25,7 @@ class World:
 
     def scheduler(self) -> tuple[Scheduler, MemoryTierLog]:
         tier_log = MemoryTierLog("schedulers", self.log)
-        return Scheduler("billing", self.clock, self.outbox, tier_log), tier_log
+        return Scheduler(Moving("billing", self.clock, self.outbox, tier_log)), tier_log
 
     async def postpone(self, seconds: float) -> WrittenRecord:
         postponer = Postponer(self.outbox, self.clock, "billing")
