@@ -43,12 +43,7 @@ from sharegroup.dead_letters.topics import (
     default_min_insync,
     default_replicas,
 )
-from sharegroup.errors import (
-    InvalidRecord,
-    KafkaError,
-    TopicAlreadyExists,
-    UnknownTopicOrPartition,
-)
+from sharegroup.errors import InvalidRecord, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 
 SUFFIX = ".redriven"
 HASH_CHARACTERS = 16

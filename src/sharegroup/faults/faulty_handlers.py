@@ -29,14 +29,7 @@ from sharegroup.broker.handler_contract import (
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.server.handler_table import handler_of as real_handler_of
 from sharegroup.faults.faulty_partitions import PARTITION_APIS, PARTITION_ERRORS, parts_with
-from sharegroup.faults.script import (
-    EXEMPT_CLIENT_ID,
-    Delay,
-    Drop,
-    Fail,
-    Fault,
-    FaultScript,
-)
+from sharegroup.faults.script import EXEMPT_CLIENT_ID, Delay, Drop, Fail, Fault, FaultScript
 from sharegroup.wire.codec.apis import APIS, Api
 
 

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
         DeadLetter as DeadLetter,
     )
     from sharegroup.worker.events import Event as Event
-    from sharegroup.worker.middleware import (
-        Call as Call,
-        Proceed as Proceed,
-    )
+    from sharegroup.worker.middleware import Call as Call, Proceed as Proceed
     from sharegroup.worker.payloads.codec import (
         Payload as Payload,
         UnreadablePayload as UnreadablePayload,
@@ -43,14 +40,8 @@ if TYPE_CHECKING:
         RetryAfter as RetryAfter,
         SomeFailed as SomeFailed,
     )
-    from sharegroup.worker.records.record import (
-        Context as Context,
-        Record as Record,
-    )
-    from sharegroup.worker.routed import (
-        Routed as Routed,
-        share_group as share_group,
-    )
+    from sharegroup.worker.records.record import Context as Context, Record as Record
+    from sharegroup.worker.routed import Routed as Routed, share_group as share_group
     from sharegroup.worker.running.processes import HandlerCrashed as HandlerCrashed
     from sharegroup.worker.sender import NotConnected as NotConnected
 

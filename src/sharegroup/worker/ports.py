@@ -11,7 +11,7 @@ for `App.test`, where time is virtual and there is no broker.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from sharegroup.dead_letters.story import PlacedRecord
 
@@ -103,6 +103,15 @@ class WrittenRecord(PlacedRecord, Protocol):
     """The topic, partition and offset of a written record."""
 
 
+class SendOptions(TypedDict, total=False):
+    """The parts of a record that a write may leave out."""
+
+    key: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    timestamp_ms: int | None
+
+
 class Outbox(Protocol):
     """Writes records to topics.
 
@@ -110,14 +119,7 @@ class Outbox(Protocol):
     """
 
     def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: bytes | None, **options: Unpack[SendOptions]
     ) -> Awaitable[WrittenRecord]: ...
 
 

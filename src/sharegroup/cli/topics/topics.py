@@ -22,11 +22,7 @@ from sharegroup.cli.common.options import PARTITION_MAX, REPLICAS_MAX
 from sharegroup.cli.common.output import Listing, done
 from sharegroup.cli.topics import delete_records
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import (
-    BROKER_DEFAULT,
-    NewTopic,
-    TopicDescription,
-)
+from sharegroup.client.admin.types import BROKER_DEFAULT, NewTopic, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition

@@ -21,12 +21,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
-from sharegroup.spark.registry.decoding import (
-    PREFIX_BYTES,
-    Decode,
-    UnreadableValue,
-    schema_id_of,
-)
+from sharegroup.spark.registry.decoding import PREFIX_BYTES, Decode, UnreadableValue, schema_id_of
 
 ERROR_CHARACTERS_MAX = 1_000
 

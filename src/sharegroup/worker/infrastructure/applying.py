@@ -11,12 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import (
-    BROKER_DEFAULT,
-    AlterConfig,
-    ConfigResource,
-    NewTopic,
-)
+from sharegroup.client.admin.types import BROKER_DEFAULT, AlterConfig, ConfigResource, NewTopic
 from sharegroup.errors import (
     InvalidReplicationFactor,
     KafkaError,

@@ -17,10 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.dead_letters import (
-    dead_letter_topics,
-    group_configs_of,
-)
+from sharegroup.worker.dead_letters import dead_letter_topics, group_configs_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topics import (
     NOT_DECLARED,

@@ -15,11 +15,7 @@ from sharegroup.dead_letters.topics import own_topic
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.declarations.topics import (
-    NOT_DECLARED,
-    Replication,
-    TopicDeclaration,
-)
+from sharegroup.worker.declarations.topics import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.waiting import Moment, first_topic, first_write
 

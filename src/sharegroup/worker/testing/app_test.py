@@ -32,7 +32,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sharegroup.core.delivery.delivery import SharePartitionLimits
@@ -133,12 +132,7 @@ class AppTest:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._end()
 
     async def _end(self) -> None:

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sharegroup.client import (
     AcknowledgementResult,
@@ -22,7 +22,6 @@ from sharegroup.client import (
     ConfigResource,
     Producer,
     Record,
-    RecordMetadata,
     ResourceType,
     ShareConsumer,
     WakeupError,
@@ -33,7 +32,7 @@ from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
 from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
-from sharegroup.worker.ports import Header, WrittenRecord
+from sharegroup.worker.ports import SendOptions, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
@@ -228,37 +227,15 @@ class KafkaOutbox:
         self._producer = producer
 
     def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: bytes | None, **options: Unpack[SendOptions]
     ) -> Awaitable[WrittenRecord]:
         """Send a record; awaiting returns where it was durably written, or raises KafkaError."""
-        delivery = self._producer.send_now(
-            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-        )
+        delivery = self._producer.send_now(topic, value, **options)
         # The usual case needs no task.  None before the topic's metadata are known, and without
         # room in the producer's buffer.
         if delivery is not None:
             return delivery
-        return self._send(topic, value, key, headers, partition, timestamp_ms)
-
-    async def _send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        timestamp_ms: int | None,
-    ) -> RecordMetadata:
-        return await self._producer.send_and_wait(
-            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-        )
+        return self._producer.send_and_wait(topic, value, **options)
 
 
 def client_options(app: Application) -> dict[str, Any]:

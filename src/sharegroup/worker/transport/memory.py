@@ -9,13 +9,14 @@ tasks of the process have no effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from itertools import count
+from typing import Unpack
 
 from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
-from sharegroup.worker.ports import Header, WrittenRecord
+from sharegroup.worker.ports import SendOptions, WrittenRecord
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog
 from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place
@@ -113,28 +114,14 @@ class MemoryOutbox:
         self._is_cut = False
 
     def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: bytes | None, **options: Unpack[SendOptions]
     ) -> Awaitable[WrittenRecord]:
         """Write one record; awaiting the result returns where it was written."""
         answer: asyncio.Future[WrittenRecord] = asyncio.get_running_loop().create_future()
         if self._is_cut:
             return answer  # Never completed, because the process is dead.
         try:
-            written = self._log.append(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp_ms=timestamp_ms,
-            )
+            written = self._log.append(topic, value, **options)
         except KafkaError as error:
             answer.set_exception(error)
         else:

@@ -14,12 +14,7 @@ from typing import NamedTuple
 
 from sharegroup.errors import KafkaError
 from sharegroup.worker.ports import Header
-from sharegroup.worker.retrying.tier_log import (
-    Committed,
-    TierOwner,
-    TierPartition,
-    TierRecord,
-)
+from sharegroup.worker.retrying.tier_log import Committed, TierOwner, TierPartition, TierRecord
 from sharegroup.worker.transport.memory_clock import MemoryClock
 
 
