@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -141,6 +143,16 @@ def test_any_text_is_an_expression_or_an_error(text: str) -> None:
         Expression(text).holds(b"{}")
 
 
+@pytest.fixture
+def _usual_recursion_limit() -> Iterator[None]:
+    """Python's limit; a test that calls mypy leaves a higher one."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures("_usual_recursion_limit")
 def test_evaluation_that_nests_too_deeply_does_not_end_a_run() -> None:
     expression = Expression("not " * 400 + "total")
 
