@@ -340,7 +340,7 @@ def _text(action: FaultAction) -> str:
 #
 # Kafka's messages name topics in a few ways: a structure with ``name``, ``topic`` or ``topic_name``
 # that may have partitions, or a list of names. Requests that name topics only by their id are
-# recognized by their handlers (`faulty_partitions`).
+# recognized by their handlers (`faulty_handlers`).
 
 
 TOPIC_FIELDS = ("name", "topic", "topic_name", "resource_name")

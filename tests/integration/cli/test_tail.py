@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.cli.records.formats.writing import Row
-from sharegroup.cli.records.topic_tail import TailRange, TopicTail
+from sharegroup.cli.records.tail import TailRange, TopicTail
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig, config_from
