@@ -11,7 +11,7 @@ own Kafka sink.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,22 +163,22 @@ class _Sending:
         self._thread.leave()
 
     async def _send(self, rows: list[tuple[Any, ...]]) -> None:
-        for topic, value, key, headers, partition, timestamp in rows:
-            self._unsettled.append(
-                await self._producer.send(
-                    topic,
-                    value,
-                    key=key,
-                    headers=headers,
-                    partition=partition,
-                    timestamp_ms=timestamp,
-                )
-            )
+        self._unsettled += await send_rows(self._producer, rows)
         self._count += len(rows)
 
     async def _finish(self) -> None:
         await self._producer.flush()
         await _settled(self._unsettled)
+
+
+async def send_rows(producer: Producer, rows: Iterable[tuple[Any, ...]]) -> list[SendFuture]:
+    """Queue the rows of `record_rows`; return the futures of their records."""
+    return [
+        await producer.send(
+            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp
+        )
+        for topic, value, key, headers, partition, timestamp in rows
+    ]
 
 
 async def _new_producer(options: SinkOptions) -> Producer:

@@ -35,7 +35,7 @@ from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.errors import InvalidConfig
 from sharegroup.spark.options import SinkOptions, sink_options
-from sharegroup.spark.sink import check_schema, record_rows
+from sharegroup.spark.sink import check_schema, record_rows, send_rows
 
 QUERY_ID = "sql.streaming.queryId"
 """Spark's local property with the id of the query, which its checkpoint stores."""
@@ -99,7 +99,8 @@ class _Batch:
                 return 0
             async with producer.transaction() as transaction:
                 for part in table.to_batches():
-                    await self._send(producer, part)
+                    # An error of one of the records fails the commit.
+                    await send_rows(producer, record_rows(part, self._options, first_row=0))
                 # The next batch, as a consumer commits the next offset; `_is_written` compares with
                 # `>`.
                 number = OffsetAndMetadata(self._batch_id + 1, self._query_id)
@@ -116,20 +117,6 @@ class _Batch:
             and committed.metadata == self._query_id
             and committed.offset > self._batch_id
         )
-
-    async def _send(self, producer: Producer, part: pa.RecordBatch) -> None:
-        """Queue the records; an error of one of them fails the commit."""
-        for topic, value, key, headers, partition, timestamp in record_rows(
-            part, self._options, first_row=0
-        ):
-            await producer.send(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp_ms=timestamp,
-            )
 
 
 def _query_id(rows: DataFrame) -> str:

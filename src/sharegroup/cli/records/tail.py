@@ -31,9 +31,9 @@ from sharegroup.cli.common.log_positions import moment_ms, parse_offsets
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
-from sharegroup.cli.records.coordinator_document import coordinator_document
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import Row, RowWriter, json_line
+from sharegroup.cli.records.log_rows import coordinator_document, log_row
 from sharegroup.cli.records.record_formats import record_format_options
 from sharegroup.cli.records.standard_streams import write_all
 from sharegroup.client.fetch.offsets import offsets_of
@@ -49,7 +49,6 @@ from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import OFFSET_MAX, TopicId
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
-from sharegroup.wire.batches.records import DecodedRecord
 
 PartitionKey = tuple[TopicId | None, TopicPartition]
 """A partition of one topic: of another one that gets its name, the key is another one."""
@@ -328,7 +327,7 @@ class TopicTail:
             return
         async for records in read_records(self.cluster, log_range, unreadable=self.unreadable):
             if records:
-                yield [_row(log_range.where, record) for record in records]
+                yield [log_row(*log_range.where, record) for record in records]
 
 
 def _key(log_range: PartitionRange) -> PartitionKey:
@@ -338,16 +337,3 @@ def _key(log_range: PartitionRange) -> PartitionKey:
 def _later(log_range: PartitionRange, first: int) -> PartitionRange:
     """Return the range from this offset on; empty for -1, which means no such record."""
     return log_range._replace(first=max(log_range.first, first) if first >= 0 else log_range.end)
-
-
-def _row(where: TopicPartition, record: DecodedRecord) -> Row:
-    time = record.timestamp
-    return Row(
-        topic=where.topic,
-        partition=where.partition,
-        offset=record.offset,
-        timestamp_ms=-1 if time is None else time,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-    )

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from sharegroup.cli.broker.inspecting.data_directory import FoundLog
 from sharegroup.cli.broker.inspecting.segment_file import Damage, FoundBatch, SegmentFile
-from sharegroup.cli.records.coordinator_document import coordinator_document
-from sharegroup.cli.records.formats.writing import Row, as_json
+from sharegroup.cli.records.formats.writing import as_json
+from sharegroup.cli.records.log_rows import coordinator_document, log_row
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
 from sharegroup.wire.batches.batches import NO_PRODUCER_ID, BatchHeader
@@ -124,16 +124,7 @@ def batch_row(segment: Segment, batch: FoundBatch) -> dict[str, Any]:
 
 def record_document(log: FoundLog, header: BatchHeader, record: DecodedRecord) -> dict[str, Any]:
     """Return a record as a JSON document; records of internal topics are decoded."""
-    time = record.timestamp
-    row = Row(
-        topic=log.topic,
-        partition=log.partition,
-        offset=record.offset,
-        timestamp_ms=-1 if time is None else time,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-    )
+    row = log_row(log.topic, log.partition, record)
     if header.is_control:
         return {**as_json(row), "control": True, "marker": _marker_name(record.key)}
     classes = INTERNAL_TOPICS.get(log.topic)
