@@ -29,6 +29,7 @@ from sharegroup.cli.common.cluster_access import (
 )
 from sharegroup.cli.common.log_positions import moment_ms, parse_offsets
 from sharegroup.cli.common.name_arguments import naming_one
+from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.records.formats.template import RecordFormatError
@@ -63,28 +64,70 @@ RECORDS_MAX = 100_000
 STATE = "state"
 
 
+@dataclass(frozen=True, slots=True)
+class TailRange:
+    """The records to print."""
+
+    newest: int | None = None
+    """The number of newest records; None: all records from ``first`` and ``since_ms`` on."""
+    first: int = 0
+    end: int = OFFSET_MAX
+    since_ms: int | None = None
+    partitions: frozenset[int] = frozenset()
+    """The partitions to read; empty: all."""
+    follow: bool = False
+    """Whether to continue with new records."""
+
+
+def _range(
+    *,
+    newest: int | None,
+    follow: bool,
+    offsets: str | None,
+    since: str | None,
+    partitions: tuple[int, ...],
+) -> TailRange:
+    if newest is not None and (offsets is not None or since is not None):
+        raise click.UsageError("--records excludes --offsets and --since")
+    first, end = parse_offsets(offsets)
+    if follow and end != OFFSET_MAX:
+        raise click.UsageError("--follow excludes an END of --offsets")
+    if offsets is None and since is None:
+        newest = RECORDS_DEFAULT if newest is None else newest
+    since_ms = moment_ms(since, "--since")
+    return TailRange(newest, first, end, since_ms, frozenset(partitions), follow)
+
+
+range_options = gathered(
+    "wanted",
+    _range,
+    click.option(
+        "-n",
+        "--records",
+        "newest",
+        type=click.IntRange(0, RECORDS_MAX),
+        metavar="N",
+        help=f"Print the newest N records of all partitions.  [default: {RECORDS_DEFAULT}]",
+    ),
+    click.option("-f", "--follow", is_flag=True, help="Continue with new records until Ctrl-C."),
+    click.option(
+        "--offsets",
+        metavar="FIRST:END",
+        help="Print the offsets from FIRST up to, but not including, END; each can be omitted.",
+    ),
+    click.option(
+        "--since",
+        metavar="WHEN",
+        help="Print records with this timestamp or later; '2h' means 2 hours ago.",
+    ),
+    click.option("--partition", "partitions", type=click.IntRange(0), multiple=True),
+)
+"""Adds the options that choose records to a verb, which is called with ``wanted``."""
+
+
 @click.command("tail")
 @naming_one("topic")
-@click.option(
-    "-n",
-    "--records",
-    "newest",
-    type=click.IntRange(0, RECORDS_MAX),
-    metavar="N",
-    help=f"Print the newest N records of all partitions.  [default: {RECORDS_DEFAULT}]",
-)
-@click.option("-f", "--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
-@click.option(
-    "--offsets",
-    metavar="FIRST:END",
-    help="Print the offsets from FIRST up to, but not including, END; each can be omitted.",
-)
-@click.option(
-    "--since",
-    metavar="WHEN",
-    help="Print records with this timestamp or later; '2h' means 2 hours ago.",
-)
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True)
+@range_options
 @click.option("--max-messages", type=click.IntRange(1), help="Stop after this number of records.")
 @click.option(
     "--decode",
@@ -96,11 +139,7 @@ STATE = "state"
 def command(
     *,
     topic: str,
-    newest: int | None,
-    follow: bool,
-    offsets: str | None,
-    since: str | None,
-    partitions: tuple[int, ...],
+    wanted: TailRange,
     max_messages: int | None,
     decode: str | None,
     write: RowWriter,
@@ -124,20 +163,12 @@ def command(
 
     Exit code 1: a batch cannot be decoded; it is omitted and reported on standard error.
     """
-    if newest is not None and (offsets is not None or since is not None):
-        raise click.UsageError("--records excludes --offsets and --since")
-    first, end = parse_offsets(offsets)
-    if follow and end != OFFSET_MAX:
-        raise click.UsageError("--follow excludes an END of --offsets")
-    if offsets is None and since is None:
-        newest = RECORDS_DEFAULT if newest is None else newest
-    wanted = TailRange(newest, first, end, moment_ms(since, "--since"), frozenset(partitions))
     if decode == STATE:
         write = _state_writer(topic)
     printing = _Printing(access, topic, wanted, write, max_messages)
     with telling_errors(access):
         try:
-            return run(lambda stop: printing.run(stop, follow=follow))
+            return run(printing.run)
         except RecordFormatError as error:
             raise click.ClickException(str(error)) from error
         except BrokenPipeError:
@@ -172,24 +203,24 @@ class _Printing:
         self._number = 0
         self._unreadable = UnreadableBatches()
 
-    async def run(self, stop: Stop, *, follow: bool) -> int:
+    async def run(self, stop: Stop) -> int:
         """Print until the records end, or ``stop`` is set; return the exit code."""
         config = config_from(ReadingConfig, self._access.client_options(ReadingConfig))
         with closing(Cluster(config)) as cluster:
             async with telling_waits(
                 self._access.bootstrap_servers, lambda: lacks_broker(cluster.metrics.read())
             ):
-                await until_stopped(self._print_all(cluster, stop, follow=follow), stop)
+                await until_stopped(self._print_all(cluster, stop), stop)
         # Ctrl-C is the way to end what follows without end.
-        return self._unreadable.exit_code or (0 if follow else stop.code)
+        return self._unreadable.exit_code or (0 if self._wanted.follow else stop.code)
 
-    async def _print_all(self, cluster: Cluster, stop: Stop, *, follow: bool) -> None:
+    async def _print_all(self, cluster: Cluster, stop: Stop) -> None:
         await self._check_topic(cluster)
         tail = TopicTail(cluster, self._topic, self._wanted, self._unreadable)
         async for rows in tail.rows():
             if not await self._print(rows) or stop.is_set():
                 return
-        if follow:
+        if self._wanted.follow:
             async for rows in tail.following(stop):
                 if not await self._print(rows):
                     return
@@ -226,19 +257,6 @@ class _Printing:
         if self._left is not None:
             self._left -= len(content)
         return self._left is None or self._left > 0
-
-
-@dataclass(frozen=True, slots=True)
-class TailRange:
-    """The records to print before those that follow."""
-
-    newest: int | None = None
-    """The number of newest records; None: all records from ``first`` and ``since_ms`` on."""
-    first: int = 0
-    end: int = OFFSET_MAX
-    since_ms: int | None = None
-    partitions: frozenset[int] = frozenset()
-    """The partitions to read; empty: all."""
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.events import Event, Events
-from sharegroup.worker.parts import ShareGroupLimits
-from sharegroup.worker.ports import Outbox, RecordSource, WorkerClock
+from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
+from sharegroup.worker.ports import RecordSource, WorkerClock
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.running.alone import Alone, Caution
 from sharegroup.worker.running.held_retries import HeldRetries
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 class RecordEvents:
     """Builds the events and log lines about records of one share group."""
 
-    __slots__ = ("_events", "_group", "wants")
+    __slots__ = ("_events", "group", "wants")
 
     def __init__(self, group: str, events: Events) -> None:
-        self._group = group
+        self.group = group
         self._events = events
         self.wants = events.wants
         """Whether an event of this name has a listener."""
@@ -49,7 +49,7 @@ class RecordEvents:
             self._events.tell(
                 Event(
                     name,
-                    group=self._group,
+                    group=self.group,
                     handler=route.shape.name,
                     topic=delivery.topic,
                     partition=delivery.partition,
@@ -69,7 +69,7 @@ class RecordEvents:
             level,
             "event=%s group=%s handler=%s topic=%s partition=%s offset=%s attempt=%s %s",
             event,
-            self._group,
+            self.group,
             record.route.shape.name,
             delivery.topic,
             delivery.partition,
@@ -89,7 +89,7 @@ class RecordEvents:
             self._events.tell(
                 Event(
                     event,
-                    group=self._group,
+                    group=self.group,
                     topic=delivery.topic,
                     partition=delivery.partition,
                     offset=delivery.offset,
@@ -168,23 +168,22 @@ class GroupParts:
 
     def __init__(
         self,
-        group: str,
+        events: RecordEvents,
         sources: Sequence[RecordSource],
-        outbox: Outbox,
-        clock: WorkerClock,
-        events: Events,
+        parts: WorkerParts,
         *,
         limits: ShareGroupLimits,
         tiers: Tiers,
         alone: Alone | None = None,
     ) -> None:
-        self.group = group
+        clock, outbox = parts.clock, parts.outbox
+        self.group = events.group
         self.clock = clock
         self.wall_time = WallTime(clock)
         self.limits = limits
         """The limits of the group as of the last query."""
         self.members = GroupMembers(sources)
-        self.events = RecordEvents(group, events)
+        self.events = events
         self.room = RoomSignal()
         self.alone = Alone(clock) if alone is None else alone
         """Lets one record run alone in this process; shared by all its groups."""
@@ -194,7 +193,7 @@ class GroupParts:
         """Whether records may be held; False while no handler begins."""
         self.writes = PendingWrites()
         self.outbox = outbox
-        self.postponer = Postponer(outbox, clock, group, tiers)
+        self.postponer = Postponer(outbox, clock, self.group, tiers)
         self._gates: dict[str, TopicGate] = {}
         self.released_at_close: list[TakenRecord] = []
         """Records to release that are left unsettled, because closing the source releases them."""

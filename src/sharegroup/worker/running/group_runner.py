@@ -27,7 +27,7 @@ from sharegroup.worker.ports import DeliveredRecord
 from sharegroup.worker.records.outcomes import Stopped
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.alone import Alone
-from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.group_parts import GroupParts, RecordEvents
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.held_retries import HeldRetry
 from sharegroup.worker.running.intake import Intake
@@ -87,11 +87,9 @@ class GroupRunner:
         self._ask_for_limits = parts.group_limits
         self._clock = parts.clock
         self._parts = GroupParts(
-            group,
+            RecordEvents(group, events),
             sources,
-            parts.outbox,
-            parts.clock,
-            events,
+            parts,
             limits=limits,
             tiers=Tiers.of(routes[0].retry_tiers),
             alone=alone,

@@ -48,37 +48,31 @@ class Histogram:
         self.total += seconds
 
 
+@dataclass(slots=True, eq=False)
 class HandlerCounts:
     """The outcomes of one route's records in this process, since its start."""
 
-    __slots__ = (
-        "dead_lettered", "failed", "group", "handler", "handling", "held", "lock_lost",
-        "postponed", "queued", "rejected", "released", "running", "succeeded", "timed_out",
-        "unreadable",
-    )  # fmt: skip
-
-    def __init__(self, group: str, handler: str) -> None:
-        self.group = group
-        self.handler = handler
-        self.running = 0
-        """Records in the handler now."""
-        self.succeeded = 0
-        self.failed: dict[str, int] = {}
-        """Failed runs, by the class of the error with its module."""
-        self.rejected = 0
-        self.released = 0
-        self.held = 0
-        """Retries for which the record was held in memory, under its lock."""
-        self.postponed = 0
-        """Retries that were written to a retry topic."""
-        self.dead_lettered = 0
-        self.unreadable = 0
-        self.timed_out = 0
-        self.lock_lost = 0
-        self.handling = Histogram()
-        """The durations of handler runs."""
-        self.queued = Histogram()
-        """The time from a record's timestamp to the start of its handler."""
+    group: str
+    handler: str
+    running: int = 0
+    """Records in the handler now."""
+    succeeded: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    """Failed runs, by the class of the error with its module."""
+    rejected: int = 0
+    released: int = 0
+    held: int = 0
+    """Retries for which the record was held in memory, under its lock."""
+    postponed: int = 0
+    """Retries that were written to a retry topic."""
+    dead_lettered: int = 0
+    unreadable: int = 0
+    timed_out: int = 0
+    lock_lost: int = 0
+    handling: Histogram = field(default_factory=Histogram)
+    """The durations of handler runs."""
+    queued: Histogram = field(default_factory=Histogram)
+    """The time from a record's timestamp to the start of its handler."""
 
     def failed_with(self, error: str) -> None:
         """Count a failed run with an error of this class."""

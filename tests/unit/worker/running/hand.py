@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from sharegroup.dead_letters.story import NEW
@@ -9,7 +10,7 @@ from sharegroup.worker.decisions.tiers import TIERS
 from sharegroup.worker.events import Events
 from sharegroup.worker.parts import ShareGroupLimits
 from sharegroup.worker.ports import WorkerClock
-from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.group_parts import GroupParts, RecordEvents
 from sharegroup.worker.running.taken_record import TakenRecord
 from tests.unit.worker.deliveries import FakeDelivery
 
@@ -27,7 +28,6 @@ def offsets(some: Any) -> list[int]:
 
 def group_parts(clock: WorkerClock) -> GroupParts:
     """Parts of a group that takes and writes nothing."""
-    no_outbox: Any = None
-    return GroupParts(
-        "billing", (), no_outbox, clock, Events(), limits=ShareGroupLimits(), tiers=TIERS
-    )
+    parts: Any = SimpleNamespace(clock=clock, outbox=None)
+    events = RecordEvents("billing", Events())
+    return GroupParts(events, (), parts, limits=ShareGroupLimits(), tiers=TIERS)
