@@ -2,7 +2,7 @@
 
     RecordSource    the records of one topic for a share group, each under its acquisition lock
     Outbox          writes records to topics
-    WorkerClock     tells the time and waits
+    WorkerClock     tells the time and waits; `RealTimeClock` does so by the system's clocks
 
 `transport.kafka` implements them with this project's client.  `transport.memory` implements them
 for `App.test`, where time is virtual and there is no broker.
@@ -10,6 +10,8 @@ for `App.test`, where time is virtual and there is no broker.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Sequence
 from typing import Protocol, TypedDict, Unpack
 
@@ -134,3 +136,17 @@ class WorkerClock(Protocol):
 
     async def sleep_until(self, when: float) -> None:
         """Wait until `now` has reached ``when``."""
+
+
+class RealTimeClock:
+    """The system's clocks; a `WorkerClock`."""
+
+    now = staticmethod(time.monotonic)  # No Python call, because it runs twice for every record.
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, when: float) -> None:
+        """Wait until `now` has reached ``when``."""
+        await asyncio.sleep(when - time.monotonic())

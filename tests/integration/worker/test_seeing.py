@@ -10,8 +10,8 @@ from pathlib import Path
 from sharegroup.client import AdminClient, Producer
 from sharegroup.worker import App, Record, Retry
 from sharegroup.worker.infrastructure import prepare
+from sharegroup.worker.ports import RealTimeClock
 from sharegroup.worker.telemetry.lag import GroupBacklog
-from sharegroup.worker.transport.kafka import RealTimeClock
 from tests.integration.worker.processes import WorkerProcess
 from tests.integration.worker.test_life import send
 from tests.support.limits import HANGING_SECONDS

@@ -10,10 +10,11 @@ from prometheus_client import REGISTRY, generate_latest
 
 from sharegroup.http_endpoint import PROMETHEUS_TEXT, HttpResponse, Page
 from sharegroup.worker.application import Application
+from sharegroup.worker.ports import RealTimeClock
 from sharegroup.worker.telemetry.lag import GroupBacklog
 from sharegroup.worker.telemetry.prometheus import WorkerCollector
 from sharegroup.worker.telemetry.state import Observed
-from sharegroup.worker.transport.kafka import RealTimeClock, open_admin
+from sharegroup.worker.transport.kafka import open_admin
 
 PATH = "/metrics"
 

@@ -9,7 +9,6 @@ import inspect
 import pickle
 import signal
 import sys
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -21,7 +20,7 @@ from sharegroup.dead_letters.story import Story
 from sharegroup.worker.decisions.batches import ends_of_returned
 from sharegroup.worker.decisions.messages import trace_of
 from sharegroup.worker.declarations.handler import HandlerShape, shape_of
-from sharegroup.worker.ports import DeliveredRecord, Header
+from sharegroup.worker.ports import DeliveredRecord, Header, RealTimeClock, WorkerClock
 from sharegroup.worker.records.record import CURRENT, Record
 from sharegroup.worker.redaction import TEXT_CHARACTERS_MAX
 from sharegroup.worker.running.error_copies import Portable, copied, portable
@@ -139,29 +138,14 @@ class HandlerResult:
     """The explicit decision of the handler about each record that it took."""
 
 
-class ChildClock:
-    """The machine's clock.  All processes share it, so the parent's deadlines are valid here."""
-
-    def now(self) -> float:
-        """Seconds of ``time.monotonic()``."""
-        return time.monotonic()
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
-
-    async def sleep_until(self, when: float) -> None:
-        """Wait until `now` has reached ``when``."""
-        await asyncio.sleep(max(0.0, when - self.now()))
-
-
 def serve(connection: Connection, lock: SharedLock, module: str, qualified_name: str) -> None:
     """Call the handler for each `HandlerCall` from the pipe until the pipe is closed."""
     _die_with_parent()
     for signal_number in PARENTS_SIGNALS:
         signal.signal(signal_number, signal.SIG_IGN)
     logs.configure_as_parent()
-    clock = ChildClock()
+    # All processes share the machine's clocks, so the deadlines of the parent are valid here.
+    clock = RealTimeClock()
     # One loop for all calls: what `open` has connected belongs to the loop that it ran on.
     with asyncio.Runner() as runner:
         try:
@@ -185,7 +169,7 @@ def _answer(
     runner: asyncio.Runner,
     shape: HandlerShape,
     pickled: bytes,
-    clock: ChildClock,
+    clock: WorkerClock,
     lock: SharedLock,
 ) -> HandlerResult:
     try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -32,7 +31,7 @@ from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
 from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
-from sharegroup.worker.ports import SendOptions, WrittenRecord
+from sharegroup.worker.ports import RealTimeClock, SendOptions, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
@@ -67,20 +66,6 @@ COUNT = re.compile(r"[1-9][0-9]{0,9}")
 """A count as Kafka writes it; its settings have no more digits than 2,147,483,647."""
 BROKER_PREFIX = "group."
 """The prefix of the broker's setting that applies to groups without a setting of their own."""
-
-
-class RealTimeClock:
-    """The system's clocks; a `ports.WorkerClock`."""
-
-    now = staticmethod(time.monotonic)  # No Python call, because it runs twice for every record.
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
-
-    async def sleep_until(self, when: float) -> None:
-        """Wait until `now` has reached ``when``."""
-        await asyncio.sleep(when - time.monotonic())
 
 
 class KafkaSource:
