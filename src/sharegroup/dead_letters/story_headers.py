@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 
@@ -42,9 +42,6 @@ SUSPICIONS = PREFIX + "suspicions"
 TRACE = PREFIX + "trace"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
-STORY = frozenset(
-    {*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID, UNROUTED, SUSPICIONS, TRACE}
-)
 
 ATTEMPTS_MAX = 20
 ATTEMPTS_BYTES_MAX = 256 * 1024
@@ -55,8 +52,6 @@ TIME_MIN = -(2**63)
 """The smallest timestamp of a record; negative ones are before 1970."""
 NOWHERE = -1
 """Partition and offset of a record that was sent with a delay and never was in its topic."""
-
-T = TypeVar("T")
 
 
 class MalformedStory(Exception):
@@ -76,22 +71,10 @@ def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
         (ORIGIN_OFFSET, _number(origin.offset)),
         (ORIGIN_TIMESTAMP, _number(origin.timestamp_ms)),
     ]
-    if story.failures:
-        headers.append((FAILURES, _count(story.failures)))
-    if story.attempts:
-        headers.append((ATTEMPTS, _written_attempts(story.attempts[-ATTEMPTS_MAX:])))
-    if story.due_ms is not None:
-        headers.append((DUE, _number(story.due_ms)))
-    if story.redrives:
-        headers.append((REDRIVES, _count(story.redrives)))
-    if story.redrive_id is not None:
-        headers.append((REDRIVE_ID, story.redrive_id.encode()))
-    if story.unrouted:
-        headers.append((UNROUTED, _count(story.unrouted)))
-    if story.suspicions:
-        headers.append((SUSPICIONS, _count(story.suspicions)))
-    if story.trace is not None:
-        headers.append((TRACE, story.trace.encode()))
+    for field in FIELDS:
+        value = getattr(story, field.name)
+        if value != getattr(NEW, field.name):
+            headers.append((field.header, field.write(value)))
     return tuple(headers)
 
 
@@ -131,31 +114,18 @@ def _only_once(headers: Sequence[Header], refused: list[str]) -> dict[str, bytes
 
 
 def _story(found: Mapping[str, bytes | None], refused: list[str]) -> Story:
-    def read(name: str, parse: Callable[[str, bytes | None], T], otherwise: T) -> T:
-        if name not in found:
-            return otherwise
-        try:
-            return parse(name, found[name])
-        except MalformedStory as error:
-            refused.append(str(error))
-            return otherwise
-
+    values: dict[str, Any] = {}
     try:
-        origin = _origin(found)
+        values["origin"] = _origin(found)
     except MalformedStory as error:
         refused.append(str(error))
-        origin = None
-    story = Story(
-        origin=origin,
-        failures=read(FAILURES, parsed_number, 0),
-        attempts=read(ATTEMPTS, _attempts, ()),
-        due_ms=read(DUE, parsed_number, None),
-        redrives=read(REDRIVES, parsed_number, 0),
-        redrive_id=read(REDRIVE_ID, _text, None),
-        unrouted=read(UNROUTED, parsed_number, 0),
-        suspicions=read(SUSPICIONS, parsed_number, 0),
-        trace=read(TRACE, _text, None),
-    )
+    for field in FIELDS:
+        if field.header in found:
+            try:
+                values[field.name] = field.read(field.header, found[field.header])
+            except MalformedStory as error:
+                refused.append(str(error))
+    story = Story(**values)
     return NEW if story == NEW else story
 
 
@@ -177,6 +147,7 @@ def _origin(found: Mapping[str, bytes | None]) -> RecordOrigin | None:
 
 def _written_attempts(attempts: tuple[Attempt, ...]) -> bytes:
     """The latest of the attempts as JSON, as many as the reader takes."""
+    attempts = attempts[-ATTEMPTS_MAX:]
     while True:
         entries = [(_clamped(attempt.number), *attempt[1:]) for attempt in attempts]
         # ASCII, because a message may have lone surrogates, which UTF-8 cannot encode.
@@ -252,3 +223,31 @@ def _present(name: str, value: bytes | None) -> bytes:
     if value is None:
         raise MalformedStory(f"{name}: expected a value, got null")
     return value
+
+
+class StoryField(NamedTuple):
+    """A field of a story with its header."""
+
+    header: str
+    name: str
+    write: Callable[[Any], bytes]
+    read: Callable[[str, bytes | None], Any]
+
+
+FIELDS = (
+    StoryField(FAILURES, "failures", _count, parsed_number),
+    StoryField(ATTEMPTS, "attempts", _written_attempts, _attempts),
+    StoryField(DUE, "due_ms", _number, parsed_number),
+    StoryField(REDRIVES, "redrives", _count, parsed_number),
+    StoryField(REDRIVE_ID, "redrive_id", str.encode, _text),
+    StoryField(UNROUTED, "unrouted", _count, parsed_number),
+    StoryField(SUSPICIONS, "suspicions", _count, parsed_number),
+    StoryField(TRACE, "trace", str.encode, _text),
+)
+"""The fields that have a header of their own, in the order in which they are written.
+
+A value equal to that of `NEW` is not written, and a header that is missing or not valid leaves it.
+"""
+
+STORY = frozenset((*ORIGIN, *(field.header for field in FIELDS)))
+"""The names of all headers of a story."""

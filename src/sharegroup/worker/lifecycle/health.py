@@ -16,6 +16,11 @@ from sharegroup.worker.telemetry.state import Observed
 
 OK = 200
 UNAVAILABLE = 503
+HANDLER_FACTS = (
+    *("group", "handler", "running", "succeeded", "failed", "rejected", "released", "held"),
+    *("postponed", "dead_lettered"),
+)
+"""The counts of a handler that ``/status`` shows."""
 
 
 def pages(worker: Callable[[], Observed | None], about: Mapping[str, Any]) -> dict[str, Page]:
@@ -50,19 +55,7 @@ def status_of(worker: Observed) -> dict[str, Any]:
         "ready": state.is_ready,
         "groups": [asdict(entry) for entry in state.groups],
         "handlers": [
-            {
-                "group": entry.group,
-                "handler": entry.handler,
-                "running": entry.running,
-                "succeeded": entry.succeeded,
-                "failed": dict(entry.failed),
-                "rejected": entry.rejected,
-                "released": entry.released,
-                "held": entry.held,
-                "postponed": entry.postponed,
-                "dead_lettered": entry.dead_lettered,
-            }
-            for entry in worker.counts
+            {name: getattr(entry, name) for name in HANDLER_FACTS} for entry in worker.counts
         ],
     }
 
