@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 
 import click
 
@@ -156,15 +157,7 @@ def _check_named(resources: Resources, users: Users, roles: Roles) -> None:
 
 def _exactly(acl: AclBinding) -> AclBindingFilter:
     """Return the filter that matches one ACL."""
-    return AclBindingFilter(
-        acl.resource_type,
-        acl.name,
-        acl.principal,
-        acl.operation,
-        acl.permission,
-        acl.pattern_type,
-        acl.host,
-    )
+    return AclBindingFilter(**{field.name: getattr(acl, field.name) for field in fields(acl)})
 
 
 def _confirm(resources: Resources) -> None:

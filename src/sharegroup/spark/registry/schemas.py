@@ -26,8 +26,8 @@ from sharegroup.spark.registry.decoding import (
     UnreadableValue,
     avro_decode,
     json_decode,
+    protobuf_decode,
 )
-from sharegroup.spark.registry.protobuf import protobuf_decode
 
 SCHEMAS_MAX = 1_000
 REGISTRIES_MAX = 20
