@@ -9,7 +9,7 @@ import click
 
 from sharegroup.cli.common.cluster_access import PROPERTY_OPTION, Access, kept_pairs
 from sharegroup.cli.common.name_arguments import complete_groups
-from sharegroup.cli.common.options import Verb
+from sharegroup.cli.common.options import Verb, gathered
 
 command_property_option = click.option(
     PROPERTY_OPTION,
@@ -27,18 +27,6 @@ consumer_property_option = click.option(
     help="Client property; overrides --command-config and the profile.",
 )
 """The same with the former name in Kafka's console consumers."""
-compression_option = click.option(
-    "--compression",
-    "--compression-codec",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="[default: none]",
-)
-acks_option = click.option(
-    "--acks",
-    "--request-required-acks",
-    type=click.Choice(["all", "-1", "1", "0"]),
-    help="Replicas that must have a record before it is acknowledged.  [default: all]",
-)
 
 
 def group_option(default: str) -> Callable[[Verb], Verb]:
@@ -68,7 +56,7 @@ def with_properties(access: Access, texts: Iterable[str]) -> Access:
     return access.with_properties(kept_pairs(texts, PROPERTY_OPTION))
 
 
-def producer_options(compression: str | None, acks: str | None) -> dict[str, Any]:
+def _producer_options(*, compression: str | None, acks: str | None) -> dict[str, Any]:
     """Return those of the two options that were given, as options of a Producer."""
     options: dict[str, Any] = {}
     if compression is not None:
@@ -78,3 +66,22 @@ def producer_options(compression: str | None, acks: str | None) -> dict[str, Any
         # An idempotent producer needs acks=all.
         options |= {"acks": "all"} if durable else {"acks": int(acks), "idempotent": False}
     return options
+
+
+producer_options = gathered(
+    "producer_options",
+    _producer_options,
+    click.option(
+        "--compression",
+        "--compression-codec",
+        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        help="[default: none]",
+    ),
+    click.option(
+        "--acks",
+        "--request-required-acks",
+        type=click.Choice(["all", "-1", "1", "0"]),
+        help="Replicas that must have a record before it is acknowledged.  [default: all]",
+    ),
+)
+"""Adds ``--compression`` and ``--acks`` to a verb, which is called with ``producer_options``."""

@@ -17,9 +17,7 @@ from sharegroup.cli.common.cluster_access import (
     telling_errors,
 )
 from sharegroup.cli.common.data_options import (
-    acks_option,
     command_property_option,
-    compression_option,
     consumer_property_option,
     group_of,
     group_option,
@@ -133,8 +131,7 @@ def command() -> None:
 @click.option("--random-seed", "seed", type=int, default=0, show_default=True)
 @interval_option
 @metrics_option
-@compression_option
-@acks_option
+@producer_options
 @json_option
 @command_property_option
 @cluster_options
@@ -149,7 +146,7 @@ def produce(*, access: Access, command_properties: tuple[str, ...], **options: A
                 "client_id": "perf-producer-client",
                 "max_block_ms": access.timeout_ms,
                 **access.client_options(ProducerConfig),
-                **producer_options(options["compression"], options["acks"]),
+                **options["producer_options"],
             }
         )
         try:

@@ -30,9 +30,7 @@ from sharegroup.cli.common.cluster_access import (
     telling_errors,
 )
 from sharegroup.cli.common.data_options import (
-    acks_option,
     command_property_option,
-    compression_option,
     producer_options,
     with_properties,
 )
@@ -106,8 +104,7 @@ NewReader = Callable[[], Reader]
     "--partition", type=click.IntRange(0), help="Partition to which all records are sent."
 )
 @click.option("--any-partition", is_flag=True, help="Ignore partitions in the input.")
-@compression_option
-@acks_option
+@producer_options
 @command_property_option
 @cluster_options
 def command(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
@@ -181,7 +178,7 @@ async def _produce(
         **{
             "max_block_ms": access.timeout_ms,
             **access.client_options(ProducerConfig),
-            **producer_options(options["compression"], options["acks"]),
+            **options["producer_options"],
         }
     )
     sender = RecordSender(producer, options["topic"], _defaults(options))
