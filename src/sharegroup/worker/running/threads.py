@@ -50,7 +50,7 @@ class _Call:
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.function = function
         self.arguments = arguments
-        # As `asyncio.to_thread` does: its log lines name the record (`telemetry.current`).
+        # As `asyncio.to_thread` does: its log lines name the record (`records.record`).
         self.context = contextvars.copy_context()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
