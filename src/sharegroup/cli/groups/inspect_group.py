@@ -24,6 +24,7 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import complete_groups
+from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import Listing
 from sharegroup.cli.groups.group_rows import explained
 from sharegroup.cli.groups.runs.live_runs import base_url, live_runs
@@ -44,12 +45,35 @@ Place = tuple[str | None, int | None]
 """A topic and a partition; None: all of them."""
 
 
-@click.command("inspect")
-@click.argument(
-    "names", nargs=-1, metavar="GROUP [TOPIC[:PARTITION]]", shell_complete=complete_groups
+def _target(*, names: tuple[str, ...], group: str | None, topic: str | None) -> tuple[str, Place]:
+    """Return the group and the place from the arguments and options."""
+    arguments = list(names)
+    group_id = group if group is not None else arguments.pop(0) if arguments else None
+    text = topic if topic is not None else arguments.pop(0) if arguments else None
+    if not group_id or arguments:
+        raise click.UsageError("expected GROUP and optionally TOPIC or TOPIC:PARTITION")
+    if text is None:
+        return group_id, (None, None)
+    name, separator, number = text.partition(":")
+    if not name or (separator and not (number.isascii() and number.isdecimal())):
+        raise click.UsageError(f"expected TOPIC or TOPIC:PARTITION, found {text!r}")
+    return group_id, (name, int(number) if separator else None)
+
+
+target_options = gathered(
+    "target",
+    _target,
+    click.argument(
+        "names", nargs=-1, metavar="GROUP [TOPIC[:PARTITION]]", shell_complete=complete_groups
+    ),
+    click.option("--group", metavar="GROUP", help="The group, in place of the first argument."),
+    click.option("--topic", metavar="TOPIC[:PARTITION]", help="The topic, in place of the second."),
 )
-@click.option("--group", metavar="GROUP", help="The group, in place of the first argument.")
-@click.option("--topic", metavar="TOPIC[:PARTITION]", help="The topic, in place of the second.")
+"""Adds a group and a place in it to a verb, which is called with ``target``."""
+
+
+@click.command("inspect")
+@target_options
 @click.option(
     "--metrics",
     "metrics_url",
@@ -69,9 +93,7 @@ Place = tuple[str | None, int | None]
 @listing_options
 def command(
     *,
-    names: tuple[str, ...],
-    group: str | None,
-    topic: str | None,
+    target: tuple[str, Place],
     metrics_url: str | None,
     runs_max: int,
     access: Access,
@@ -89,27 +111,12 @@ def command(
         sharegroup groups inspect billing
         sharegroup groups inspect billing orders:3 --metrics http://127.0.0.1:9464 --watch 1
     """
-    group_id, place = _names(names, group, topic)
+    group_id, place = target
     if metrics_url is None:
         question = partial(_durable, access, group_id, place, runs_max)
     else:
         question = partial(_live, base_url(metrics_url), access, group_id, place, runs_max)
     show(access, form, question)
-
-
-def _names(names: Sequence[str], group: str | None, topic: str | None) -> tuple[str, Place]:
-    """Return the group and the place from the arguments and options."""
-    arguments = list(names)
-    group_id = group if group is not None else arguments.pop(0) if arguments else None
-    text = topic if topic is not None else arguments.pop(0) if arguments else None
-    if not group_id or arguments:
-        raise click.UsageError("expected GROUP and optionally TOPIC or TOPIC:PARTITION")
-    if text is None:
-        return group_id, (None, None)
-    name, separator, number = text.partition(":")
-    if not name or (separator and not (number.isascii() and number.isdecimal())):
-        raise click.UsageError(f"expected TOPIC or TOPIC:PARTITION, found {text!r}")
-    return group_id, (name, int(number) if separator else None)
 
 
 async def _live(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -140,67 +141,29 @@ def describe(*, resource: ConfigResource, everything: bool, access: Access, form
     show(access, form, entries)
 
 
-@command.command("alter")
-@resource_options
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="New value of a setting."
-)
-@click.option(
-    "--add-config",
-    "lists",
-    metavar="KEY=VALUE,...",
-    multiple=True,
-    help="New values of settings; a value with commas is enclosed in [ ].",
-)
-@click.option(
-    "--add-config-file",
-    "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Properties file with new values.",
-)
-@click.option(
-    "--delete",
-    "--delete-config",
-    "deleted",
-    metavar="KEY,...",
-    multiple=True,
-    help="Reset settings to their default.",
-)
-@cluster_options
-@json_option
-def alter(  # One option each.
+class SettingChanges(NamedTuple):
+    """New values of settings, and the settings to reset."""
+
+    values: Mapping[str, str]
+    deleted: Sequence[str]
+
+
+def _changes(
     *,
-    resource: ConfigResource,
     settings: tuple[str, ...],
     lists: tuple[str, ...],
     file: Path | None,
     deleted: tuple[str, ...],
-    access: Access,
-    as_json: bool,
-) -> None:
-    """Change settings; if one change is invalid, none is made."""
+) -> SettingChanges:
     values = {
         **(dict(read_properties(file)) if file else {}),
         **_values(lists),
         **pairs(settings, "--set"),
     }
-    deleted_keys = [key.strip() for text in deleted for key in text.split(",") if key.strip()]
-    if not values and not deleted_keys:
+    keys = [key.strip() for text in deleted for key in text.split(",") if key.strip()]
+    if not values and not keys:
         raise click.UsageError("nothing to change: give --set KEY=VALUE or --delete KEY")
-    changes = [AlterConfig(key, value) for key, value in values.items()]
-    changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted_keys]
-    refuse_errors(ask(access, lambda admin: admin.incremental_alter_configs({resource: changes})))
-    resource_name = f"{resource.type.name.lower().replace('_', ' ')} {resource.name or ALL_BROKERS}"
-    done(f"changed {resource_name}", as_json=as_json, set=shown(values), deleted=deleted_keys)
-
-
-def shown(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings for output, with secrets hidden as in ``describe``.
-
-    >>> shown({"ssl.keystore.password": "hunter2", "retention.ms": "5"})
-    {'ssl.keystore.password': '(hidden)', 'retention.ms': '5'}
-    """
-    return {key: HIDDEN if SECRETS.search(key) else value for key, value in values.items()}
+    return SettingChanges(values, keys)
 
 
 def _values(lists: Iterable[str]) -> dict[str, str]:
@@ -211,6 +174,63 @@ def _values(lists: Iterable[str]) -> dict[str, str]:
         key: value[1:-1] if value.startswith("[") and value.endswith("]") else value
         for key, value in settings.items()
     }
+
+
+change_options = gathered(
+    "changes",
+    _changes,
+    click.option(
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, help="New value of a setting."
+    ),
+    click.option(
+        "--add-config",
+        "lists",
+        metavar="KEY=VALUE,...",
+        multiple=True,
+        help="New values of settings; a value with commas is enclosed in [ ].",
+    ),
+    click.option(
+        "--add-config-file",
+        "file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Properties file with new values.",
+    ),
+    click.option(
+        "--delete",
+        "--delete-config",
+        "deleted",
+        metavar="KEY,...",
+        multiple=True,
+        help="Reset settings to their default.",
+    ),
+)
+"""Adds the options that change settings to a verb, which is called with ``changes``."""
+
+
+@command.command("alter")
+@resource_options
+@change_options
+@cluster_options
+@json_option
+def alter(
+    *, resource: ConfigResource, changes: SettingChanges, access: Access, as_json: bool
+) -> None:
+    """Change settings; if one change is invalid, none is made."""
+    values, deleted = changes
+    altered = [AlterConfig(key, value) for key, value in values.items()]
+    altered += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted]
+    refuse_errors(ask(access, lambda admin: admin.incremental_alter_configs({resource: altered})))
+    resource_name = f"{resource.type.name.lower().replace('_', ' ')} {resource.name or ALL_BROKERS}"
+    done(f"changed {resource_name}", as_json=as_json, set=shown(values), deleted=list(deleted))
+
+
+def shown(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings for output, with secrets hidden as in ``describe``.
+
+    >>> shown({"ssl.keystore.password": "hunter2", "retention.ms": "5"})
+    {'ssl.keystore.password': '(hidden)', 'retention.ms': '5'}
+    """
+    return {key: HIDDEN if SECRETS.search(key) else value for key, value in values.items()}
 
 
 def _row(entry: ConfigEntry) -> Row:

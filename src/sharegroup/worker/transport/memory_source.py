@@ -108,18 +108,15 @@ class MemoryGroup:
 
     def release_member(self, member_id: MemberId) -> int:
         """Release all records of a member that has left; returns their number."""
-        acquired_before = sum(
-            share_partition.snapshot().acquired_count
-            for share_partition in self._partitions.values()
-        )
+        acquired_before = self._acquired_count()
         for partition in self._partitions.values():
             partition.release_member(member_id, limits=self.limits)
-        acquired_after = sum(
-            share_partition.snapshot().acquired_count
-            for share_partition in self._partitions.values()
-        )
+        acquired_after = self._acquired_count()
         self._wake()
         return acquired_before - acquired_after
+
+    def _acquired_count(self) -> int:
+        return sum(partition.snapshot().acquired_count for partition in self._partitions.values())
 
     def standing(self, place: Place) -> Standing:
         """The state of a record in this group."""
