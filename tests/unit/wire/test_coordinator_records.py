@@ -19,6 +19,11 @@ from sharegroup.wire.internal_topics.coordinator_records import (
     encode_key,
     encode_value,
 )
+from sharegroup.wire.internal_topics.group_records import (
+    TargetAssignmentMemberValue,
+    TargetAssignmentMetadataValue,
+    TopicPartitions,
+)
 from sharegroup.wire.internal_topics.modern_group_records import MODERN_GROUP_RECORDS
 from sharegroup.wire.internal_topics.share_group_records import (
     SHARE_GROUP_RECORDS,
@@ -31,11 +36,8 @@ from sharegroup.wire.internal_topics.share_group_records import (
     ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
     TopicInfo,
-    TopicPartitions,
     TopicPartitionsInfo,
 )
 from sharegroup.wire.internal_topics.share_state_records import (
@@ -104,13 +106,13 @@ LAYOUTS = [
     (
         ShareGroupTargetAssignmentMetadataKey(group_id="g"),
         "000c000167",
-        ShareGroupTargetAssignmentMetadataValue(assignment_epoch=4, assignment_timestamp=9),
+        TargetAssignmentMetadataValue(assignment_epoch=4, assignment_timestamp=9),
         "0000000000040100080000000000000009",
     ),
     (
         ShareGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
         "000d00016700016d",
-        ShareGroupTargetAssignmentMemberValue(topic_partitions=(PARTITIONS,)),
+        TargetAssignmentMemberValue(topic_partitions=(PARTITIONS,)),
         "000002" + PARTITIONS_HEX + "00",
     ),
     (

@@ -103,11 +103,7 @@ _FORMS = {
     ),
     ModernGroupRecordType.TARGET_ASSIGNMENT_MEMBER: StoredForm(
         core.ModernGroupTargetAssignmentMember,
-        {
-            "topic_partitions": lambda record: stored_assignment(
-                wire.TopicPartitions, record.partitions
-            )
-        },
+        {"topic_partitions": lambda record: stored_assignment(record.partitions)},
         {"partitions": lambda value: loaded_assignment(value.topic_partitions)},
     ),
     ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT: StoredForm(

@@ -42,20 +42,14 @@ _FORMS = {
     ),
     ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER: StoredForm(
         core.ShareGroupTargetAssignmentMember,
-        {
-            "topic_partitions": lambda record: stored_assignment(
-                wire.TopicPartitions, record.partitions
-            )
-        },
+        {"topic_partitions": lambda record: stored_assignment(record.partitions)},
         {"partitions": lambda value: loaded_assignment(value.topic_partitions)},
     ),
     ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT: StoredForm(
         core.ShareGroupCurrentMemberAssignment,
         {
             "state": lambda _: STABLE,
-            "assigned_partitions": lambda record: stored_assignment(
-                wire.TopicPartitions, record.partitions
-            ),
+            "assigned_partitions": lambda record: stored_assignment(record.partitions),
         },
         {"partitions": lambda value: loaded_assignment(value.assigned_partitions)},
     ),

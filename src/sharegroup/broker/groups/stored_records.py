@@ -23,10 +23,10 @@ from sharegroup.wire.internal_topics.coordinator_records import (
     encode_key,
     encode_value,
 )
+from sharegroup.wire.internal_topics.group_records import TopicPartitions
 
 Record = TypeVar("Record")
 RecordType = TypeVar("RecordType", bound=IntEnum)
-Topic = TypeVar("Topic")
 FieldOf = Callable[[Any], Any]
 """Returns what a field contains, from the record that is encoded or the value that is decoded."""
 
@@ -136,17 +136,15 @@ def _fields(
     return tuple((name, different.get(name, attrgetter(name))) for name in names)
 
 
-def stored_assignment(
-    topic_class: Callable[..., Topic], assignment: Assignment
-) -> tuple[Topic, ...]:
-    """Return an assignment as records have it, with ``topic_class`` for each topic."""
+def stored_assignment(assignment: Assignment) -> tuple[TopicPartitions, ...]:
+    """Return an assignment as records have it."""
     return tuple(
-        topic_class(topic_id=topic_id, partitions=partitions)
+        TopicPartitions(topic_id=topic_id, partitions=partitions)
         for topic_id, partitions in by_topic(assignment).items()
     )
 
 
-def loaded_assignment(topics: Iterable[Any]) -> Assignment:
+def loaded_assignment(topics: Iterable[TopicPartitions]) -> Assignment:
     """Return a stored assignment."""
     return frozenset(
         TopicIdPartition(TopicId(topic.topic_id), partition)

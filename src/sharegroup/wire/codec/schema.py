@@ -12,9 +12,10 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import NoneType, UnionType
-from typing import Any, cast, get_args, get_origin
+from typing import Any, ClassVar, cast, get_args, get_origin
 
 from kio.schema.errors import ErrorCode
+from kio.static.constants import EntityType
 
 from sharegroup.errors import KafkaError
 
@@ -161,11 +162,36 @@ class StoredRecord:
     """
 
     __slots__ = ()
+    __version__: ClassVar[int] = 0
 
     def __repr__(self) -> str:
         fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
         values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields)
         return f"{type(self).__name__}({values})"
+
+
+class StoredKey(StoredRecord):
+    """Base of the keys of records; a class of its own has a ``__record_type__``, too."""
+
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.data
+    __flexible__: ClassVar[bool] = False
+
+
+class StoredValue(StoredRecord):
+    """Base of the values of records."""
+
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.data
+    __flexible__: ClassVar[bool] = True
+
+
+class StoredStruct(StoredRecord):
+    """Base of the structs inside values."""
+
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __flexible__: ClassVar[bool] = True
 
 
 Owner = tuple[str, bool]
