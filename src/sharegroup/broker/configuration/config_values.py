@@ -32,6 +32,9 @@ _BY_DURATION = re.compile(
 
 _REPLICA = re.compile(r"\d{1,10}:\d{1,10}", re.ASCII)
 
+INHERITED = ("kind", "low", "high", "choices", "effect", "internal")
+"""The options of a broker key that a setting of a topic or a group has, too."""
+
 Part = TypeVar("Part")
 
 
@@ -142,6 +145,19 @@ def key(
         "per_listener": per_listener,
     }
     return field(default=default, metadata=metadata)
+
+
+def inherited(
+    part: type[ConfigPart], name: str, synonym: str, text: str = "", **different: Any
+) -> Any:
+    """Declare a setting of a topic or a group; None means that the broker's key is used.
+
+    Type, range and choices are those of the key ``synonym`` of ``part``, except for ``different``.
+    A setting that has no effect, like its key, may have the text of the key.
+    """
+    metadata = next(entry.metadata for entry in entries(part) if entry.metadata["name"] == synonym)
+    shared = {option: metadata[option] for option in INHERITED}
+    return key(name, None, text or metadata["text"], synonym=synonym, **(shared | different))
 
 
 def kind_of(entry: Field[Any]) -> ConfigType:

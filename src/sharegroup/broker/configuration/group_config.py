@@ -1,4 +1,4 @@
-"""Configuration of groups: share groups, consumer groups, and internal topics.
+"""Configuration of groups: their own settings, share groups, consumer groups, internal topics.
 
 A share group's own value is bounded by two keys of the broker, a least and a greatest value
 (KIP-1240): the field ``lock_ms`` has ``lock_ms_min`` and ``lock_ms_max`` beside it.
@@ -6,9 +6,17 @@ A share group's own value is bounded by two keys of the broker, a least and a gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
-from sharegroup.broker.configuration.config_values import ConfigPart, ConfigType, entries, key
+from sharegroup.broker.configuration import modern_group_config
+from sharegroup.broker.configuration.config_values import (
+    ConfigPart,
+    ConfigType,
+    entries,
+    inherited,
+    key,
+)
+from sharegroup.broker.configuration.modern_group_config import ModernGroupConfig
 from sharegroup.core.groups.classic import sizes as consumer_group_sizes
 from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import user_part as session_sizes
@@ -241,24 +249,27 @@ class ShareGroupConfig(ConfigPart):
     )
 
 
-BOUNDED = (
-    "session_timeout_ms",
-    "heartbeat_interval_ms",
-    "assignment_interval_ms",
-    "delivery_count_max",
-    "lock_ms",
-    "in_flight_max",
-)
+BOUNDED = (*modern_group_config.BOUNDED, "delivery_count_max", "lock_ms", "in_flight_max")
 """The fields that have a least and a greatest value beside them."""
 
 
-def check_share_groups(config: ShareGroupConfig) -> None:
+def check_groups(config: ShareGroupConfig | ModernGroupConfig) -> None:
     """Raise InvalidConfig if values contradict each other, although each is in its own range."""
-    names = {entry.name: entry.metadata["name"] for entry in entries(type(config))}
-    for field in BOUNDED:
-        for lower, higher in ((f"{field}_min", field), (field, f"{field}_max")):
-            _check_order(config, names, lower, higher)
-    _check_order(config, names, "members_max", "sessions_max")
+    is_share = isinstance(config, ShareGroupConfig)
+    pairs = [
+        pair
+        for field in (BOUNDED if is_share else modern_group_config.BOUNDED)
+        for pair in ((f"{field}_min", field), (field, f"{field}_max"))
+    ]
+    if is_share:
+        pairs.append(("members_max", "sessions_max"))
+    names = {entry.name: entry.metadata["name"] for entry in entries(config)}
+    for lower, higher in pairs:
+        low, high = getattr(config, lower), getattr(config, higher)
+        if low > high:
+            raise InvalidConfig(
+                f"{names[lower]}={low} must not be larger than {names[higher]}={high}"
+            )
     if config.session_timeout_ms <= config.heartbeat_interval_ms:
         raise InvalidConfig(
             f"{names['session_timeout_ms']}={config.session_timeout_ms} must be larger than "
@@ -266,12 +277,98 @@ def check_share_groups(config: ShareGroupConfig) -> None:
         )
 
 
-def _check_order(
-    config: ShareGroupConfig, names: Mapping[str, str], lower: str, higher: str
-) -> None:
-    low, high = getattr(config, lower), getattr(config, higher)
-    if low > high:
-        raise InvalidConfig(f"{names[lower]}={low} must not be larger than {names[higher]}={high}")
+def _of_share_groups(name: str, text: str, **different: Any) -> Any:
+    return inherited(ShareGroupConfig, name, f"group.{name}", text, **different)
+
+
+def _of_modern_groups(name: str, text: str) -> Any:
+    return inherited(ModernGroupConfig, name, f"group.{name}", text)
+
+
+class GroupConfig(ConfigPart):
+    """A group's own settings (KIP-848, KIP-932); None means that the broker's value is used.
+
+    Keys that begin with ``consumer.`` are for groups of the consumer protocol, all others for share
+    groups.
+    """
+
+    consumer_session_timeout_ms: int | None = _of_modern_groups(
+        "consumer.session.timeout.ms",
+        "Time without a heartbeat after which a member of this consumer group is removed.",
+    )
+    consumer_heartbeat_interval_ms: int | None = _of_modern_groups(
+        "consumer.heartbeat.interval.ms",
+        "Interval between heartbeats of the members of this consumer group.",
+    )
+    consumer_assignment_interval_ms: int | None = _of_modern_groups(
+        "consumer.assignment.interval.ms",
+        "Minimum time between two assignments of this consumer group.",
+    )
+    consumer_assignor_offload: bool | None = _of_modern_groups(
+        "consumer.assignor.offload.enable",
+        "The broker computes an assignment of this group immediately; this takes milliseconds.",
+    )
+
+    session_timeout_ms: int | None = _of_share_groups(
+        "share.session.timeout.ms",
+        "Time without a heartbeat after which a member of this group is removed.",
+    )
+    heartbeat_interval_ms: int | None = _of_share_groups(
+        "share.heartbeat.interval.ms",
+        "Interval between heartbeats of the members of this group.",
+    )
+    lock_ms: int | None = _of_share_groups(
+        "share.record.lock.duration.ms",
+        "Duration of the lock of a record that is delivered to this group.",
+        high=None,
+    )
+    delivery_count_max: int | None = _of_share_groups(
+        "share.delivery.count.limit",
+        "Number of deliveries to this group after which a record is archived.",
+        high=None,
+    )
+    in_flight_max: int | None = _of_share_groups(
+        "share.partition.max.record.locks",
+        "Maximum number of records of a share partition of this group that are locked or wait for "
+        "redelivery.",
+        high=None,
+    )
+    assignment_interval_ms: int | None = _of_share_groups(
+        "share.assignment.interval.ms",
+        "Minimum time between two assignments of this group.",
+    )
+    assignor_offload: bool | None = _of_share_groups(
+        "share.assignor.offload.enable",
+        "The broker computes an assignment of this group immediately; this takes milliseconds.",
+    )
+    renewal: bool = key(
+        "share.renew.acknowledge.enable",
+        True,
+        "Whether members of this group may renew their locks (KIP-1222).",
+    )
+    auto_offset_reset: str = key(
+        "share.auto.offset.reset",
+        "latest",
+        "Position at which a new group starts: latest, earliest or by_duration:PnDTnHnMn.nS.",
+    )
+    isolation_level: str = key(
+        "share.isolation.level",
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are delivered (`read_uncommitted`).",
+        choices=("read_uncommitted", "read_committed"),
+    )
+    dead_letter_topic: str = key(
+        "errors.deadletterqueue.topic.name",
+        "",
+        "Topic for records that could not be processed; empty: the records are archived without a "
+        "dead letter.",
+    )
+    dead_letter_copy: bool = key(
+        "errors.deadletterqueue.copy.record.enable",
+        False,
+        "Whether a dead letter contains the key, value and headers of the record, or only its "
+        "topic, partition and offset.",
+    )
 
 
 class ConsumerGroupConfig(ConfigPart):
