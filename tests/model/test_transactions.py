@@ -17,7 +17,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sharegroup.broker.transactions.transaction_records import decode, encode
-from sharegroup.core.groups.classic.consumer_groups import ConsumerGroups
+from sharegroup.core.groups.classic.classic_groups import ConsumerGroups
 from sharegroup.core.groups.classic.offsets import OpenTransaction
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.core.transactions.records import (

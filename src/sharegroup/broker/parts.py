@@ -40,7 +40,7 @@ from sharegroup.protocol_enums import GroupType
 if TYPE_CHECKING:
     # Imported at first use, to keep the start of a broker short; the first by brokers with ACLs.
     from sharegroup.broker.access.authorizer import Authorizer
-    from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.classic_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
     from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
     from sharegroup.broker.load.produced_batches import ProducedBatches
@@ -149,7 +149,7 @@ class Parts:
 
     def _make_consumer_groups(self) -> ConsumerGroupCoordinator:
         # Imported at first use.
-        from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+        from sharegroup.broker.groups.classic_group_coordinator import ConsumerGroupCoordinator
 
         return ConsumerGroupCoordinator(
             self.groups, self.topics, self.expiry_clock, self.config, self.modern_groups

@@ -17,7 +17,7 @@ from uuid import UUID
 from sharegroup.core.transactions.records import TransactionState
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.wire.codec.decoder import DecodeError
-from sharegroup.wire.internal_topics.consumer_group_records import CONSUMER_GROUP_RECORDS
+from sharegroup.wire.internal_topics.classic_group_records import CONSUMER_GROUP_RECORDS
 from sharegroup.wire.internal_topics.coordinator_records import (
     PREFIX_BYTES,
     RecordClasses,

@@ -28,7 +28,7 @@ from sharegroup.broker.metrics.families import (
     MODERN_GROUP_STATES,
     MODERN_REBALANCES,
 )
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatRequest
+from sharegroup.core.groups.modern.heartbeat import HeartbeatRequest
 from sharegroup.ids import GroupId, MemberId
 from sharegroup.steps import Steps, run_to_end
 from sharegroup.testing.power_loss import PowerLossDisk

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count
 from uuid import UUID
 
-from sharegroup.core.groups.classic.consumer_groups import Committer, ConsumerGroups
+from sharegroup.core.groups.classic.classic_groups import Committer, ConsumerGroups
 from sharegroup.core.groups.classic.member import (
     ConsumerGroupLimits,
     Decision,

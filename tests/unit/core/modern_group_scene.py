@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
-from sharegroup.core.groups.consumer.group import ModernGroup
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.groups.consumer.member import ModernMember
-from sharegroup.core.groups.consumer.modern_groups import ModernGroups
-from sharegroup.core.groups.consumer.records import ModernGroupRecord, Records
+from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.modern.group import ModernGroup
+from sharegroup.core.groups.modern.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.modern.member import ModernMember
+from sharegroup.core.groups.modern.modern_groups import ModernGroups
+from sharegroup.core.groups.modern.records import ModernGroupRecord, Records
 from sharegroup.core.groups.share.assignor import Assignment
 from sharegroup.core.patterns import Pattern
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName

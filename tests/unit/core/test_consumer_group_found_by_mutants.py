@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import (
+from sharegroup.core.groups.classic.classic_groups import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )

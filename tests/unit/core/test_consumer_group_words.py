@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import LeavingMember, SyncReply
 from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (

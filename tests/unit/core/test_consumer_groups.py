@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import ListedConsumerGroup
+from sharegroup.core.groups.classic.classic_groups import ListedConsumerGroup
 from sharegroup.core.groups.classic.member import NewMemberId
 from sharegroup.core.groups.classic.records import GroupTombstone, OffsetCommit, OffsetTombstone
 from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sharegroup.core.groups.consumer.advance import ModernGroupLimits
-from sharegroup.core.groups.consumer.group import ModernGroupState
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.advance import ModernGroupLimits
+from sharegroup.core.groups.modern.group import ModernGroupState
+from sharegroup.core.groups.modern.records import (
     MemberState,
     ModernGroupMetadata,
     ModernGroupRecordType,

@@ -9,18 +9,18 @@ from kio.schema.consumer_protocol_assignment.v0 import data as assignments
 from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSubscription
 
 from sharegroup.broker.groups.modern_group_coordinator import CODEC
-from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
-from sharegroup.core.groups.classic.consumer_groups import ConsumerGroups
+from sharegroup.core.groups.classic.classic_group import ConsumerGroup
+from sharegroup.core.groups.classic.classic_groups import ConsumerGroups
 from sharegroup.core.groups.classic.member import ConsumerGroupLimits, JoinRequest, Now, State
 from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
-from sharegroup.core.groups.consumer.advance import ModernGroupLimits
-from sharegroup.core.groups.consumer.migration import (
+from sharegroup.core.groups.modern.advance import ModernGroupLimits
+from sharegroup.core.groups.modern.migration import (
     can_downgrade,
     check_upgrade,
     downgraded,
     upgraded,
 )
-from sharegroup.core.groups.consumer.records import MemberState
+from sharegroup.core.groups.modern.records import MemberState
 from sharegroup.errors import (
     GroupIdNotFound,
     IllegalGeneration,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.consumer.heartbeat import (
+from sharegroup.core.groups.modern.heartbeat import (
     HeartbeatPlan,
     HeartbeatReply,
     HeartbeatRequest,
 )
-from sharegroup.core.groups.consumer.records import Records
+from sharegroup.core.groups.modern.records import Records
 from sharegroup.steps import Steps, run_to_end
 from tests.unit.core.group_under_test import WALL_MS
 from tests.unit.core.modern_group_scene import GroupScene, partitions

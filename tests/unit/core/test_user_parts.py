@@ -12,15 +12,15 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import Committer, ConsumerGroups
+from sharegroup.core.groups.classic.classic_groups import Committer, ConsumerGroups
 from sharegroup.core.groups.classic.member import ConsumerGroupLimits, JoinRequest, Now
 from sharegroup.core.groups.classic.offsets import OpenTransaction
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits, group_totals
-from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatRequest as ModernHeartbeat
-from sharegroup.core.groups.consumer.modern_groups import ModernGroups
-from sharegroup.core.groups.consumer.sizes import ModernGroupSizeLimits, memory_of_groups
+from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.modern.heartbeat import HeartbeatRequest as ModernHeartbeat
+from sharegroup.core.groups.modern.modern_groups import ModernGroups
+from sharegroup.core.groups.modern.sizes import ModernGroupSizeLimits, memory_of_groups
 from sharegroup.core.groups.share.heartbeat import HeartbeatRequest, ShareGroupLimits
 from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.core.groups.share.share_groups import ShareGroups

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS, coordinator_json
-from sharegroup.wire.internal_topics.consumer_group_records import (
+from sharegroup.wire.internal_topics.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.wire.codec.decoder import DecodeError
-from sharegroup.wire.internal_topics.consumer_group_records import (
+from sharegroup.wire.internal_topics.classic_group_records import (
     CONSUMER_GROUP_RECORDS,
     ExpiringOffsetCommitValue,
     GroupMetadataKey,

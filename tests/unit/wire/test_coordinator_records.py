@@ -13,7 +13,7 @@ from kio.serial import entity_reader
 from sharegroup.wire.codec.decoder import DecodeError
 from sharegroup.wire.codec.encoder import EncodeError
 from sharegroup.wire.codec.schema import message_fields
-from sharegroup.wire.internal_topics.consumer_group_records import CONSUMER_GROUP_RECORDS
+from sharegroup.wire.internal_topics.classic_group_records import CONSUMER_GROUP_RECORDS
 from sharegroup.wire.internal_topics.coordinator_records import (
     decode_record,
     encode_key,

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from sharegroup.broker.groups.modern_group_records import decode, encode
-from sharegroup.core.groups.consumer import records as core
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern import records as core
+from sharegroup.core.groups.modern.records import (
     ClassicMember,
     MemberState,
     ModernGroupRecord,

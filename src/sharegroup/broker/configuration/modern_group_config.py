@@ -6,7 +6,7 @@ A group's own value is bounded by two keys of the broker, a least and a greatest
 from __future__ import annotations
 
 from sharegroup.broker.configuration.config_values import INT_MAX, ConfigPart, ConfigType, key
-from sharegroup.core.groups.consumer import sizes
+from sharegroup.core.groups.modern import sizes
 
 ASSIGNOR_CLASSES = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",

@@ -1,6 +1,6 @@
 """The coordinator of consumer groups of KIP-848, kept durable.
 
-It runs `core.groups.consumer.modern_groups.ModernGroups` over the topic ``__consumer_offsets``
+It runs `core.groups.modern.modern_groups.ModernGroups` over the topic ``__consumer_offsets``
 (`GroupLog`), in the pattern of ADR 0005: decide, append, replay, and answer when the records are
 durable.
 
@@ -22,7 +22,7 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.coordinator_log import Durable, KeyAndValue, as_a_coordinator
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+from sharegroup.broker.groups.classic_group_coordinator import ConsumerGroupCoordinator
 from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_inputs import (
     CatalogTopics,
@@ -32,7 +32,7 @@ from sharegroup.broker.groups.modern_group_inputs import (
 from sharegroup.broker.groups.modern_group_records import decode, encode
 from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import (
     UNKNOWN_MEMBER,
     JoinReply,
@@ -42,35 +42,35 @@ from sharegroup.core.groups.classic.member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
-from sharegroup.core.groups.consumer.classic_members import (
+from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.modern.classic_members import (
     CONSUMER,
     ClassicAssignment,
     ClassicCodec,
     ClassicSubscription,
     classic_member,
 )
-from sharegroup.core.groups.consumer.group import ModernGroup
-from sharegroup.core.groups.consumer.heartbeat import (
+from sharegroup.core.groups.modern.group import ModernGroup
+from sharegroup.core.groups.modern.heartbeat import (
     HeartbeatPlan,
     HeartbeatReply,
     HeartbeatRequest,
 )
-from sharegroup.core.groups.consumer.member import (
+from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
     DescribedModernGroup,
     ListedModernGroup,
 )
-from sharegroup.core.groups.consumer.migration import (
+from sharegroup.core.groups.modern.migration import (
     by_name,
     can_downgrade,
     check_upgrade,
     downgraded,
     upgraded,
 )
-from sharegroup.core.groups.consumer.modern_groups import ModernGroups
-from sharegroup.core.groups.consumer.records import ClassicMember, ModernGroupMetadata, Records
-from sharegroup.core.groups.consumer.sizes import memory_of_groups
+from sharegroup.core.groups.modern.modern_groups import ModernGroups
+from sharegroup.core.groups.modern.records import ClassicMember, ModernGroupMetadata, Records
+from sharegroup.core.groups.modern.sizes import memory_of_groups
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName

@@ -10,8 +10,8 @@ from sharegroup.broker.groups.stored_records import (
     loaded_assignment,
     stored_assignment,
 )
-from sharegroup.core.groups.consumer import records as core
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern import records as core
+from sharegroup.core.groups.modern.records import (
     AssignmentEpochs,
     MemberState,
     ModernGroupRecord,

@@ -21,9 +21,9 @@ from sharegroup.protocol_enums import GroupType
 if TYPE_CHECKING:
     # Imported at first use, as the module says.
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
-    from sharegroup.core.groups.classic.consumer_groups import Committer
-    from sharegroup.core.groups.consumer.group import ModernGroup
-    from sharegroup.core.groups.consumer.member import ListedModernGroup
+    from sharegroup.core.groups.classic.classic_groups import Committer
+    from sharegroup.core.groups.modern.group import ModernGroup
+    from sharegroup.core.groups.modern.member import ListedModernGroup
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from sharegroup.storage.sync.tickets import Ticket
 
 if TYPE_CHECKING:
     # Imported with the first marker for offsets.
-    from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.classic_group_coordinator import ConsumerGroupCoordinator
 
 log = logging.getLogger(__name__)
 

@@ -41,8 +41,8 @@ from sharegroup.broker.handler_contract import (
 )
 from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.member import LABEL_CHARACTERS_MAX
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.groups.consumer.member import JOIN_EPOCH, DescribedModernMember
+from sharegroup.core.groups.modern.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.modern.member import JOIN_EPOCH, DescribedModernMember
 from sharegroup.core.groups.share import assignor
 from sharegroup.core.groups.share.assignor import NOTHING
 from sharegroup.core.groups.share.records import by_topic

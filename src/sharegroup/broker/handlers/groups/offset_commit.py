@@ -26,7 +26,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.errors import (
     GroupIdNotFound,

@@ -23,7 +23,7 @@ from sharegroup.broker.handlers.groups.offset_commit import (
     response_steps,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
     GroupIdNotFound,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.records import (
     AssignmentEpochs,
     ClassicMember,
     MemberState,

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sharegroup.core.deadlines import Deadlines
-from sharegroup.core.groups.consumer.member import STATIC_LEAVE_EPOCH, ModernMember
-from sharegroup.core.groups.consumer.records import MemberState
+from sharegroup.core.groups.modern.member import STATIC_LEAVE_EPOCH, ModernMember
+from sharegroup.core.groups.modern.records import MemberState
 from sharegroup.ids import GroupId, MemberId
 
 

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sharegroup.core.groups.consumer.advance import (
+from sharegroup.core.groups.modern.advance import (
     Advance,
     Change,
     Cluster,
     ModernGroupLimits,
     is_settled,
 )
-from sharegroup.core.groups.consumer.group import PARTITION_BYTES, ModernGroup
-from sharegroup.core.groups.consumer.member import (
+from sharegroup.core.groups.modern.group import PARTITION_BYTES, ModernGroup
+from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ModernMember,
 )
-from sharegroup.core.groups.consumer.sizes import (
+from sharegroup.core.groups.modern.sizes import (
     GROUP_BYTES_MAX,
     LABEL_CHARACTERS_MAX,
     ModernGroupSizeLimits,

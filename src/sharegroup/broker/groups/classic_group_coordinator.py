@@ -1,6 +1,6 @@
 """The coordinator of consumer groups: membership and committed offsets, kept durable.
 
-It runs `core.groups.classic.consumer_groups.ConsumerGroups` over the topic ``__consumer_offsets``
+It runs `core.groups.classic.classic_groups.ConsumerGroups` over the topic ``__consumer_offsets``
 (`GroupLog`), in the pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 A request that waits for other members is a future here and a number (`Call`) in core.  A decision
@@ -31,11 +31,11 @@ from sharegroup.broker.cluster.coordinator_log import (
 from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.consumer_group_records import decode, encode
+from sharegroup.broker.groups.classic_group_records import decode, encode
 from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_view import ModernGroupView
-from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
-from sharegroup.core.groups.classic.consumer_groups import (
+from sharegroup.core.groups.classic.classic_group import ConsumerGroup
+from sharegroup.core.groups.classic.classic_groups import (
     Committer,
     ConsumerGroups,
     DescribedConsumerGroup,

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import UNKNOWN_MEMBER, JoinRequest, SyncRequest
-from sharegroup.core.groups.consumer.advance import (
+from sharegroup.core.groups.modern.advance import (
     Change,
     Cluster,
     ModernGroupLimits,
@@ -24,7 +24,7 @@ from sharegroup.core.groups.consumer.advance import (
     advance_steps,
     assignor_name,
 )
-from sharegroup.core.groups.consumer.classic_members import (
+from sharegroup.core.groups.modern.classic_members import (
     ClassicSubscription,
     check_generation,
     check_protocols,
@@ -33,8 +33,8 @@ from sharegroup.core.groups.consumer.classic_members import (
     must_rejoin,
     must_rejoin_to_sync,
 )
-from sharegroup.core.groups.consumer.commits import check_commit, check_fetch
-from sharegroup.core.groups.consumer.group import (
+from sharegroup.core.groups.modern.commits import check_commit, check_fetch
+from sharegroup.core.groups.modern.group import (
     ModernGroup,
     group_tombstones,
     metadata_hash,
@@ -42,7 +42,7 @@ from sharegroup.core.groups.consumer.group import (
     subscribed_names,
     with_replaced,
 )
-from sharegroup.core.groups.consumer.heartbeat import (
+from sharegroup.core.groups.modern.heartbeat import (
     GroupVersion,
     HeartbeatPlan,
     HeartbeatReply,
@@ -56,7 +56,7 @@ from sharegroup.core.groups.consumer.heartbeat import (
     identified_member,
     is_long,
 )
-from sharegroup.core.groups.consumer.member import (
+from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
     NO_PARTITIONS,
     STATIC_LEAVE_EPOCH,
@@ -65,8 +65,8 @@ from sharegroup.core.groups.consumer.member import (
     ListedModernGroup,
     ModernMember,
 )
-from sharegroup.core.groups.consumer.migration import partitions_of
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.migration import partitions_of
+from sharegroup.core.groups.modern.records import (
     ModernGroupMetadata,
     ModernGroupRecord,
     ModernGroupRecordType,
@@ -75,8 +75,8 @@ from sharegroup.core.groups.consumer.records import (
     Tombstone,
     member_tombstones,
 )
-from sharegroup.core.groups.consumer.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
-from sharegroup.core.groups.consumer.timers import MemberTimers, Timer, must_revoke
+from sharegroup.core.groups.modern.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
+from sharegroup.core.groups.modern.timers import MemberTimers, Timer, must_revoke
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
 from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
 from sharegroup.core.security.principal import Principal

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
+from sharegroup.core.groups.classic.classic_group import ConsumerGroup
 from sharegroup.core.groups.classic.member import (
     LABEL_CHARACTERS_MAX,
     UNKNOWN_MEMBER,

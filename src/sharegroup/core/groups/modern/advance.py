@@ -16,16 +16,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sharegroup.core.groups.consumer.assignors import ASSIGNORS, AssignedMember
-from sharegroup.core.groups.consumer.group import (
+from sharegroup.core.groups.modern.assignors import ASSIGNORS, AssignedMember
+from sharegroup.core.groups.modern.group import (
     ModernGroup,
     metadata_hash,
     subscribed_names,
     topic_ids,
 )
-from sharegroup.core.groups.consumer.member import ModernMember
-from sharegroup.core.groups.consumer.reconciliation import Goal, reconciled
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.member import ModernMember
+from sharegroup.core.groups.modern.reconciliation import Goal, reconciled
+from sharegroup.core.groups.modern.records import (
     ModernGroupMetadata,
     ModernGroupRecord,
     ModernGroupRecordType,
@@ -35,7 +35,7 @@ from sharegroup.core.groups.consumer.records import (
     Records,
     Tombstone,
 )
-from sharegroup.core.groups.consumer.sizes import DEFAULT_SIZE_LIMITS, ModernGroupSizeLimits
+from sharegroup.core.groups.modern.sizes import DEFAULT_SIZE_LIMITS, ModernGroupSizeLimits
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment, of_topics
 from sharegroup.core.groups.share.share_group import Topics
 from sharegroup.ids import MemberId, TopicId, TopicName

@@ -6,7 +6,7 @@ from sharegroup.broker.cluster.coordinator_log import KeyAndValue
 from sharegroup.broker.groups.stored_records import RecordCodec, StoredForm, conversion
 from sharegroup.core.groups.classic import records as core
 from sharegroup.core.groups.classic.records import ConsumerGroupRecord
-from sharegroup.wire.internal_topics import consumer_group_records as wire
+from sharegroup.wire.internal_topics import classic_group_records as wire
 
 _MEMBER_NAMES = {
     "instance_id": "group_instance_id",

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sharegroup.core.groups.classic.member import JoinRequest, SyncRequest
-from sharegroup.core.groups.consumer.group import ModernGroup
-from sharegroup.core.groups.consumer.member import ModernMember
-from sharegroup.core.groups.consumer.records import ClassicMember, MemberState
+from sharegroup.core.groups.modern.group import ModernGroup
+from sharegroup.core.groups.modern.member import ModernMember
+from sharegroup.core.groups.modern.records import ClassicMember, MemberState
 from sharegroup.core.groups.share.assignor import NOTHING
 from sharegroup.errors import (
     IllegalGeneration,

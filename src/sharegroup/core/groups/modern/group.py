@@ -20,8 +20,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import assert_never
 
-from sharegroup.core.groups.consumer.member import ModernMember, held_partitions
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.member import ModernMember, held_partitions
+from sharegroup.core.groups.modern.records import (
     ModernGroupCurrentMemberAssignment,
     ModernGroupMemberMetadata,
     ModernGroupMetadata,

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
+from sharegroup.core.groups.classic.classic_group import ConsumerGroup
 from sharegroup.core.groups.classic.member import ConsumerGroupMember
 from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
-from sharegroup.core.groups.consumer.advance import ModernGroupLimits
-from sharegroup.core.groups.consumer.classic_members import CONSUMER, ClassicCodec, PartitionsByName
-from sharegroup.core.groups.consumer.group import ModernGroup, metadata_hash
-from sharegroup.core.groups.consumer.member import ModernMember, with_epoch
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.advance import ModernGroupLimits
+from sharegroup.core.groups.modern.classic_members import CONSUMER, ClassicCodec, PartitionsByName
+from sharegroup.core.groups.modern.group import ModernGroup, metadata_hash
+from sharegroup.core.groups.modern.member import ModernMember, with_epoch
+from sharegroup.core.groups.modern.records import (
     ClassicMember,
     ModernGroupMetadata,
     ModernGroupRecord,
