@@ -16,12 +16,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.broker.transactions.transaction_records import decode, encode
+from sharegroup.core.deadlines import Now
 from sharegroup.core.transactions.records import (
     TransactionMetadata,
     TransactionPartition,
     TransactionState,
 )
-from sharegroup.core.transactions.transactions import Now, Transactions
+from sharegroup.core.transactions.transactions import Transactions
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicName
 

@@ -27,13 +27,13 @@ from sharegroup.core.groups.share.records import (
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
 )
 from sharegroup.core.groups.share.share_groups import (
-    HeartbeatReply,
-    HeartbeatRequest,
     ShareGroupLimits,
     ShareGroups,
+    ShareHeartbeat,
+    ShareHeartbeatReply,
     TopicMetadata,
 )
 from sharegroup.errors import FencedMemberEpoch, GroupIdNotFound, NonEmptyGroup, UnknownMemberId
@@ -82,7 +82,7 @@ def compacted(log: list[ShareGroupRecord]) -> list[ShareGroupRecord]:
     """The last record of each key, in order."""
     last: dict[tuple, tuple[int, ShareGroupRecord]] = {}
     for position, record in enumerate(log):
-        buried = isinstance(record, Tombstone)
+        buried = isinstance(record, ShareGroupTombstone)
         record_type = record.record_type if buried else TYPE_OF[type(record)]
         key = (record_type, record.group_id, getattr(record, "member_id", None))
         last[key] = (position, record)
@@ -131,9 +131,9 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.log += records
         self.ends.append(len(self.log))
 
-    def send(self, member_id: MemberId, epoch: int, wants: tuple | None) -> HeartbeatReply:
+    def send(self, member_id: MemberId, epoch: int, wants: tuple | None) -> ShareHeartbeatReply:
         """One heartbeat, as the broker serves it."""
-        request = HeartbeatRequest(GROUP, member_id, epoch, subscribed_topic_names=wants)
+        request = ShareHeartbeat(GROUP, member_id, epoch, subscribed_topic_names=wants)
         self.groups.check_heartbeat(request, limits=LIMITS)
         uninitialized = self.groups.uninitialized(request, self.topics)
         for key in uninitialized:
@@ -246,7 +246,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.append(records)
         self.epochs = (0, 0)
         self.state_epochs.clear()
-        assert all(isinstance(record, Tombstone) for record in compacted(self.log))
+        assert all(isinstance(record, ShareGroupTombstone) for record in compacted(self.log))
 
     @precondition(lambda self: self.topics)
     @rule(data=st.data())

@@ -17,7 +17,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sharegroup.broker.transactions.transaction_records import decode, encode
-from sharegroup.core.groups.classic.classic_groups import ConsumerGroups
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_groups import ClassicGroups
 from sharegroup.core.groups.classic.offsets import OpenTransaction
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.core.transactions.records import (
@@ -25,7 +26,7 @@ from sharegroup.core.transactions.records import (
     TransactionPartition,
     TransactionState,
 )
-from sharegroup.core.transactions.transactions import Now, Transactions
+from sharegroup.core.transactions.transactions import Transactions
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, TopicId, TopicName
 
@@ -212,7 +213,7 @@ class OffsetsBesideModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.log: list[tuple[str, object, object]] = []
-        self.real = ConsumerGroups(lambda _: None)
+        self.real = ClassicGroups(lambda _: None)
         self.count = 0
 
     def commit(self, partition: int) -> OffsetCommit:
@@ -238,7 +239,7 @@ class OffsetsBesideModel(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        self.real = ConsumerGroups(lambda _: None)
+        self.real = ClassicGroups(lambda _: None)
         for entry in self.log:
             apply(self.real, *entry)
 
@@ -270,7 +271,7 @@ class OffsetsBesideModel(RuleBasedStateMachine):
             assert self.real.is_unstable(GROUP, TOPIC, partition) is (partition in unstable)
 
 
-def apply(groups: ConsumerGroups, kind: str, first: object, second: object) -> None:
+def apply(groups: ClassicGroups, kind: str, first: object, second: object) -> None:
     if kind == "plain":
         assert isinstance(first, OffsetCommit)
         groups.replay(first)

@@ -28,7 +28,7 @@ from sharegroup.core.groups.share.records import (
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
 )
 from sharegroup.protocol_enums import AcknowledgeType
 
@@ -116,6 +116,6 @@ def group_record_text(record: ShareGroupRecord) -> str:
         case ShareGroupStatePartitionMetadata():
             topics = (f"{topic.name} {sorted(topic.partitions)}" for topic in record.initialized)
             return f"has a state for {', '.join(topics) or 'nothing'}"
-        case Tombstone():
+        case ShareGroupTombstone():
             what = ShareGroupRecordType(record.record_type).name
             return f"no {what}" + (f" of {record.member_id}" if record.member_id else "")

@@ -6,7 +6,7 @@ from typing import Any
 
 from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
 from sharegroup.core.groups.modern.group import ModernGroup
-from sharegroup.core.groups.modern.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat, ModernHeartbeatReply
 from sharegroup.core.groups.modern.member import ModernMember
 from sharegroup.core.groups.modern.modern_groups import ModernGroups
 from sharegroup.core.groups.modern.records import ModernGroupRecord, Records
@@ -48,7 +48,7 @@ class GroupScene:
 
     # Requests
 
-    def request(self, member_id: str, epoch: int, *names: str, **fields: Any) -> HeartbeatRequest:
+    def request(self, member_id: str, epoch: int, *names: str, **fields: Any) -> ModernHeartbeat:
         """A heartbeat; a join has all fields that a join must have."""
         if epoch == 0:
             fields.setdefault("rebalance_timeout_ms", REBALANCE_MS)
@@ -57,7 +57,7 @@ class GroupScene:
                 fields.setdefault("subscribed_topic_names", ())
         if names:
             fields["subscribed_topic_names"] = tuple(map(TopicName, names))
-        return HeartbeatRequest(
+        return ModernHeartbeat(
             GROUP,
             MemberId(member_id),
             epoch,
@@ -66,7 +66,7 @@ class GroupScene:
             **fields,
         )
 
-    def decide(self, request: HeartbeatRequest) -> tuple[Records, HeartbeatReply]:
+    def decide(self, request: ModernHeartbeat) -> tuple[Records, ModernHeartbeatReply]:
         """What the broker does with a heartbeat that does not leave, before it writes."""
         self.groups.check_heartbeat(request, self.limits)
         patterns = self.groups.patterns(request, self.version)
@@ -78,7 +78,9 @@ class GroupScene:
             wall_ms=WALL_MS + self.now_ms,
         )
 
-    def heartbeat(self, member_id: str, epoch: int, *names: str, **fields: Any) -> HeartbeatReply:
+    def heartbeat(
+        self, member_id: str, epoch: int, *names: str, **fields: Any
+    ) -> ModernHeartbeatReply:
         request = self.request(member_id, epoch, *names, **fields)
         patterns = self.groups.patterns(request, self.version)
         records, reply = self.decide(request)
@@ -86,7 +88,7 @@ class GroupScene:
         self.groups.seen(GROUP, self.cluster(*patterns))
         return reply
 
-    def join(self, member_id: str, *names: str, **fields: Any) -> HeartbeatReply:
+    def join(self, member_id: str, *names: str, **fields: Any) -> ModernHeartbeatReply:
         return self.heartbeat(member_id, 0, *names, **fields)
 
     def leave(self, member_id: str, epoch: int = -1, **fields: Any) -> None:

@@ -15,7 +15,7 @@ from sharegroup.core.groups.share.records import (
     ShareGroupMetadata,
     ShareGroupRecordType,
     ShareGroupTargetAssignmentMember,
-    Tombstone,
+    ShareGroupTombstone,
 )
 from sharegroup.core.groups.share.share_group import TopicMetadata, metadata_hash
 from sharegroup.core.sessions.fetch_session import (
@@ -47,14 +47,14 @@ class TestShareGroup:
             ShareGroupRecordType.MEMBER_METADATA,
             ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
         ):
-            group.append((Tombstone(record_type, GROUP, B),))
+            group.append((ShareGroupTombstone(record_type, GROUP, B),))
         described = group.groups.describe(GROUP)
         assert [member.member_id for member in described.members] == [A]
 
     def test_tombstone_of_the_state_metadata_removes_all_topics(self) -> None:
         group = GroupUnderTest(orders=2)
         group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),))
+        group.append((ShareGroupTombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),))
         assert group.groups.initialized_topics(GROUP) == ()
 
     def test_member_that_rejoins_gets_a_new_target_record(self) -> None:
@@ -132,9 +132,11 @@ class TestShareGroup:
     def test_session_ends_with_the_member_and_not_with_its_assignment(self) -> None:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),))
+        group.append(
+            (ShareGroupTombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),)
+        )
         assert group.groups.next_session_expiry_ms() == 45_000
-        group.append((Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, A),))
+        group.append((ShareGroupTombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, A),))
         assert group.groups.next_session_expiry_ms() is None
 
     def test_target_that_stays_is_not_written_again_when_another_joins(self) -> None:

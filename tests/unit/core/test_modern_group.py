@@ -13,8 +13,8 @@ from sharegroup.core.groups.modern.records import (
     ModernGroupMetadata,
     ModernGroupRecordType,
     ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     PartitionMetadata,
-    Tombstone,
 )
 from sharegroup.errors import (
     FencedInstanceId,
@@ -247,7 +247,7 @@ def test_old_partition_metadata_is_deleted_at_the_next_epoch() -> None:
     scene.join("m", "a")
     scene.append((PartitionMetadata(GROUP),))
     scene.join("n", "a")
-    tombstone = Tombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP)
+    tombstone = ModernGroupTombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP)
     assert scene.log.count(tombstone) == 1
     assert not scene.group.has_partition_metadata
 

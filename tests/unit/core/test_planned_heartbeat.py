@@ -6,8 +6,8 @@ import pytest
 
 from sharegroup.core.groups.modern.heartbeat import (
     HeartbeatPlan,
-    HeartbeatReply,
-    HeartbeatRequest,
+    ModernHeartbeat,
+    ModernHeartbeatReply,
 )
 from sharegroup.core.groups.modern.records import Records
 from sharegroup.steps import Steps, run_to_end
@@ -17,13 +17,13 @@ from tests.unit.core.modern_group_scene import GroupScene, partitions
 COUNT = 1_500
 
 
-def plan(scene: GroupScene, request: HeartbeatRequest) -> Steps[HeartbeatPlan | None]:
+def plan(scene: GroupScene, request: ModernHeartbeat) -> Steps[HeartbeatPlan | None]:
     return scene.groups.plan(request, scene.cluster(), scene.limits, WALL_MS)
 
 
 def decide(
-    scene: GroupScene, request: HeartbeatRequest, planned: HeartbeatPlan | None
-) -> tuple[Records, HeartbeatReply]:
+    scene: GroupScene, request: ModernHeartbeat, planned: HeartbeatPlan | None
+) -> tuple[Records, ModernHeartbeatReply]:
     return scene.groups.heartbeat(
         request, scene.cluster(), limits=scene.limits, now_ms=0, wall_ms=WALL_MS, plan=planned
     )

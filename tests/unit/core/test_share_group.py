@@ -9,7 +9,7 @@ from sharegroup.core.groups.share.records import (
     ShareGroupMetadata,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
-    Tombstone,
+    ShareGroupTombstone,
     by_topic,
 )
 from sharegroup.core.groups.share.share_group import existing_names
@@ -231,9 +231,9 @@ def test_deleting_a_group_deletes_all_its_state() -> None:
     group = emptied(a=2)
     records, keys = group.groups.delete_group(GROUP)
     assert records == (
-        Tombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA, GROUP),
-        Tombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),
-        Tombstone(ShareGroupRecordType.METADATA, GROUP),
+        ShareGroupTombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA, GROUP),
+        ShareGroupTombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),
+        ShareGroupTombstone(ShareGroupRecordType.METADATA, GROUP),
     )
     assert keys == (key(A, 0), key(A, 1))
     group.append(records)
@@ -354,8 +354,8 @@ def test_restarted_group_continues_without_a_new_epoch() -> None:
 
 def test_tombstone_of_an_unknown_group_is_passed_over() -> None:
     groups = ShareGroups()
-    groups.replay(Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")))
-    groups.replay(Tombstone(ShareGroupRecordType.METADATA, GROUP))
+    groups.replay(ShareGroupTombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")))
+    groups.replay(ShareGroupTombstone(ShareGroupRecordType.METADATA, GROUP))
     assert len(groups) == 0
 
 

@@ -13,9 +13,9 @@ from sharegroup.core.groups.share.records import (
     ShareGroupRecordType,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
 )
-from sharegroup.core.groups.share.share_groups import HeartbeatReply, ShareGroupLimits
+from sharegroup.core.groups.share.share_groups import ShareGroupLimits, ShareHeartbeatReply
 from sharegroup.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -35,10 +35,10 @@ from tests.unit.core.group_under_test import (
 )
 
 
-def reply(member_id: str, epoch: int, *assigned: frozenset) -> HeartbeatReply:
+def reply(member_id: str, epoch: int, *assigned: frozenset) -> ShareHeartbeatReply:
     """The expected reply; without ``assigned``, one that leaves the assignment as it was."""
     assignment = frozenset().union(*assigned) if assigned else None
-    return HeartbeatReply(MemberId(member_id), epoch, 5_000, assignment)
+    return ShareHeartbeatReply(MemberId(member_id), epoch, 5_000, assignment)
 
 
 def test_first_heartbeat_of_a_new_group_gets_all_partitions() -> None:
@@ -256,9 +256,9 @@ def test_leaving_writes_tombstones_and_raises_the_epoch() -> None:
     records, answer = group.records_of(group.request("m", -1))
     assert answer == reply("m", -1)
     assert records == (
-        Tombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MemberId("m")),
-        Tombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER, GROUP, MemberId("m")),
-        Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")),
+        ShareGroupTombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MemberId("m")),
+        ShareGroupTombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER, GROUP, MemberId("m")),
+        ShareGroupTombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")),
         ShareGroupMetadata(GROUP, 4, records[3].metadata_hash),
     )
 

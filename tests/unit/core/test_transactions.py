@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.core.deadlines import Now
 from sharegroup.core.transactions.records import (
     EPOCH_LAST,
     TransactionMetadata,
@@ -14,7 +15,6 @@ from sharegroup.core.transactions.records import (
 from sharegroup.core.transactions.transactions import (
     ID_CHARACTERS_MAX,
     PARTITIONS_MAX,
-    Now,
     TransactionEnd,
     Transactions,
     size_bytes,

@@ -13,7 +13,7 @@ from kio.serial import entity_reader
 from sharegroup.wire.codec.decoder import DecodeError
 from sharegroup.wire.codec.encoder import EncodeError
 from sharegroup.wire.codec.schema import message_fields
-from sharegroup.wire.internal_topics.classic_group_records import CONSUMER_GROUP_RECORDS
+from sharegroup.wire.internal_topics.classic_group_records import CLASSIC_GROUP_RECORDS
 from sharegroup.wire.internal_topics.coordinator_records import (
     decode_record,
     encode_key,
@@ -52,7 +52,7 @@ from sharegroup.wire.internal_topics.transaction_records import TRANSACTION_RECO
 from tests.unit.wire.messages import by_kio, messages, random_message
 
 EVERY_TABLE = (
-    SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS, CONSUMER_GROUP_RECORDS, MODERN_GROUP_RECORDS,
+    SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS, CLASSIC_GROUP_RECORDS, MODERN_GROUP_RECORDS,
     TRANSACTION_RECORDS,
 )  # fmt: skip
 

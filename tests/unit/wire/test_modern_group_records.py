@@ -16,7 +16,7 @@ from sharegroup.core.groups.modern.records import (
     MemberState,
     ModernGroupRecord,
     ModernGroupRecordType,
-    Tombstone,
+    ModernGroupTombstone,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.internal_topics import modern_group_records as wire
@@ -89,15 +89,15 @@ RECORDS: list[tuple[ModernGroupRecord, str, str | None]] = [
         "0010000167" + "0003" + "782e2a",
         "0000" + "020261" + "0000000000000004" + "0000000000000005" + "00",
     ),
-    (Tombstone(ModernGroupRecordType.METADATA, GROUP), "0003000167", None),
-    (Tombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP), "0004000167", None),
+    (ModernGroupTombstone(ModernGroupRecordType.METADATA, GROUP), "0003000167", None),
+    (ModernGroupTombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP), "0004000167", None),
     (
-        Tombstone(ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MEMBER),
+        ModernGroupTombstone(ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MEMBER),
         "000800016700016d",
         None,
     ),
     (
-        Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, GROUP, pattern="x.*"),
+        ModernGroupTombstone(ModernGroupRecordType.REGULAR_EXPRESSION, GROUP, pattern="x.*"),
         "00100001670003782e2a",
         None,
     ),

@@ -1,6 +1,6 @@
-"""The coordinator of consumer groups: membership and committed offsets, kept durable.
+"""The coordinator of classic groups, and of the committed offsets of all groups, kept durable.
 
-It runs `core.groups.classic.classic_groups.ConsumerGroups` over the topic ``__consumer_offsets``
+It runs `core.groups.classic.classic_groups.ClassicGroups` over the topic ``__consumer_offsets``
 (`GroupLog`), in the pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 A request that waits for other members is a future here and a number (`Call`) in core.  A decision
@@ -34,22 +34,22 @@ from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.classic_group_records import decode, encode
 from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_view import ModernGroupView
-from sharegroup.core.groups.classic.classic_group import ConsumerGroup
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_group import ClassicGroup
 from sharegroup.core.groups.classic.classic_groups import (
+    ClassicGroups,
     Committer,
-    ConsumerGroups,
-    DescribedConsumerGroup,
-    ListedConsumerGroup,
+    DescribedClassicGroup,
+    ListedClassicGroup,
 )
 from sharegroup.core.groups.classic.member import (
     Call,
-    ConsumerGroupLimits,
+    ClassicGroupLimits,
     Decision,
     JoinReply,
     JoinRequest,
     LeavingMember,
     NewMemberId,
-    Now,
     Reply,
     SyncReply,
     SyncRequest,
@@ -103,7 +103,7 @@ class WaitingRequest(NamedTuple):
     connection_id: int
 
 
-class ConsumerGroupCoordinator:
+class ClassicGroupCoordinator:
     """Serves the requests of consumer groups and keeps their state in ``__consumer_offsets``."""
 
     __slots__ = (
@@ -135,7 +135,7 @@ class ConsumerGroupCoordinator:
         self._clock = clock
         self._alarm = Alarm(clock, self._pass_time)
         self._config = config
-        self._groups = ConsumerGroups(
+        self._groups = ClassicGroups(
             subscribed_topics, totals=group_totals(config.server.user_limits_percent)
         )
         self._corrections: dict[GroupId, list[OffsetCommit | OffsetTombstone]] = {}
@@ -367,14 +367,14 @@ class ConsumerGroupCoordinator:
 
     # Administration
 
-    def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
+    def list_groups(self) -> tuple[ListedClassicGroup, ...]:
         """Return all classic groups, in the order of their ids."""
         listed = self._groups.list_groups()
         # The offsets of a group of KIP-848 are here, too, and look like a classic group without
         # members.
         return tuple(group for group in listed if not self._modern.has(group.group_id))
 
-    def describe(self, group_id: GroupId) -> DescribedConsumerGroup:
+    def describe(self, group_id: GroupId) -> DescribedClassicGroup:
         """Return a classic group and its members; raise GroupIdNotFound if it does not exist."""
         if self._modern.has(group_id):
             self._log.check_type(group_id, GroupType.CLASSIC)
@@ -391,7 +391,7 @@ class ConsumerGroupCoordinator:
 
     # Migration: a group of the protocol of KIP-848 takes the place of a classic one, or the reverse
 
-    def upgradable(self, group_id: GroupId) -> ConsumerGroup | None:
+    def upgradable(self, group_id: GroupId) -> ClassicGroup | None:
         """Return the classic group with this id if it has members; it must not be changed."""
         group = self._groups.find(group_id)
         return None if group is None or not len(group.members) else group
@@ -525,7 +525,7 @@ class ConsumerGroupCoordinator:
     def begin_reading(self) -> Reading:
         """Return the consumer of this coordinator's records for a new reading of the log."""
         # The owners of groups are kept, because the log does not have them.
-        groups = ConsumerGroups(subscribed_topics, totals=self._groups.shared_totals.restarted())
+        groups = ClassicGroups(subscribed_topics, totals=self._groups.shared_totals.restarted())
 
         def replay(key: bytes, value: bytes | None) -> None:
             record = decode(key, value)
@@ -558,9 +558,9 @@ class ConsumerGroupCoordinator:
     def _now(self) -> Now:
         return Now(self._clock.now_ms(), self._clock.wall_ms())
 
-    def _limits(self) -> ConsumerGroupLimits:
+    def _limits(self) -> ClassicGroupLimits:
         config = self._config.consumer_group
-        return ConsumerGroupLimits(
+        return ClassicGroupLimits(
             session_timeout_ms_min=config.session_timeout_ms_min,
             session_timeout_ms_max=config.session_timeout_ms_max,
             initial_delay_ms=config.rebalance_delay_ms,

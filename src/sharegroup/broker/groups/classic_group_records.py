@@ -5,7 +5,7 @@ from __future__ import annotations
 from sharegroup.broker.cluster.coordinator_log import KeyAndValue
 from sharegroup.broker.groups.stored_records import RecordCodec, StoredForm, conversion
 from sharegroup.core.groups.classic import records as core
-from sharegroup.core.groups.classic.records import ConsumerGroupRecord
+from sharegroup.core.groups.classic.records import ClassicGroupRecord
 from sharegroup.wire.internal_topics import classic_group_records as wire
 
 _MEMBER_NAMES = {
@@ -64,11 +64,11 @@ _FORMS = {
     ),
 }
 
-_CODEC = RecordCodec[ConsumerGroupRecord](wire.CONSUMER_GROUP_RECORDS, _FORMS)
+_CODEC = RecordCodec[ClassicGroupRecord](wire.CLASSIC_GROUP_RECORDS, _FORMS)
 decode = _CODEC.decode
 
 
-def encode(record: ConsumerGroupRecord) -> KeyAndValue:
+def encode(record: ClassicGroupRecord) -> KeyAndValue:
     """Return the stored key and value of a record; the value of a tombstone is None."""
     if not isinstance(record, core.OffsetCommit):
         return _CODEC.encode(record)

@@ -22,7 +22,7 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.coordinator_log import Durable, KeyAndValue, as_a_coordinator
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.classic_group_coordinator import ConsumerGroupCoordinator
+from sharegroup.broker.groups.classic_group_coordinator import ClassicGroupCoordinator
 from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_inputs import (
     CatalogTopics,
@@ -53,8 +53,8 @@ from sharegroup.core.groups.modern.classic_members import (
 from sharegroup.core.groups.modern.group import ModernGroup
 from sharegroup.core.groups.modern.heartbeat import (
     HeartbeatPlan,
-    HeartbeatReply,
-    HeartbeatRequest,
+    ModernHeartbeat,
+    ModernHeartbeatReply,
 )
 from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
@@ -137,7 +137,7 @@ class ModernGroupCoordinator:
         *,
         config: LiveConfig,
         settings: GroupSettings,
-        classic: Callable[[], ConsumerGroupCoordinator],
+        classic: Callable[[], ClassicGroupCoordinator],
     ) -> None:
         """``classic`` returns the coordinator of classic groups, which also keeps the offsets."""
         self._log = log_
@@ -178,8 +178,8 @@ class ModernGroupCoordinator:
     # Heartbeats
 
     def heartbeat(
-        self, request: HeartbeatRequest, slices: Slices, connection_id: int, *, describe: Permission
-    ) -> Awaitable[HeartbeatReply]:
+        self, request: ModernHeartbeat, slices: Slices, connection_id: int, *, describe: Permission
+    ) -> Awaitable[ModernHeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
         A heartbeat with a regular expression is decided after the topics that match it are known.
@@ -205,11 +205,11 @@ class ModernGroupCoordinator:
     async def _heartbeat_matched(
         self,
         matching: Awaitable[None],
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         slices: Slices,
         connection_id: int,
         describe: Permission,
-    ) -> HeartbeatReply:
+    ) -> ModernHeartbeatReply:
         await matching
         for _ in range(MATCHES_MAX - 1):
             # Topics or ACLs may have changed during the wait.
@@ -222,8 +222,8 @@ class ModernGroupCoordinator:
         return await self._decide(request, self._checked_limits(request), describe)
 
     async def _heartbeat_planned(
-        self, request: HeartbeatRequest, slices: Slices, connection_id: int, describe: Permission
-    ) -> HeartbeatReply:
+        self, request: ModernHeartbeat, slices: Slices, connection_id: int, describe: Permission
+    ) -> ModernHeartbeatReply:
         """Work out in slices which partitions move, then decide at once."""
         planned = None
         for _ in range(PLANS_MAX):
@@ -234,7 +234,7 @@ class ModernGroupCoordinator:
         # one piece: the member must get its answer within its session.
         return await self._decide(request, self._checked_limits(request), describe, planned)
 
-    def _plan(self, request: HeartbeatRequest, describe: Permission) -> Steps[_Planned | None]:
+    def _plan(self, request: ModernHeartbeat, describe: Permission) -> Steps[_Planned | None]:
         """Plan a heartbeat and encode its records; return None if its group was changed
         meanwhile.
         """
@@ -251,14 +251,14 @@ class ModernGroupCoordinator:
             encoded[id(record)] = encode(record)
         return _Planned(plan, encoded)
 
-    def _is_long(self, request: HeartbeatRequest, describe: Permission) -> bool:
+    def _is_long(self, request: ModernHeartbeat, describe: Permission) -> bool:
         """Return whether a heartbeat is planned first; an upgrade of a classic group is not."""
         if self._is_upgrade(request):
             return False
         needed = self._groups.patterns(request, self._version)
         return self._groups.is_long(request, self._cluster(needed, describe))
 
-    def _checked_limits(self, request: HeartbeatRequest) -> ModernGroupLimits:
+    def _checked_limits(self, request: ModernHeartbeat) -> ModernGroupLimits:
         """Return the limits of a group after the checks of a heartbeat that has waited."""
         self._begin(request.group_id)
         limits = self._limits(request.group_id)
@@ -266,18 +266,18 @@ class ModernGroupCoordinator:
         self._groups.check_heartbeat(request, limits)
         return limits
 
-    def _unmatched(self, request: HeartbeatRequest) -> tuple[str, ...]:
+    def _unmatched(self, request: ModernHeartbeat) -> tuple[str, ...]:
         """Return the patterns that the heartbeat needs and that must be matched first."""
         needed = self._groups.patterns(request, self._version)
         return tuple(pattern for pattern in needed if self._patterns.known(pattern) is None)
 
     def _decide(
         self,
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         limits: ModernGroupLimits,
         describe: Permission,
         planned: _Planned | None = None,
-    ) -> Awaitable[HeartbeatReply]:
+    ) -> Awaitable[ModernHeartbeatReply]:
         group_id = request.group_id
         needed = self._groups.patterns(request, self._version)
         classic = self._classic().upgradable(group_id) if self._is_upgrade(request) else None
@@ -312,7 +312,7 @@ class ModernGroupCoordinator:
         self._set_alarm()
         return Durable(ticket, reply)
 
-    def _is_upgrade(self, request: HeartbeatRequest) -> bool:
+    def _is_upgrade(self, request: ModernHeartbeat) -> bool:
         """Return whether a member joins a group that is still a classic one."""
         return (
             request.member_epoch == JOIN_EPOCH
@@ -326,7 +326,7 @@ class ModernGroupCoordinator:
             return []
         return self._classic().end_group(group_id)
 
-    def _check_kind(self, request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+    def _check_kind(self, request: ModernHeartbeat, limits: ModernGroupLimits) -> None:
         """Raise GroupIdNotFound if a group of another type has the id and is not upgraded."""
         existing_type = self._log.type_of(request.group_id)
         if existing_type is GroupType.CLASSIC and request.member_epoch == JOIN_EPOCH:
@@ -339,15 +339,15 @@ class ModernGroupCoordinator:
     # Leaving
 
     def _leave(
-        self, request: HeartbeatRequest, limits: ModernGroupLimits
-    ) -> Awaitable[HeartbeatReply]:
+        self, request: ModernHeartbeat, limits: ModernGroupLimits
+    ) -> Awaitable[ModernHeartbeatReply]:
         self._log.check_writable(request.group_id)
         records = self._groups.leave(request)
         if records is None:
             ticket = self._remove(request.group_id, [request.member_id], limits)
         else:
             ticket = self._write(request.group_id, records)
-        reply = HeartbeatReply(request.member_id, request.member_epoch, 0, None)
+        reply = ModernHeartbeatReply(request.member_id, request.member_epoch, 0, None)
         return Durable(ticket, reply)
 
     def leave_classic(
@@ -587,7 +587,7 @@ class ModernGroupCoordinator:
             self._groups.replay(record)
             self.rebalance_count += isinstance(record, ModernGroupMetadata)
         if before:
-            # `after` is replayed by `ConsumerGroupCoordinator.take_over`, which also starts the
+            # `after` is replayed by `ClassicGroupCoordinator.take_over`, which also starts the
             # group.
             self._classic().replay_encoded(before)
         return ticket

@@ -16,7 +16,7 @@ from sharegroup.core.groups.modern.records import (
     MemberState,
     ModernGroupRecord,
     ModernGroupRecordType,
-    Tombstone,
+    ModernGroupTombstone,
 )
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.internal_topics import modern_group_records as wire
@@ -135,5 +135,5 @@ _FORMS = {
     ),
 }
 
-_CODEC = RecordCodec[ModernGroupRecord](wire.MODERN_GROUP_RECORDS, _FORMS, Tombstone)
+_CODEC = RecordCodec[ModernGroupRecord](wire.MODERN_GROUP_RECORDS, _FORMS, ModernGroupTombstone)
 encode, decode = _CODEC.encode, _CODEC.decode

@@ -31,7 +31,7 @@ from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import UNDECIDED
-from sharegroup.core.groups.share.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.share.heartbeat import ShareHeartbeat, ShareHeartbeatReply
 from sharegroup.core.groups.share.records import Records, ShareGroupMetadata, ShareGroupRecord
 from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.core.groups.share.share_groups import (
@@ -157,7 +157,7 @@ class ShareGroupCoordinator:
         self._pair(*self._share_coordinator.delete(orphans))
         self._set_alarm()
 
-    def heartbeat(self, request: HeartbeatRequest, slices: Slices) -> Awaitable[HeartbeatReply]:
+    def heartbeat(self, request: ShareHeartbeat, slices: Slices) -> Awaitable[ShareHeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
         A heartbeat that initializes many share partitions is decided after their preparation.
@@ -187,8 +187,8 @@ class ShareGroupCoordinator:
         return _after(tickets, reply)
 
     async def _heartbeat_prepared(
-        self, request: HeartbeatRequest, missing: tuple[Uninitialized, ...], slices: Slices
-    ) -> HeartbeatReply:
+        self, request: ShareHeartbeat, missing: tuple[Uninitialized, ...], slices: Slices
+    ) -> ShareHeartbeatReply:
         """Give the share partitions a state in slices, then serve the heartbeat."""
         try:
             preparing = await self._preparations.prepare(
@@ -408,7 +408,7 @@ class ShareGroupCoordinator:
         # No record is recent enough: the group begins with the next one (`docs/differences.md`).
         return log_.high_watermark if offset is None else offset
 
-    def _topic_metadata(self, request: HeartbeatRequest) -> dict[TopicName, TopicMetadata]:
+    def _topic_metadata(self, request: ShareHeartbeat) -> dict[TopicName, TopicMetadata]:
         """Return the existing topics among those that the group subscribes to."""
         catalog = self._topics.catalog
         names = self._groups.subscribed_names(request, catalog.names)

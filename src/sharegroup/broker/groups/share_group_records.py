@@ -12,7 +12,11 @@ from sharegroup.broker.groups.stored_records import (
     stored_assignment,
 )
 from sharegroup.core.groups.share import records as core
-from sharegroup.core.groups.share.records import ShareGroupRecord, ShareGroupRecordType, Tombstone
+from sharegroup.core.groups.share.records import (
+    ShareGroupRecord,
+    ShareGroupRecordType,
+    ShareGroupTombstone,
+)
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.wire.internal_topics import share_group_records as wire
 
@@ -64,5 +68,5 @@ _FORMS = {
     ),
 }
 
-_CODEC = RecordCodec[ShareGroupRecord](wire.SHARE_GROUP_RECORDS, _FORMS, Tombstone)
+_CODEC = RecordCodec[ShareGroupRecord](wire.SHARE_GROUP_RECORDS, _FORMS, ShareGroupTombstone)
 encode, decode = _CODEC.encode, _CODEC.decode

@@ -49,6 +49,7 @@ from sharegroup.broker.transactions.waiting_requests import (
     WaitingRequests,
     when_durable,
 )
+from sharegroup.core.deadlines import Now
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.transactions.records import (
     EPOCH_BUMPS,
@@ -57,7 +58,7 @@ from sharegroup.core.transactions.records import (
     TransactionRecord,
     TransactionState,
 )
-from sharegroup.core.transactions.transactions import Now, Transactions
+from sharegroup.core.transactions.transactions import Transactions
 from sharegroup.errors import (
     InvalidTransactionTimeout,
     KafkaError,

@@ -66,7 +66,7 @@ class ReportedOffsets(NamedTuple):
     start_offset: int
 
 
-class _Session:
+class _FetchSession:
     __slots__ = (
         "connection_id",
         "expected_epoch",
@@ -135,7 +135,7 @@ class FetchSessions:
         self._epoch_max = epoch_max
         self._user_part = UserPart(sessions_max, partitions_max, user_percent)
         self._user_partitions_max = self._user_part.partitions
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FetchSession] = {}
         self._next_id = 1
         self.partition_count = 0
         """Number of partitions of all sessions, counted once per session."""
@@ -261,13 +261,13 @@ class FetchSessions:
         while session_id in self._sessions:  # Still open after the ids wrapped around.
             session_id = self._after(session_id)
         self._next_id = self._after(session_id)
-        self._sessions[session_id] = _Session(
+        self._sessions[session_id] = _FetchSession(
             connection_id, user, named, now_ms, uses_topic_ids=uses_topic_ids
         )
         self.partition_count += len(named)
         return session_id
 
-    def _own(self, session_id: int, connection_id: int) -> _Session | None:
+    def _own(self, session_id: int, connection_id: int) -> _FetchSession | None:
         """Return a session of the connection; None if it has no session with this id."""
         session = self._sessions.get(session_id)
         return session if session is not None and session.connection_id == connection_id else None
@@ -280,7 +280,7 @@ class FetchSessions:
     def _check_growth(
         self,
         session_id: int,
-        session: _Session,
+        session: _FetchSession,
         named: Mapping[FetchKey, RequestedPartition],
         forgotten: Sequence[FetchKey],
         now_ms: int,

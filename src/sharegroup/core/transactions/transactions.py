@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.deadlines import Deadlines, Now
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.core.transactions import transitions
@@ -57,13 +57,6 @@ def size_bytes(metadata: TransactionMetadata) -> int:
         + metadata.transactional_id.__sizeof__()
         + PARTITION_BYTES * len(metadata.partitions)
     )
-
-
-class Now(NamedTuple):
-    """The time of a command: monotonic milliseconds, and milliseconds since 1970."""
-
-    ms: int
-    wall_ms: int
 
 
 class TransactionEnd(NamedTuple):

@@ -95,7 +95,7 @@ def decoder_source(
 
     ``in_steps`` makes ``read`` a generator that yields between elements (`sharegroup.steps`).
     """
-    function = _Source(cls, in_steps=in_steps)
+    function = _DecoderSource(cls, in_steps=in_steps)
     function.build()
     return "\n".join(function.source.lines), function.names, function.source.owners
 
@@ -121,7 +121,7 @@ def mutable_twin(cls: type[Any]) -> type[Any]:
     return type(f"{cls.__name__}Twin", cls.__bases__, namespace)
 
 
-class _Source:
+class _DecoderSource:
     """The lines of one decoding function while it is generated."""
 
     def __init__(self, cls: type[Any], *, in_steps: bool) -> None:

@@ -71,7 +71,7 @@ def encoder_source(
 
     ``in_steps`` makes ``write`` a generator that yields between elements (`sharegroup.steps`).
     """
-    function = _Source(cls, in_steps=in_steps)
+    function = _EncoderSource(cls, in_steps=in_steps)
     function.build()
     return "\n".join(function.source.lines), function.names, function.source.owners
 
@@ -90,7 +90,7 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-class _Source:
+class _EncoderSource:
     """The lines of one encoding function while it is generated."""
 
     def __init__(self, cls: type[Any], *, in_steps: bool) -> None:

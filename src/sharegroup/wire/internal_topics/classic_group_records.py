@@ -88,7 +88,7 @@ class GroupMetadataValue(StoredValue):
     members: tuple[MemberMetadata, ...]
 
 
-CONSUMER_GROUP_RECORDS = record_classes(
+CLASSIC_GROUP_RECORDS = record_classes(
     (OffsetCommitKey, OffsetCommitValue, ExpiringOffsetCommitValue),
     (GroupMetadataKey, GroupMetadataValue),
 )

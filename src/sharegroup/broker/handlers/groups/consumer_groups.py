@@ -41,7 +41,7 @@ from sharegroup.broker.handler_contract import (
 )
 from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.member import LABEL_CHARACTERS_MAX
-from sharegroup.core.groups.modern.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat, ModernHeartbeatReply
 from sharegroup.core.groups.modern.member import JOIN_EPOCH, DescribedModernMember
 from sharegroup.core.groups.share import assignor
 from sharegroup.core.groups.share.assignor import NOTHING
@@ -89,7 +89,7 @@ def check_enabled(parts: Parts) -> None:
         )
 
 
-def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
+def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ModernHeartbeat:
     names, owned = request.subscribed_topic_names, request.topic_partitions
     names_itself = context.api_version >= MEMBER_ID_VERSION
     member_id = request.member_id
@@ -97,7 +97,7 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
         # KIP-1082: only clients of version 0 let the broker choose.  If they do not get the
         # response, the member stays until its session times out.
         member_id = str(uuid4())
-    return HeartbeatRequest(
+    return ModernHeartbeat(
         group_id=GroupId(request.group_id),
         member_id=MemberId(member_id),
         member_epoch=request.member_epoch,
@@ -125,7 +125,7 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
 
 
 async def _respond(
-    parts: Parts, pending: Awaitable[HeartbeatReply]
+    parts: Parts, pending: Awaitable[ModernHeartbeatReply]
 ) -> ConsumerGroupHeartbeatResponse:
     # Once more: a heartbeat that is planned in slices is decided only while it is awaited.
     with as_a_coordinator():
@@ -133,7 +133,7 @@ async def _respond(
     return await parts.slices.finish(_response(reply))
 
 
-def _response(reply: HeartbeatReply) -> Steps[ConsumerGroupHeartbeatResponse]:
+def _response(reply: ModernHeartbeatReply) -> Steps[ConsumerGroupHeartbeatResponse]:
     """Return the response in steps, because a member may have thousands of partitions."""
     topics: list[TopicPartitions] = []
     for topic_id, partitions in by_topic(reply.assignment or NOTHING).items():

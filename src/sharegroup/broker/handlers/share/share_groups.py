@@ -38,7 +38,7 @@ from sharegroup.broker.handler_contract import (
     milliseconds,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.core.groups.share.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.share.heartbeat import ShareHeartbeat, ShareHeartbeatReply
 from sharegroup.core.groups.share.records import by_topic
 from sharegroup.core.groups.share.share_groups import DescribedShareMember
 from sharegroup.errors import KafkaError
@@ -58,7 +58,7 @@ def share_group_heartbeat(
             describe.require(name)
     with as_a_coordinator():
         reply = parts.share_group_coordinator.heartbeat(
-            HeartbeatRequest(
+            ShareHeartbeat(
                 group_id=GroupId(request.group_id),
                 member_id=MemberId(request.member_id),
                 member_epoch=request.member_epoch,
@@ -89,7 +89,7 @@ def refuse_share_group_heartbeat(
     )
 
 
-async def _respond(pending: Awaitable[HeartbeatReply]) -> ShareGroupHeartbeatResponse:
+async def _respond(pending: Awaitable[ShareHeartbeatReply]) -> ShareGroupHeartbeatResponse:
     with as_a_coordinator():
         reply = await pending
     return ShareGroupHeartbeatResponse(

@@ -32,8 +32,8 @@ from sharegroup.core.groups.modern.records import (
     ModernGroupRegularExpression,
     ModernGroupTargetAssignmentMember,
     ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     Records,
-    Tombstone,
 )
 from sharegroup.core.groups.modern.sizes import DEFAULT_SIZE_LIMITS, ModernGroupSizeLimits
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment, of_topics
@@ -153,7 +153,7 @@ def advance_steps(
             # meets one.
             if group.has_partition_metadata:
                 plan.records.append(
-                    Tombstone(ModernGroupRecordType.PARTITION_METADATA, group.group_id)
+                    ModernGroupTombstone(ModernGroupRecordType.PARTITION_METADATA, group.group_id)
                 )
     if plan.assignment_epoch < plan.epoch:
         yield
@@ -216,7 +216,9 @@ def _refresh_patterns(
     # and its topics assigned, for as long as the group exists.
     if old and old != new and group.regex_member_count(old) == 1 and old in plan.regexes:
         plan.records.append(
-            Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, group.group_id, pattern=old)
+            ModernGroupTombstone(
+                ModernGroupRecordType.REGULAR_EXPRESSION, group.group_id, pattern=old
+            )
         )
         del plan.regexes[old]
     changed = False

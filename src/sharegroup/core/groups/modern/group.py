@@ -30,9 +30,9 @@ from sharegroup.core.groups.modern.records import (
     ModernGroupRegularExpression,
     ModernGroupTargetAssignmentMember,
     ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     PartitionMetadata,
     Records,
-    Tombstone,
     member_tombstones,
 )
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
@@ -201,7 +201,7 @@ class ModernGroup:
                 self._set_regex(record.pattern, record)
             case PartitionMetadata():
                 self.has_partition_metadata = True
-            case Tombstone():
+            case ModernGroupTombstone():
                 self._bury(record)
             case _:
                 assert_never(record)
@@ -264,7 +264,7 @@ class ModernGroup:
             self.size_bytes += text_bytes(pattern) + names_bytes(resolved.topic_names)
             self.regexes[pattern] = resolved
 
-    def _bury(self, tombstone: Tombstone) -> None:
+    def _bury(self, tombstone: ModernGroupTombstone) -> None:
         member_id = tombstone.member_id
         match tombstone.record_type:
             case ModernGroupRecordType.MEMBER_METADATA if member_id is not None:
@@ -322,7 +322,7 @@ def group_tombstones(group: ModernGroup) -> Records:
     group_id = group.group_id
     kinds = ModernGroupRecordType
     by_member = {
-        kind: tuple(Tombstone(kind, group_id, member_id) for member_id in group.members)
+        kind: tuple(ModernGroupTombstone(kind, group_id, member_id) for member_id in group.members)
         for kind in (
             kinds.CURRENT_MEMBER_ASSIGNMENT,
             kinds.TARGET_ASSIGNMENT_MEMBER,
@@ -332,14 +332,14 @@ def group_tombstones(group: ModernGroup) -> Records:
     return (
         *by_member[kinds.CURRENT_MEMBER_ASSIGNMENT],
         *by_member[kinds.TARGET_ASSIGNMENT_MEMBER],
-        Tombstone(kinds.TARGET_ASSIGNMENT_METADATA, group_id),
+        ModernGroupTombstone(kinds.TARGET_ASSIGNMENT_METADATA, group_id),
         *by_member[kinds.MEMBER_METADATA],
         *(
-            Tombstone(kinds.REGULAR_EXPRESSION, group_id, pattern=pattern)
+            ModernGroupTombstone(kinds.REGULAR_EXPRESSION, group_id, pattern=pattern)
             for pattern in group.regexes
         ),
-        Tombstone(kinds.PARTITION_METADATA, group_id),
-        Tombstone(kinds.METADATA, group_id),
+        ModernGroupTombstone(kinds.PARTITION_METADATA, group_id),
+        ModernGroupTombstone(kinds.METADATA, group_id),
     )
 
 

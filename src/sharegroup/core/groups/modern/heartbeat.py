@@ -46,7 +46,7 @@ UNCHANGED_MS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class ModernHeartbeat:
     """A heartbeat of a member; None in a field means no change since the last one.
 
     ``owned`` are the partitions that the member has. ``names_itself`` means that the client has to
@@ -85,7 +85,7 @@ class HeartbeatRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class ModernHeartbeatReply:
     """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
 
     member_id: MemberId
@@ -94,7 +94,7 @@ class HeartbeatReply:
     assignment: Assignment | None
 
 
-def check_request(request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+def check_request(request: ModernHeartbeat, limits: ModernGroupLimits) -> None:
     """Raise InvalidRequest or UnsupportedAssignor if the request is invalid for any group."""
     prefix = f"group {request.group_id!r}, member {request.member_id!r}"
     problem = _problem(request)
@@ -114,7 +114,7 @@ def check_request(request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
         )
 
 
-def _problem(request: HeartbeatRequest) -> str:
+def _problem(request: ModernHeartbeat) -> str:
     """Return what is wrong with the request; an empty text if nothing is."""
     epoch = request.member_epoch
     # In version 0 a member joins without an id, and the broker chooses it.
@@ -156,7 +156,7 @@ def check_room(group: ModernGroup, member_id: MemberId, instance_id: str | None,
         )
 
 
-def check_epoch(member: ModernMember, request: HeartbeatRequest) -> None:
+def check_epoch(member: ModernMember, request: ModernHeartbeat) -> None:
     """Raise FencedMemberEpoch if the member is in another epoch.
 
     The previous epoch is valid if the member has only partitions that are still assigned to it:
@@ -218,7 +218,7 @@ def check_released(group: ModernGroup, member: ModernMember, new_id: MemberId) -
         )
 
 
-def described_member(member: ModernMember, request: HeartbeatRequest) -> ModernMember:
+def described_member(member: ModernMember, request: ModernHeartbeat) -> ModernMember:
     """Return the member with the properties of its request; null fields keep their values."""
     names = request.subscribed_topic_names
     pattern = request.subscribed_topic_regex
@@ -355,7 +355,7 @@ class HeartbeatPlan:
         )
 
 
-def is_long(group: ModernGroup | None, request: HeartbeatRequest, cluster: Cluster) -> bool:
+def is_long(group: ModernGroup | None, request: ModernHeartbeat, cluster: Cluster) -> bool:
     """Return whether the heartbeat has to be worked out for very many partitions."""
     partition_count = 0 if group is None else group.partition_count
     if partition_count < LONG_PARTITIONS:

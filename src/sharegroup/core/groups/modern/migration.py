@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sharegroup.core.groups.classic.classic_group import ConsumerGroup
-from sharegroup.core.groups.classic.member import ConsumerGroupMember
+from sharegroup.core.groups.classic.classic_group import ClassicGroup
+from sharegroup.core.groups.classic.member import ClassicGroupMember
 from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
 from sharegroup.core.groups.modern.advance import ModernGroupLimits
 from sharegroup.core.groups.modern.classic_members import CONSUMER, ClassicCodec, PartitionsByName
@@ -38,7 +38,7 @@ NameOf = Callable[[TopicId], TopicName | None]
 """Returns the name of a topic; None if it was deleted."""
 
 
-def check_upgrade(classic: ConsumerGroup, limits: ModernGroupLimits) -> None:
+def check_upgrade(classic: ClassicGroup, limits: ModernGroupLimits) -> None:
     """Raise GroupIdNotFound if a classic group with members cannot become a group of KIP-848."""
     problem = ""
     if not limits.upgrades:
@@ -51,13 +51,13 @@ def check_upgrade(classic: ConsumerGroup, limits: ModernGroupLimits) -> None:
         raise _not_upgradable(classic, problem)
 
 
-def _not_upgradable(classic: ConsumerGroup, problem: str) -> GroupIdNotFound:
+def _not_upgradable(classic: ClassicGroup, problem: str) -> GroupIdNotFound:
     return GroupIdNotFound(
         f"group {classic.group_id!r} is a classic group and cannot be upgraded: {problem}"
     )
 
 
-def upgraded(classic: ConsumerGroup, topics: Topics, codec: ClassicCodec) -> Records:
+def upgraded(classic: ClassicGroup, topics: Topics, codec: ClassicCodec) -> Records:
     """Return the records of the group that a classic group with members becomes."""
     # The epochs continue the generation, so a commit that a classic member has under way is still
     # valid after the upgrade.
@@ -81,8 +81,8 @@ def upgraded(classic: ConsumerGroup, topics: Topics, codec: ClassicCodec) -> Rec
 
 
 def _upgraded_member(
-    classic: ConsumerGroup,
-    member: ConsumerGroupMember,
+    classic: ClassicGroup,
+    member: ClassicGroupMember,
     protocol: str,
     topics: Topics,
     codec: ClassicCodec,

@@ -45,8 +45,8 @@ from sharegroup.core.groups.modern.group import (
 from sharegroup.core.groups.modern.heartbeat import (
     GroupVersion,
     HeartbeatPlan,
-    HeartbeatReply,
-    HeartbeatRequest,
+    ModernHeartbeat,
+    ModernHeartbeatReply,
     check_epoch,
     check_growth,
     check_released,
@@ -71,8 +71,8 @@ from sharegroup.core.groups.modern.records import (
     ModernGroupRecord,
     ModernGroupRecordType,
     ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     Records,
-    Tombstone,
     member_tombstones,
 )
 from sharegroup.core.groups.modern.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
@@ -131,7 +131,7 @@ class ModernGroups:
 
     # Heartbeats
 
-    def check_heartbeat(self, request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+    def check_heartbeat(self, request: ModernHeartbeat, limits: ModernGroupLimits) -> None:
         """Raise if the heartbeat is invalid for any group."""
         check_request(request, limits)
         check_names(
@@ -146,7 +146,7 @@ class ModernGroups:
                 raise self._not_found(request.group_id)
             check_new_group(request.group_id)
 
-    def patterns(self, request: HeartbeatRequest, version: int) -> tuple[str, ...]:
+    def patterns(self, request: ModernHeartbeat, version: int) -> tuple[str, ...]:
         """Return the regular expressions whose topics `heartbeat` needs.
 
         ``version`` is that of the cluster's topics.
@@ -163,7 +163,7 @@ class ModernGroups:
 
     def heartbeat(
         self,
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         cluster: Cluster,
         *,
         limits: ModernGroupLimits,
@@ -171,7 +171,7 @@ class ModernGroups:
         wall_ms: int,
         upgraded: Records = (),
         plan: HeartbeatPlan | None = None,
-    ) -> tuple[Records, HeartbeatReply]:
+    ) -> tuple[Records, ModernHeartbeatReply]:
         """Let a member join or stay; its session begins anew at ``now_ms``.
 
         ``wall_ms`` goes into the records. ``now_ms`` is of the monotonic clock, which ends
@@ -203,7 +203,7 @@ class ModernGroups:
                 and stored_member.assigned.keys() != after.assigned.keys()
             )
         )
-        reply = HeartbeatReply(
+        reply = ModernHeartbeatReply(
             after.member_id,
             after.member_epoch,
             limits.heartbeat_interval_ms,
@@ -211,12 +211,12 @@ class ModernGroups:
         )
         return tuple(records), reply
 
-    def is_long(self, request: HeartbeatRequest, cluster: Cluster) -> bool:
+    def is_long(self, request: ModernHeartbeat, cluster: Cluster) -> bool:
         """Return whether the heartbeat should be worked out ahead by `plan`."""
         return is_long(self._groups.get(request.group_id), request, cluster)
 
     def plan(
-        self, request: HeartbeatRequest, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
+        self, request: ModernHeartbeat, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
     ) -> Steps[HeartbeatPlan | None]:
         """Work out a heartbeat in steps, without changing anything.
 
@@ -237,7 +237,7 @@ class ModernGroups:
 
     def _changed(
         self,
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         cluster: Cluster,
         limits: ModernGroupLimits,
         upgraded: Records,
@@ -265,7 +265,7 @@ class ModernGroups:
         return group, list(upgraded)
 
     def _sender(
-        self, group: ModernGroup, request: HeartbeatRequest
+        self, group: ModernGroup, request: ModernHeartbeat
     ) -> tuple[ModernGroup, ModernMember | None, Records]:
         """Return the group and the sender of a heartbeat; None if it is a new member.
 
@@ -337,7 +337,7 @@ class ModernGroups:
 
     # Leaving
 
-    def leave(self, request: HeartbeatRequest) -> Records | None:
+    def leave(self, request: ModernHeartbeat) -> Records | None:
         """Return the records of a static member that leaves for a while; None for all others.
 
         Members that leave for good are removed by `removed`.
@@ -370,7 +370,9 @@ class ModernGroups:
         used = {member.subscribed_topic_regex for member in staying}
         kept = {pattern: regex for pattern, regex in group.regexes.items() if pattern in used}
         records += (
-            Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, group_id, pattern=pattern)
+            ModernGroupTombstone(
+                ModernGroupRecordType.REGULAR_EXPRESSION, group_id, pattern=pattern
+            )
             for pattern in group.regexes
             if pattern not in used
         )
@@ -610,7 +612,7 @@ class ModernGroups:
         group_id = record.group_id
         group = self._groups.get(group_id)
         # A tombstone makes no group: compaction keeps those of deleted groups for a while.
-        if isinstance(record, Tombstone):
+        if isinstance(record, ModernGroupTombstone):
             if group is None:
                 return
             if record.record_type is ModernGroupRecordType.METADATA:

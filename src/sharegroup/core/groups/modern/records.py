@@ -1,7 +1,8 @@
 """The records of a consumer group of KIP-848 in ``__consumer_offsets`` (types 3 to 8 and 16).
 
-Each class is named after Kafka's record and has the fields of its key and value; a `Tombstone` is a
-key without a value. Type 4 is only deleted: Kafka has not written it since version 4.1.
+Each class is named after Kafka's record and has the fields of its key and value; a
+`ModernGroupTombstone` is a key without a value. Type 4 is only deleted: Kafka has not written it
+since version 4.1.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class ModernGroupRegularExpression:
 
 
 @dataclass(frozen=True, slots=True)
-class Tombstone:
+class ModernGroupTombstone:
     """A record that deletes the record of its key.
 
     Types 5, 7 and 8 have a member in the key, and type 16 has a pattern.
@@ -152,7 +153,7 @@ ModernGroupRecord = (
     | ModernGroupTargetAssignmentMember
     | ModernGroupCurrentMemberAssignment
     | ModernGroupRegularExpression
-    | Tombstone
+    | ModernGroupTombstone
 )
 Records = tuple[ModernGroupRecord, ...]
 
@@ -160,7 +161,7 @@ Records = tuple[ModernGroupRecord, ...]
 def member_tombstones(group_id: GroupId, member_id: MemberId) -> Records:
     """Return the records that remove a member, in Kafka's order."""
     return tuple(
-        Tombstone(record_type, group_id, member_id)
+        ModernGroupTombstone(record_type, group_id, member_id)
         for record_type in (
             ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT,
             ModernGroupRecordType.TARGET_ASSIGNMENT_MEMBER,

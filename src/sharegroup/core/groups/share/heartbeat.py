@@ -66,7 +66,7 @@ class ShareGroupLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class ShareHeartbeat:
     """A heartbeat of a member; None in a field means no change since the last one."""
 
     group_id: GroupId
@@ -81,7 +81,7 @@ class HeartbeatRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatReply:
+class ShareHeartbeatReply:
     """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
 
     member_id: MemberId
@@ -90,7 +90,7 @@ class HeartbeatReply:
     assignment: Assignment | None
 
 
-def check_request(request: HeartbeatRequest) -> None:
+def check_request(request: ShareHeartbeat) -> None:
     """Raise InvalidRequest if the request is invalid for any group."""
     problem = ""
     if not request.group_id.strip():
@@ -110,7 +110,7 @@ def check_request(request: HeartbeatRequest) -> None:
 
 
 def check_member(
-    request: HeartbeatRequest, group: ShareGroup | None, limits: ShareGroupLimits
+    request: ShareHeartbeat, group: ShareGroup | None, limits: ShareGroupLimits
 ) -> None:
     """Raise if the group cannot serve the member."""
     prefix = f"group {request.group_id!r}, member {request.member_id!r}"
@@ -139,12 +139,12 @@ def check_member(
 
 def plan(
     group: ShareGroup,
-    request: HeartbeatRequest,
+    request: ShareHeartbeat,
     topics: Topics,
     *,
     limits: ShareGroupLimits,
     wall_ms: int,
-) -> tuple[Records, HeartbeatReply]:
+) -> tuple[Records, ShareHeartbeatReply]:
     """Return the records and the reply for a checked heartbeat of a member that does not leave."""
     stored_member = group.members.get(request.member_id)
     member = spoken_for(stored_member or ShareGroupMember(request.member_id), request)
@@ -190,7 +190,7 @@ def plan(
     return tuple(records), _reply(request, stored_member, updated, limits)
 
 
-def spoken_for(member: ShareGroupMember, request: HeartbeatRequest) -> ShareGroupMember:
+def spoken_for(member: ShareGroupMember, request: ShareHeartbeat) -> ShareGroupMember:
     """Return the member with the rack, client and subscription of its request.
 
     A field that is null in the request keeps its value.
@@ -279,11 +279,11 @@ def reconciled(
 
 
 def _reply(
-    request: HeartbeatRequest,
+    request: ShareHeartbeat,
     stored_member: ShareGroupMember | None,
     updated: ShareGroupMember,
     limits: ShareGroupLimits,
-) -> HeartbeatReply:
+) -> ShareHeartbeatReply:
     """Return the reply, without the assignment if the member is certain to have it already."""
     has_it = (
         stored_member is not None
@@ -293,7 +293,7 @@ def _reply(
         and request.member_epoch == stored_member.member_epoch
         and stored_member.assignment == updated.assignment
     )
-    return HeartbeatReply(
+    return ShareHeartbeatReply(
         updated.member_id,
         updated.member_epoch,
         limits.heartbeat_interval_ms,

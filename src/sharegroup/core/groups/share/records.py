@@ -1,8 +1,8 @@
 """The records of a share group in ``__consumer_offsets`` (types 10 to 15).
 
-Each class is named after Kafka's record and has the fields of its key and value; a `Tombstone` is a
-key without a value. These records have everything that survives a restart, so replaying them in
-order restores the group.
+Each class is named after Kafka's record and has the fields of its key and value; a
+`ShareGroupTombstone` is a key without a value. These records have everything that survives a
+restart, so replaying them in order restores the group.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ShareGroupStatePartitionMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Tombstone:
+class ShareGroupTombstone:
     """A record that deletes the record of its key; types 10, 13 and 14 have a member in the key."""
 
     record_type: ShareGroupRecordType
@@ -116,7 +116,7 @@ ShareGroupRecord = (
     | ShareGroupTargetAssignmentMember
     | ShareGroupCurrentMemberAssignment
     | ShareGroupStatePartitionMetadata
-    | Tombstone
+    | ShareGroupTombstone
 )
 Records = tuple[ShareGroupRecord, ...]
 

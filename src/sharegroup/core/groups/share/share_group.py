@@ -31,7 +31,7 @@ from sharegroup.core.groups.share.records import (
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
 )
 from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -184,7 +184,7 @@ class ShareGroup:
             case ShareGroupStatePartitionMetadata():
                 self.initialized = {topic.topic_id: topic for topic in record.initialized}
                 self.partition_count = sum(len(topic.partitions) for topic in record.initialized)
-            case Tombstone():
+            case ShareGroupTombstone():
                 self._bury(record)
             case _:
                 assert_never(record)
@@ -222,7 +222,7 @@ class ShareGroup:
         if not subscription.member_count:
             del self._subscriptions[names]
 
-    def _bury(self, tombstone: Tombstone) -> None:
+    def _bury(self, tombstone: ShareGroupTombstone) -> None:
         member_id = tombstone.member_id
         match tombstone.record_type:
             case ShareGroupRecordType.MEMBER_METADATA if member_id is not None:

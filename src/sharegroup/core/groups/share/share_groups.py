@@ -27,9 +27,9 @@ from typing import NamedTuple
 from sharegroup.core.deadlines import Deadlines
 from sharegroup.core.groups.share.heartbeat import (
     LEAVE_EPOCH,
-    HeartbeatReply,
-    HeartbeatRequest,
     ShareGroupLimits,
+    ShareHeartbeat,
+    ShareHeartbeatReply,
     check_member,
     check_request,
     plan,
@@ -42,7 +42,7 @@ from sharegroup.core.groups.share.records import (
     ShareGroupRecord,
     ShareGroupRecordType,
     ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
     initialized_topics,
 )
 from sharegroup.core.groups.share.share_group import (
@@ -88,12 +88,12 @@ __all__ = [
     "AlteredOffset",
     "DescribedShareGroup",
     "DescribedShareMember",
-    "HeartbeatReply",
-    "HeartbeatRequest",
     "ListedShareGroup",
     "MemberKey",
     "ShareGroupLimits",
     "ShareGroups",
+    "ShareHeartbeat",
+    "ShareHeartbeatReply",
     "TopicMetadata",
     "Topics",
     "Uninitialized",
@@ -171,7 +171,7 @@ class ShareGroups:
 
     # Heartbeats: methods in the order in which the broker calls them.
 
-    def check_heartbeat(self, request: HeartbeatRequest, *, limits: ShareGroupLimits) -> None:
+    def check_heartbeat(self, request: ShareHeartbeat, *, limits: ShareGroupLimits) -> None:
         """Raise if the heartbeat is invalid or must be refused."""
         check_request(request)
         group = self._groups.get(request.group_id)
@@ -198,14 +198,14 @@ class ShareGroups:
         self._check_part_of_memory(request.group_id, request.user, added_bytes, limits.sizes)
 
     def subscribed_names(
-        self, request: HeartbeatRequest, existing: Collection[TopicName]
+        self, request: ShareHeartbeat, existing: Collection[TopicName]
     ) -> frozenset[TopicName]:
         """Return the names of ``existing`` topics that the steps below need as `Topics`."""
         group = self._groups.get(request.group_id)
         names = frozenset(name for name in request.subscribed_topic_names or () if name in existing)
         return names if group is None else names | group.subscribed_names(existing)
 
-    def uninitialized(self, request: HeartbeatRequest, topics: Topics) -> tuple[Uninitialized, ...]:
+    def uninitialized(self, request: ShareHeartbeat, topics: Topics) -> tuple[Uninitialized, ...]:
         """Return the partitions of the member's topics that the group has no state for, in order.
 
         Their state epoch is the next group epoch, which fences all earlier states. A state is
@@ -237,7 +237,7 @@ class ShareGroups:
         return tuple(uninitialized)
 
     def check_partitions(
-        self, request: HeartbeatRequest, missing: Sequence[Uninitialized], *, limits: SizeLimits
+        self, request: ShareHeartbeat, missing: Sequence[Uninitialized], *, limits: SizeLimits
     ) -> None:
         """Raise GroupMaxSizeReached if ``missing`` are too many for all groups or for the user."""
         self._check_partitions(request.group_id, request.user, len(missing), limits)
@@ -278,13 +278,13 @@ class ShareGroups:
 
     def heartbeat(
         self,
-        request: HeartbeatRequest,
+        request: ShareHeartbeat,
         topics: Topics,
         *,
         limits: ShareGroupLimits,
         now_ms: int,
         wall_ms: int,
-    ) -> tuple[Records, HeartbeatReply]:
+    ) -> tuple[Records, ShareHeartbeatReply]:
         """Let a member join, stay or leave; its session begins anew at ``now_ms``.
 
         ``wall_ms`` goes into the records. ``now_ms`` is of the monotonic clock, which ends
@@ -295,7 +295,7 @@ class ShareGroups:
             # The replay of its tombstone ends the session. If the write fails, the session times
             # out.
             records = _leave(self._groups[request.group_id], [request.member_id])
-            return records, HeartbeatReply(
+            return records, ShareHeartbeatReply(
                 request.member_id, LEAVE_EPOCH, limits.heartbeat_interval_ms, None
             )
         group = self._groups.get(request.group_id) or ShareGroup(request.group_id)
@@ -383,7 +383,7 @@ class ShareGroups:
         """Delete an empty group; also return the share partitions whose state must be deleted."""
         group = self._existing_empty(group_id)
         records = tuple(
-            Tombstone(record_type, group_id)
+            ShareGroupTombstone(record_type, group_id)
             for record_type in (
                 ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA,
                 ShareGroupRecordType.STATE_PARTITION_METADATA,
@@ -462,7 +462,7 @@ class ShareGroups:
         """Apply a record."""
         group = self._groups.get(record.group_id)
         # A tombstone makes no group: compaction keeps those of deleted groups for a while.
-        if isinstance(record, Tombstone):
+        if isinstance(record, ShareGroupTombstone):
             if (
                 record.member_id is not None
                 and record.record_type is ShareGroupRecordType.MEMBER_METADATA
@@ -513,7 +513,7 @@ def _leave(group: ShareGroup, member_ids: list[MemberId]) -> Records:
     does not delay the first assignment of the next member.
     """
     records: list[ShareGroupRecord] = [
-        Tombstone(record_type, group.group_id, member_id)
+        ShareGroupTombstone(record_type, group.group_id, member_id)
         for member_id in member_ids
         for record_type in (
             ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT,
