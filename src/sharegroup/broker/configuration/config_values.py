@@ -13,7 +13,6 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
-from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.errors import InvalidConfig, InvalidTopic
 
 INT_MAX = 2**31 - 1
@@ -29,6 +28,8 @@ _BY_DURATION = re.compile(
     r"(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,9})?)S)?)?)",
     re.ASCII,
 )
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _REPLICA = re.compile(r"\d{1,10}:\d{1,10}", re.ASCII)
 
@@ -254,6 +255,15 @@ def check_offset_reset(text: str) -> None:
         raise InvalidConfig(
             "share.auto.offset.reset must be latest, earliest or by_duration:PnDTnHnMn.nS, "
             f"not {text!r}"
+        )
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopic for a name that is not allowed."""
+    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidTopic(
+            f"topic name {name!r} is not allowed: 1 to 249 of the characters a-z A-Z 0-9 . _ - "
+            "and neither '.' nor '..'"
         )
 
 

@@ -27,13 +27,14 @@ from sharegroup.core.log.producer_room import ProducerRoom
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.storage.directory.checkpoints import Checkpoints
-from sharegroup.storage.directory.clean_shutdown import (
+from sharegroup.storage.directory.deletions import Deletions
+from sharegroup.storage.directory.journal import (
     CLEAN_SHUTDOWN_FILE,
+    Journal,
+    Mark,
     read_clean_shutdown,
     write_clean_shutdown,
 )
-from sharegroup.storage.directory.deletions import Deletions
-from sharegroup.storage.directory.journal import Journal, Mark
 from sharegroup.storage.disk.checkpoint_files import write_checkpoint
 from sharegroup.storage.disk.directory_watch import (
     WATCH_SECONDS,

@@ -57,11 +57,10 @@ from sharegroup.wire.codec.schema import (
     is_flexible_class,
     message_fields,
 )
+from sharegroup.wire.varints import ONE_BYTE, uvarint
 
 STRING_BYTES_MAX = 2**15 - 1
 """Number of bytes of a string with the old two-byte length."""
-
-_ONE = tuple(bytes([value]) for value in range(128))
 
 
 def encoder_source(
@@ -76,20 +75,6 @@ def encoder_source(
     return "\n".join(function.source.lines), function.names, function.source.owners
 
 
-def uvarint(value: int) -> bytes:
-    """Return the bytes of an unsigned varint."""
-    if value <= 0x7F:
-        return _ONE[value]
-    if value <= 0x3FFF:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 class _EncoderSource:
     """The lines of one encoding function while it is generated."""
 
@@ -101,7 +86,7 @@ class _EncoderSource:
         self.names: dict[str, Any] = {
             "EPOCH": EPOCH,
             "MS": MILLISECOND,
-            "ONE": _ONE,
+            "ONE": ONE_BYTE,
             "ZERO_UUID": bytes(16),
             "array": array,
             "length_16": Struct(">h").pack,

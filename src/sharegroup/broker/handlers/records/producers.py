@@ -20,7 +20,7 @@ from sharegroup.broker.access.checks import denied
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.access.rights import Rights
 from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
-from sharegroup.broker.configuration.topic_name import check_topic_name
+from sharegroup.broker.configuration.config_values import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,

@@ -34,7 +34,7 @@ from sharegroup.broker.access.permission import (
 from sharegroup.broker.access.quotas import Mutations
 from sharegroup.broker.access.rights import NOT_ASKED, Rights
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.configuration.topic_name import check_topic_name
+from sharegroup.broker.configuration.config_values import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,

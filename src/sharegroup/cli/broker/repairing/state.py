@@ -14,10 +14,11 @@ from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_even
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import TopicIdPartition
-from sharegroup.storage.directory.clean_shutdown import CLEAN_SHUTDOWN_FILE, read_clean_shutdown
 from sharegroup.storage.directory.journal import (
+    CLEAN_SHUTDOWN_FILE,
     Mark,
     mark_of,
+    read_clean_shutdown,
     salvaged_payloads,
     whole_payloads,
 )
