@@ -21,8 +21,11 @@ from sharegroup.broker.configuration.config_values import (
     parse_part,
     parse_value,
 )
-from sharegroup.broker.configuration.group_config import (
+from sharegroup.broker.configuration.consumer_group_config import (
     ConsumerGroupConfig,
+    ModernGroupConfig,
+)
+from sharegroup.broker.configuration.group_config import (
     CoordinatorConfig,
     GroupConfig,
     ShareGroupConfig,
@@ -30,7 +33,6 @@ from sharegroup.broker.configuration.group_config import (
 )
 from sharegroup.broker.configuration.listener_settings import base_names, listener_of
 from sharegroup.broker.configuration.log_config import LogConfig
-from sharegroup.broker.configuration.modern_group_config import ModernGroupConfig
 from sharegroup.broker.configuration.quota_config import QuotaConfig
 from sharegroup.broker.configuration.sasl_config import SaslConfig
 from sharegroup.broker.configuration.server_config import ServerConfig

@@ -1,4 +1,4 @@
-"""Configuration of groups: their own settings, share groups, consumer groups, internal topics.
+"""Configuration of groups: their own settings, share groups, internal topics.
 
 A share group's own value is bounded by two keys of the broker, a least and a greatest value
 (KIP-1240): the field ``lock_ms`` has ``lock_ms_min`` and ``lock_ms_max`` beside it.
@@ -6,18 +6,18 @@ A share group's own value is bounded by two keys of the broker, a least and a gr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-from sharegroup.broker.configuration import modern_group_config
+from sharegroup.broker.configuration import consumer_group_config
 from sharegroup.broker.configuration.config_values import (
     ConfigPart,
     ConfigType,
+    KeyOptions,
     entries,
     inherited,
     key,
 )
-from sharegroup.broker.configuration.modern_group_config import ModernGroupConfig
-from sharegroup.core.groups.classic import sizes as consumer_group_sizes
+from sharegroup.broker.configuration.consumer_group_config import ModernGroupConfig
 from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import user_part as session_sizes
 from sharegroup.errors import InvalidConfig
@@ -249,7 +249,7 @@ class ShareGroupConfig(ConfigPart):
     )
 
 
-BOUNDED = (*modern_group_config.BOUNDED, "delivery_count_max", "lock_ms", "in_flight_max")
+BOUNDED = (*consumer_group_config.BOUNDED, "delivery_count_max", "lock_ms", "in_flight_max")
 """The fields that have a least and a greatest value beside them."""
 
 
@@ -258,7 +258,7 @@ def check_groups(config: ShareGroupConfig | ModernGroupConfig) -> None:
     is_share = isinstance(config, ShareGroupConfig)
     pairs = [
         pair
-        for field in (BOUNDED if is_share else modern_group_config.BOUNDED)
+        for field in (BOUNDED if is_share else consumer_group_config.BOUNDED)
         for pair in ((f"{field}_min", field), (field, f"{field}_max"))
     ]
     if is_share:
@@ -277,7 +277,7 @@ def check_groups(config: ShareGroupConfig | ModernGroupConfig) -> None:
         )
 
 
-def _of_share_groups(name: str, text: str, **different: Any) -> Any:
+def _of_share_groups(name: str, text: str, **different: Unpack[KeyOptions]) -> Any:
     return inherited(ShareGroupConfig, name, f"group.{name}", text, **different)
 
 
@@ -368,68 +368,6 @@ class GroupConfig(ConfigPart):
         False,
         "Whether a dead letter contains the key, value and headers of the record, or only its "
         "topic, partition and offset.",
-    )
-
-
-class ConsumerGroupConfig(ConfigPart):
-    """Settings of consumer groups and of their committed offsets."""
-
-    protocols: tuple[str, ...] = key(
-        "group.coordinator.rebalance.protocols",
-        ("classic", "consumer", "streams"),
-        "The features `group.version` and `share.version` enable the consumer protocol and share "
-        "groups.",
-        choices=("classic", "consumer", "streams", "share"),
-        low=1,
-        fixed=True,
-    )
-    session_timeout_ms_min: int = key(
-        "group.min.session.timeout.ms",
-        6_000,
-        "Minimum session timeout of a member of a consumer group.",
-        low=0,
-    )
-    session_timeout_ms_max: int = key(
-        "group.max.session.timeout.ms",
-        1_800_000,
-        "Maximum session timeout of a member of a consumer group.",
-        low=0,
-    )
-    members_max: int = key(
-        "group.max.size", 1_000, "Maximum number of members of a consumer group.", low=1
-    )
-    rebalance_delay_ms: int = key(
-        "group.initial.rebalance.delay.ms",
-        0,
-        "Time for which a new group waits for more members before its first assignment.",
-        low=0,
-    )
-    offset_metadata_bytes_max: int = key(
-        "offset.metadata.max.bytes",
-        4_096,
-        "Maximum size of the metadata of a committed offset.",
-        low=0,
-    )
-    offsets_bytes_max: int = key(
-        "sharegroup.committed.offsets.bytes.max",
-        consumer_group_sizes.ALL_OFFSETS_BYTES_MAX,
-        "Maximum memory for the committed offsets of all consumer groups; one group may use half "
-        "of it.",
-        kind=ConfigType.LONG,
-        low=1,
-    )
-    offsets_retention_minutes: int = key(
-        "offsets.retention.minutes",
-        10_080,
-        "Time for which the offsets of a group without members are kept.",
-        low=1,
-    )
-    offsets_check_ms: int = key(
-        "offsets.retention.check.interval.ms",
-        600_000,
-        "Interval between checks for expired committed offsets.",
-        kind=ConfigType.LONG,
-        low=1,
     )
 
 
