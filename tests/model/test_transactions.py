@@ -28,7 +28,7 @@ from sharegroup.core.transactions.records import (
 )
 from sharegroup.core.transactions.transactions import Transactions
 from sharegroup.errors import KafkaError
-from sharegroup.ids import GroupId, TopicId, TopicName
+from sharegroup.ids import GroupId, ProducerIdAndEpoch, TopicId, TopicName
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 IDS = ("a", "b", "c")
@@ -120,9 +120,8 @@ class TransactionsBesideModel(RuleBasedStateMachine):
         try:
             record = self.real.add_partitions(
                 name,
-                producer_id=identity[0],
-                epoch=identity[1],
-                partitions=(partition,),
+                ProducerIdAndEpoch(*identity),
+                (partition,),
                 client_version=version,
                 now=NOW,
             )
@@ -142,8 +141,7 @@ class TransactionsBesideModel(RuleBasedStateMachine):
         try:
             found = self.real.end(
                 name,
-                producer_id=identity[0],
-                epoch=identity[1],
+                ProducerIdAndEpoch(*identity),
                 is_commit=is_commit,
                 client_version=version,
                 fresh_producer_id=self.fresh(name, version),
@@ -162,7 +160,7 @@ class TransactionsBesideModel(RuleBasedStateMachine):
             known.outcomes.append(is_commit)
         known.open = set()
         known.prepared = is_commit
-        following = found.producer_id, found.producer_epoch
+        following = found.producer
         if following not in known.given:
             known.given.append(following)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sharegroup.core.deadlines import Now
 from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
 from sharegroup.core.groups.modern.group import ModernGroup
 from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat, ModernHeartbeatReply
@@ -74,8 +75,7 @@ class GroupScene:
             request,
             self.cluster(*patterns),
             limits=self.limits,
-            now_ms=self.now_ms,
-            wall_ms=WALL_MS + self.now_ms,
+            now=Now(self.now_ms, WALL_MS + self.now_ms),
         )
 
     def heartbeat(

@@ -81,8 +81,7 @@ def upgraded_scene() -> GroupScene:
         scene.request("new", 0, "a"),
         scene.cluster(),
         limits=scene.limits,
-        now_ms=0,
-        wall_ms=0,
+        now=Now(0, 0),
         upgraded=upgraded(classic_group(), scene.topics, CODEC),
     )
     scene.append(records)
@@ -114,8 +113,7 @@ def join(scene: GroupScene, *owned: int, **fields: object) -> int:
         subscription._replace(owned={"a": owned}),
         scene.cluster(),
         limits=scene.limits,
-        now_ms=scene.now_ms,
-        wall_ms=scene.now_ms,
+        now=Now(scene.now_ms, scene.now_ms),
     )
     scene.append(records)
     return -1 if joined is None else joined.generation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.core.deadlines import Now
 from sharegroup.core.groups.modern.heartbeat import (
     HeartbeatPlan,
     ModernHeartbeat,
@@ -25,7 +26,7 @@ def decide(
     scene: GroupScene, request: ModernHeartbeat, planned: HeartbeatPlan | None
 ) -> tuple[Records, ModernHeartbeatReply]:
     return scene.groups.heartbeat(
-        request, scene.cluster(), limits=scene.limits, now_ms=0, wall_ms=WALL_MS, plan=planned
+        request, scene.cluster(), limits=scene.limits, now=Now(0, WALL_MS), plan=planned
     )
 
 

@@ -160,7 +160,7 @@ def test_groups_of_the_consumer_protocol_of_one_user_leave_room() -> None:
             user=user,
         )
         groups.check_heartbeat(request, limits)
-        records, _ = groups.heartbeat(request, cluster, limits=limits, now_ms=0, wall_ms=0)
+        records, _ = groups.heartbeat(request, cluster, limits=limits, now=Now(0, 0))
         for record in records:
             groups.replay(record)
         groups.claim(request.group_id, user)

@@ -28,7 +28,6 @@ from sharegroup.broker.cluster.coordinator_log import (
     Marker,
     as_a_coordinator,
 )
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.classic_group_records import decode, encode
@@ -71,7 +70,7 @@ from sharegroup.errors import (
     NotCoordinator,
     RebalanceInProgress,
 )
-from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
+from sharegroup.ids import GroupId, MemberId, ProducerIdAndEpoch, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket

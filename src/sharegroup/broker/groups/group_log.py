@@ -24,10 +24,9 @@ from sharegroup.broker.cluster.coordinator_log import (
     KeyAndValue,
     Marker,
 )
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.core.groups.share.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
 from sharegroup.errors import GroupIdNotFound
-from sharegroup.ids import GroupId, group_partition
+from sharegroup.ids import GroupId, ProducerIdAndEpoch, group_partition
 from sharegroup.protocol_enums import GroupType
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches.small_batches import TransactionalBatch

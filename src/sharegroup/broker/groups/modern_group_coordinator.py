@@ -32,6 +32,7 @@ from sharegroup.broker.groups.modern_group_inputs import (
 from sharegroup.broker.groups.modern_group_records import decode, encode
 from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.share.group_settings import GroupSettings
+from sharegroup.core.deadlines import Now
 from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import (
     UNKNOWN_MEMBER,
@@ -288,8 +289,7 @@ class ModernGroupCoordinator:
             request,
             cluster,
             limits=limits,
-            now_ms=self._clock.now_ms(),
-            wall_ms=self._clock.wall_ms(),
+            now=self._now(),
             upgraded=() if classic is None else upgraded(classic, self._topics, CODEC),
             plan=None if planned is None else planned.plan,
         )
@@ -423,8 +423,7 @@ class ModernGroupCoordinator:
             subscription,
             cluster,
             limits=limits,
-            now_ms=self._clock.now_ms(),
-            wall_ms=self._clock.wall_ms(),
+            now=self._now(),
         )
         # KIP-394: a new member gets its id first, and joins again with it.
         if joined is None:
@@ -624,6 +623,9 @@ class ModernGroupCoordinator:
 
     def _limits(self, group_id: GroupId) -> ModernGroupLimits:
         return modern_group_limits(self._config, self._settings.own(group_id))
+
+    def _now(self) -> Now:
+        return Now(self._clock.now_ms(), self._clock.wall_ms())
 
     @property
     def _version(self) -> int:

@@ -25,11 +25,9 @@ from sharegroup.core.groups.modern.sizes import (
     GROUP_BYTES_MAX,
     LABEL_CHARACTERS_MAX,
     ModernGroupSizeLimits,
-    counted_bytes,
 )
 from sharegroup.core.groups.share.assignor import Assignment
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -257,40 +255,26 @@ def check_label(prefix: str, name: str, text: str | None) -> None:
         )
 
 
-def check_growth(
-    group: ModernGroup,
-    member: ModernMember,
-    *,
-    partitions: int,
-    pattern_bytes: int,
-    is_known: bool,
-    memory: SharedTotal[GroupId],
-    user: Principal | None,
-    limits: ModernGroupSizeLimits,
-) -> None:
-    """Raise GroupMaxSizeReached if ``member`` makes its group or all groups too large.
+def size_with(
+    group: ModernGroup, member: ModernMember, *, partitions: int, pattern_bytes: int
+) -> int:
+    """Return the size of the group with ``member``; raise GroupMaxSizeReached if it is too large.
 
     ``partitions`` is the number of partitions that the group will assign, ``pattern_bytes`` the
-    memory of a new pattern with the topics that it matches. ``is_known`` means that ``memory``, the
-    total of all groups, includes the group. ``user`` may hold a part of it only.
+    memory of a new pattern with the topics that it matches.
     """
     more_partitions = max(partitions - group.partition_count, 0)
     growth = group.growth_with(member) + PARTITION_BYTES * more_partitions + pattern_bytes
+    size = group.size_bytes + growth
     # A request that makes the group no larger is never refused, even if a limit was lowered below
     # what the group has.
-    if growth <= 0:
-        return
-    size = group.size_bytes + growth
-    prefix = f"group {group.group_id!r}, member {member.member_id!r}"
-    if size > GROUP_BYTES_MAX:
+    if growth > 0 and size > GROUP_BYTES_MAX:
         raise GroupMaxSizeReached(
-            f"{prefix}: with its members, topic names and {partitions} partitions the group would "
-            f"take {size} bytes, {GROUP_BYTES_MAX} are allowed"
+            f"group {group.group_id!r}, member {member.member_id!r}: with its members, topic names "
+            f"and {partitions} partitions the group would take {size} bytes, {GROUP_BYTES_MAX} are "
+            "allowed"
         )
-    added_bytes = counted_bytes(size) - (counted_bytes(group.size_bytes) if is_known else 0)
-    if added_bytes:
-        check_all_bytes(group.group_id, memory.used + added_bytes, limits)
-        memory.check(group.group_id, user, added_bytes, limit=limits.all_bytes_max)
+    return size
 
 
 def check_all_bytes(group_id: GroupId, all_bytes: int, limits: ModernGroupSizeLimits) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from sharegroup.core.deadlines import Now
 from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import UNKNOWN_MEMBER, JoinRequest, SyncRequest
 from sharegroup.core.groups.modern.advance import (
@@ -47,14 +48,15 @@ from sharegroup.core.groups.modern.heartbeat import (
     HeartbeatPlan,
     ModernHeartbeat,
     ModernHeartbeatReply,
+    check_all_bytes,
     check_epoch,
-    check_growth,
     check_released,
     check_request,
     check_room,
     described_member,
     identified_member,
     is_long,
+    size_with,
 )
 from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
@@ -167,15 +169,13 @@ class ModernGroups:
         cluster: Cluster,
         *,
         limits: ModernGroupLimits,
-        now_ms: int,
-        wall_ms: int,
+        now: Now,
         upgraded: Records = (),
         plan: HeartbeatPlan | None = None,
     ) -> tuple[Records, ModernHeartbeatReply]:
-        """Let a member join or stay; its session begins anew at ``now_ms``.
+        """Let a member join or stay; its session begins anew.
 
-        ``wall_ms`` goes into the records. ``now_ms`` is of the monotonic clock, which ends
-        sessions. ``upgraded`` are the records that a classic group becomes, if it is upgraded;
+        ``upgraded`` are the records that a classic group becomes, if it is upgraded;
         they are part of the result. ``plan`` was made by `plan`; it is used if nothing has changed
         since.
         """
@@ -186,12 +186,12 @@ class ModernGroups:
         if plan is not None and not upgraded and plan.fits(stored_group, change, cluster, limits):
             more, after = plan.result
         else:
-            more, after = advance(group, change, cluster, limits, wall_ms)
+            more, after = advance(group, change, cluster, limits, now.wall_ms)
         records += more
-        due_ms = now_ms + limits.session_timeout_ms
+        due_ms = now.ms + limits.session_timeout_ms
         self._timers.set(request.group_id, after.member_id, Timer.SESSION, due_ms)
         self._timers.follow_protocol(request.group_id, stored_member, after)
-        self._timers.follow_reconciliation(request.group_id, stored_member, after, now_ms)
+        self._timers.follow_reconciliation(request.group_id, stored_member, after, now.ms)
         sends_assignment = (
             request.member_epoch == JOIN_EPOCH
             or request.is_full
@@ -317,16 +317,19 @@ class ModernGroups:
         names = subscribed_names(member, group.regexes) | matched | group.names_without(None)
         topics = (cluster.topics[name] for name in names if name in cluster.topics)
         partitions = sum(topic.partition_count for topic in topics)
-        check_growth(
+        size = size_with(
             group,
             member,
             partitions=partitions,
             pattern_bytes=names_bytes(matched) + text_bytes(pattern),
-            is_known=group.group_id in self._groups,
-            memory=self.memory,
-            user=user,
-            limits=limits.sizes,
         )
+        # `memory` has no part of a group that is new, or is just upgraded.
+        before = counted_bytes(group.size_bytes) if group.group_id in self._groups else 0
+        added_bytes = counted_bytes(size) - before
+        if size > group.size_bytes and added_bytes:
+            check_all_bytes(group.group_id, self.memory.used + added_bytes, limits.sizes)
+            sizes_max = limits.sizes.all_bytes_max
+            self.memory.check(group.group_id, user, added_bytes, limit=sizes_max)
 
     def seen(self, group_id: GroupId, cluster: Cluster) -> None:
         """Note that a decision, which is written now, has compared the group with the topics."""
@@ -398,8 +401,7 @@ class ModernGroups:
         cluster: Cluster,
         *,
         limits: ModernGroupLimits,
-        now_ms: int,
-        wall_ms: int,
+        now: Now,
     ) -> tuple[Records, JoinedClassicMember | None]:
         """Let a member join with the classic protocol; None if it has to join again with an id."""
         group = self._groups[request.group_id]
@@ -422,18 +424,19 @@ class ModernGroups:
         member = joined_member(stored_member or ModernMember(member_id), request, subscription)
         self._check_size(group, member, cluster, limits, request.user)
         owned = partitions_of(subscription.owned, cluster.topics)
-        more, after = advance(group, Change(stored_member, member, owned), cluster, limits, wall_ms)
+        change = Change(stored_member, member, owned)
+        more, after = advance(group, change, cluster, limits, now.wall_ms)
         # The JOIN timer began with a heartbeat that asked for this join; left alone, it would
         # remove a member that has done so.
         self._timers.cancel(group.group_id, member_id, Timer.JOIN)
         self._timers.follow_protocol(group.group_id, stored_member, after)
         self._timers.set(
-            group.group_id, after.member_id, Timer.SESSION, now_ms + request.session_timeout_ms
+            group.group_id, after.member_id, Timer.SESSION, now.ms + request.session_timeout_ms
         )
         # The partitions are the member's from the join on, but it learns of them by a sync. If it
         # never syncs, nobody reads them, so it is removed.
         self._timers.set(
-            group.group_id, after.member_id, Timer.SYNC, now_ms + request.rebalance_timeout_ms
+            group.group_id, after.member_id, Timer.SYNC, now.ms + request.rebalance_timeout_ms
         )
         # Its own first one: the broker assigns, so the members need not agree
         # (`check_synced_protocol`).
