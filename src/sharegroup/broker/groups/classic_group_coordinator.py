@@ -266,8 +266,29 @@ class ClassicGroupCoordinator:
         # Whether the disk takes writes is not asked first, as it is for a join: no offset changes
         # in memory before its record is appended (ADR 0005).
         self._begin(group_id)
-        bytes_max = self._config.consumer_group.offsets_bytes_max
         is_transactional = producer is not NO_PRODUCER
+        self._check_commit(
+            committer, offsets, api_version=api_version, is_transactional=is_transactional
+        )
+        with as_a_coordinator():
+            ticket = (
+                self._write_pending(group_id, offsets, producer)
+                if is_transactional
+                else self._write(group_id, offsets)
+            )
+            self._groups.claim(group_id, committer.user)
+            return Durable(ticket, None)
+
+    def _check_commit(
+        self,
+        committer: Committer,
+        offsets: tuple[OffsetCommit, ...],
+        *,
+        api_version: int,
+        is_transactional: bool,
+    ) -> None:
+        group_id = committer.group_id
+        bytes_max = self._config.consumer_group.offsets_bytes_max
         # Offsets of both protocols are kept here, so a group keeps them when it changes its
         # protocol (spec modern-28).
         if self._modern.has(group_id):
@@ -277,10 +298,7 @@ class ClassicGroupCoordinator:
                 if offset.committed.topic_id is not None
             )
             self._modern.check_commit(
-                committer,
-                partitions,
-                api_version=api_version,
-                is_transactional=is_transactional,
+                committer, partitions, api_version=api_version, is_transactional=is_transactional
             )
             self._groups.check_room(
                 committer, offsets, bytes_max=bytes_max, is_transactional=is_transactional
@@ -302,14 +320,6 @@ class ClassicGroupCoordinator:
                 f"group {group_id!r}: the metadata of one commit has {note_bytes} bytes, "
                 f"at most {COMMIT_BYTES_MAX} are allowed"
             )
-        with as_a_coordinator():
-            ticket = (
-                self._write_pending(group_id, offsets, producer)
-                if is_transactional
-                else self._write(group_id, offsets)
-            )
-            self._groups.claim(group_id, committer.user)
-            return Durable(ticket, None)
 
     def _write_pending(
         self, group_id: GroupId, offsets: tuple[OffsetCommit, ...], producer: ProducerIdAndEpoch
