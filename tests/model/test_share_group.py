@@ -29,11 +29,11 @@ from sharegroup.core.groups.share.records import (
     ShareGroupTargetAssignmentMetadata,
     ShareGroupTombstone,
 )
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.groups.share.share_groups import (
     ShareGroupLimits,
     ShareGroups,
     ShareHeartbeat,
-    ShareHeartbeatReply,
     TopicMetadata,
 )
 from sharegroup.errors import FencedMemberEpoch, GroupIdNotFound, NonEmptyGroup, UnknownMemberId
@@ -131,7 +131,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.log += records
         self.ends.append(len(self.log))
 
-    def send(self, member_id: MemberId, epoch: int, wants: tuple | None) -> ShareHeartbeatReply:
+    def send(self, member_id: MemberId, epoch: int, wants: tuple | None) -> HeartbeatReply:
         """One heartbeat, as the broker serves it."""
         request = ShareHeartbeat(GROUP, member_id, epoch, subscribed_topic_names=wants)
         self.groups.check_heartbeat(request, limits=LIMITS)

@@ -311,11 +311,9 @@ class Scene:
         try:
             records = self.states.write(
                 KEY,
+                delta,
                 state_epoch=self.state_epoch,
                 leader_epoch=None,
-                start_offset=delta.start_offset,
-                delivery_complete_count=delta.delivery_complete_count,
-                batches=delta.batches,
                 wall_ms=self.now_ms,
             )
         except FencedStateEpoch:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from sharegroup.core.groups.share.records import Records, ShareGroupRecord
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.groups.share.share_groups import (
     ShareGroupLimits,
     ShareGroups,
     ShareHeartbeat,
-    ShareHeartbeatReply,
     TopicMetadata,
     Uninitialized,
 )
@@ -69,14 +69,14 @@ class GroupUnderTest:
         self.append(self.groups.initialized(request.group_id, found))
         return found
 
-    def records_of(self, request: ShareHeartbeat) -> tuple[Records, ShareHeartbeatReply]:
+    def records_of(self, request: ShareHeartbeat) -> tuple[Records, HeartbeatReply]:
         """What the broker does with one heartbeat."""
         self.groups.check_heartbeat(request, limits=self.limits)
         self.initialize(request)
         records, reply = self.decide(request)
         return self.append(records), reply
 
-    def decide(self, request: ShareHeartbeat) -> tuple[Records, ShareHeartbeatReply]:
+    def decide(self, request: ShareHeartbeat) -> tuple[Records, HeartbeatReply]:
         """The last step of it alone."""
         return self.groups.heartbeat(
             request,
@@ -86,7 +86,7 @@ class GroupUnderTest:
             wall_ms=WALL_MS + self.now_ms,
         )
 
-    def heartbeat(self, member_id: str, epoch: int, *names: str) -> ShareHeartbeatReply:
+    def heartbeat(self, member_id: str, epoch: int, *names: str) -> HeartbeatReply:
         return self.records_of(self.request(member_id, epoch, *names))[1]
 
     def restarted(self) -> ShareGroups:

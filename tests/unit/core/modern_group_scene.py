@@ -7,11 +7,12 @@ from typing import Any
 from sharegroup.core.deadlines import Now
 from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
 from sharegroup.core.groups.modern.group import ModernGroup
-from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat, ModernHeartbeatReply
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat
 from sharegroup.core.groups.modern.member import ModernMember
 from sharegroup.core.groups.modern.modern_groups import ModernGroups
 from sharegroup.core.groups.modern.records import ModernGroupRecord, Records
 from sharegroup.core.groups.share.assignor import Assignment
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.patterns import Pattern
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from tests.unit.core.group_under_test import WALL_MS, partitions, topic_id, topics
@@ -67,7 +68,7 @@ class GroupScene:
             **fields,
         )
 
-    def decide(self, request: ModernHeartbeat) -> tuple[Records, ModernHeartbeatReply]:
+    def decide(self, request: ModernHeartbeat) -> tuple[Records, HeartbeatReply]:
         """What the broker does with a heartbeat that does not leave, before it writes."""
         self.groups.check_heartbeat(request, self.limits)
         patterns = self.groups.patterns(request, self.version)
@@ -78,9 +79,7 @@ class GroupScene:
             now=Now(self.now_ms, WALL_MS + self.now_ms),
         )
 
-    def heartbeat(
-        self, member_id: str, epoch: int, *names: str, **fields: Any
-    ) -> ModernHeartbeatReply:
+    def heartbeat(self, member_id: str, epoch: int, *names: str, **fields: Any) -> HeartbeatReply:
         request = self.request(member_id, epoch, *names, **fields)
         patterns = self.groups.patterns(request, self.version)
         records, reply = self.decide(request)
@@ -88,7 +87,7 @@ class GroupScene:
         self.groups.seen(GROUP, self.cluster(*patterns))
         return reply
 
-    def join(self, member_id: str, *names: str, **fields: Any) -> ModernHeartbeatReply:
+    def join(self, member_id: str, *names: str, **fields: Any) -> HeartbeatReply:
         return self.heartbeat(member_id, 0, *names, **fields)
 
     def leave(self, member_id: str, epoch: int = -1, **fields: Any) -> None:

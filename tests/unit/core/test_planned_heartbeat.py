@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.core.deadlines import Now
-from sharegroup.core.groups.modern.heartbeat import (
-    HeartbeatPlan,
-    ModernHeartbeat,
-    ModernHeartbeatReply,
-)
+from sharegroup.core.groups.modern.heartbeat import HeartbeatPlan, ModernHeartbeat
 from sharegroup.core.groups.modern.records import Records
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.steps import Steps, run_to_end
 from tests.unit.core.group_under_test import WALL_MS
 from tests.unit.core.modern_group_scene import GroupScene, partitions
@@ -24,7 +21,7 @@ def plan(scene: GroupScene, request: ModernHeartbeat) -> Steps[HeartbeatPlan | N
 
 def decide(
     scene: GroupScene, request: ModernHeartbeat, planned: HeartbeatPlan | None
-) -> tuple[Records, ModernHeartbeatReply]:
+) -> tuple[Records, HeartbeatReply]:
     return scene.groups.heartbeat(
         request, scene.cluster(), limits=scene.limits, now=Now(0, WALL_MS), plan=planned
     )

@@ -15,7 +15,8 @@ from sharegroup.core.groups.share.records import (
     ShareGroupTargetAssignmentMetadata,
     ShareGroupTombstone,
 )
-from sharegroup.core.groups.share.share_groups import ShareGroupLimits, ShareHeartbeatReply
+from sharegroup.core.groups.share.share_group import HeartbeatReply
+from sharegroup.core.groups.share.share_groups import ShareGroupLimits
 from sharegroup.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -35,10 +36,10 @@ from tests.unit.core.group_under_test import (
 )
 
 
-def reply(member_id: str, epoch: int, *assigned: frozenset) -> ShareHeartbeatReply:
+def reply(member_id: str, epoch: int, *assigned: frozenset) -> HeartbeatReply:
     """The expected reply; without ``assigned``, one that leaves the assignment as it was."""
     assignment = frozenset().union(*assigned) if assigned else None
-    return ShareHeartbeatReply(MemberId(member_id), epoch, 5_000, assignment)
+    return HeartbeatReply(MemberId(member_id), epoch, 5_000, assignment)
 
 
 def test_first_heartbeat_of_a_new_group_gets_all_partitions() -> None:

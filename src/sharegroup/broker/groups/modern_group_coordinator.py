@@ -44,34 +44,29 @@ from sharegroup.core.groups.classic.member import (
     SyncRequest,
 )
 from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
-from sharegroup.core.groups.modern.classic_members import (
-    CONSUMER,
-    ClassicAssignment,
-    ClassicCodec,
-    ClassicSubscription,
-    classic_member,
-)
 from sharegroup.core.groups.modern.group import ModernGroup
-from sharegroup.core.groups.modern.heartbeat import (
-    HeartbeatPlan,
-    ModernHeartbeat,
-    ModernHeartbeatReply,
-)
+from sharegroup.core.groups.modern.heartbeat import HeartbeatPlan, ModernHeartbeat
 from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
     DescribedModernGroup,
     ListedModernGroup,
 )
 from sharegroup.core.groups.modern.migration import (
+    CONSUMER,
+    ClassicAssignment,
+    ClassicCodec,
+    ClassicSubscription,
     by_name,
     can_downgrade,
     check_upgrade,
+    classic_member,
     downgraded,
     upgraded,
 )
 from sharegroup.core.groups.modern.modern_groups import ModernGroups
 from sharegroup.core.groups.modern.records import ClassicMember, ModernGroupMetadata, Records
 from sharegroup.core.groups.modern.sizes import memory_of_groups
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -180,7 +175,7 @@ class ModernGroupCoordinator:
 
     def heartbeat(
         self, request: ModernHeartbeat, slices: Slices, connection_id: int, *, describe: Permission
-    ) -> Awaitable[ModernHeartbeatReply]:
+    ) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
         A heartbeat with a regular expression is decided after the topics that match it are known.
@@ -210,7 +205,7 @@ class ModernGroupCoordinator:
         slices: Slices,
         connection_id: int,
         describe: Permission,
-    ) -> ModernHeartbeatReply:
+    ) -> HeartbeatReply:
         await matching
         for _ in range(MATCHES_MAX - 1):
             # Topics or ACLs may have changed during the wait.
@@ -224,7 +219,7 @@ class ModernGroupCoordinator:
 
     async def _heartbeat_planned(
         self, request: ModernHeartbeat, slices: Slices, connection_id: int, describe: Permission
-    ) -> ModernHeartbeatReply:
+    ) -> HeartbeatReply:
         """Work out in slices which partitions move, then decide at once."""
         planned = None
         for _ in range(PLANS_MAX):
@@ -278,7 +273,7 @@ class ModernGroupCoordinator:
         limits: ModernGroupLimits,
         describe: Permission,
         planned: _Planned | None = None,
-    ) -> Awaitable[ModernHeartbeatReply]:
+    ) -> Awaitable[HeartbeatReply]:
         group_id = request.group_id
         needed = self._groups.patterns(request, self._version)
         classic = self._classic().upgradable(group_id) if self._is_upgrade(request) else None
@@ -340,14 +335,14 @@ class ModernGroupCoordinator:
 
     def _leave(
         self, request: ModernHeartbeat, limits: ModernGroupLimits
-    ) -> Awaitable[ModernHeartbeatReply]:
+    ) -> Awaitable[HeartbeatReply]:
         self._log.check_writable(request.group_id)
         records = self._groups.leave(request)
         if records is None:
             ticket = self._remove(request.group_id, [request.member_id], limits)
         else:
             ticket = self._write(request.group_id, records)
-        reply = ModernHeartbeatReply(request.member_id, request.member_epoch, 0, None)
+        reply = HeartbeatReply(request.member_id, request.member_epoch, 0, None)
         return Durable(ticket, reply)
 
     def leave_classic(

@@ -31,9 +31,9 @@ from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import UNDECIDED
-from sharegroup.core.groups.share.heartbeat import ShareHeartbeat, ShareHeartbeatReply
+from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
 from sharegroup.core.groups.share.records import Records, ShareGroupMetadata, ShareGroupRecord
-from sharegroup.core.groups.share.share_group import TopicMetadata
+from sharegroup.core.groups.share.share_group import HeartbeatReply, TopicMetadata
 from sharegroup.core.groups.share.share_groups import (
     DescribedShareGroup,
     ListedShareGroup,
@@ -157,7 +157,7 @@ class ShareGroupCoordinator:
         self._pair(*self._share_coordinator.delete(orphans))
         self._set_alarm()
 
-    def heartbeat(self, request: ShareHeartbeat, slices: Slices) -> Awaitable[ShareHeartbeatReply]:
+    def heartbeat(self, request: ShareHeartbeat, slices: Slices) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
         A heartbeat that initializes many share partitions is decided after their preparation.
@@ -188,7 +188,7 @@ class ShareGroupCoordinator:
 
     async def _heartbeat_prepared(
         self, request: ShareHeartbeat, missing: tuple[Uninitialized, ...], slices: Slices
-    ) -> ShareHeartbeatReply:
+    ) -> HeartbeatReply:
         """Give the share partitions a state in slices, then serve the heartbeat."""
         try:
             preparing = await self._preparations.prepare(

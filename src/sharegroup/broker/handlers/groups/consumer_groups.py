@@ -41,11 +41,12 @@ from sharegroup.broker.handler_contract import (
 )
 from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.classic.member import LABEL_CHARACTERS_MAX
-from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat, ModernHeartbeatReply
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat
 from sharegroup.core.groups.modern.member import JOIN_EPOCH, DescribedModernMember
 from sharegroup.core.groups.share import assignor
 from sharegroup.core.groups.share.assignor import NOTHING
 from sharegroup.core.groups.share.records import by_topic
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.errors import InvalidGroupId, KafkaError, UnsupportedVersion
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_ELEMENTS, Steps
@@ -125,7 +126,7 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
 
 
 async def _respond(
-    parts: Parts, pending: Awaitable[ModernHeartbeatReply]
+    parts: Parts, pending: Awaitable[HeartbeatReply]
 ) -> ConsumerGroupHeartbeatResponse:
     # Once more: a heartbeat that is planned in slices is decided only while it is awaited.
     with as_a_coordinator():
@@ -133,7 +134,7 @@ async def _respond(
     return await parts.slices.finish(_response(reply))
 
 
-def _response(reply: ModernHeartbeatReply) -> Steps[ConsumerGroupHeartbeatResponse]:
+def _response(reply: HeartbeatReply) -> Steps[ConsumerGroupHeartbeatResponse]:
     """Return the response in steps, because a member may have thousands of partitions."""
     topics: list[TopicPartitions] = []
     for topic_id, partitions in by_topic(reply.assignment or NOTHING).items():

@@ -38,8 +38,9 @@ from sharegroup.broker.handler_contract import (
     milliseconds,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.core.groups.share.heartbeat import ShareHeartbeat, ShareHeartbeatReply
+from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
 from sharegroup.core.groups.share.records import by_topic
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.groups.share.share_groups import DescribedShareMember
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicName
@@ -89,7 +90,7 @@ def refuse_share_group_heartbeat(
     )
 
 
-async def _respond(pending: Awaitable[ShareHeartbeatReply]) -> ShareGroupHeartbeatResponse:
+async def _respond(pending: Awaitable[HeartbeatReply]) -> ShareGroupHeartbeatResponse:
     with as_a_coordinator():
         reply = await pending
     return ShareGroupHeartbeatResponse(

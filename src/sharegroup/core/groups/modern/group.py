@@ -13,7 +13,6 @@ A group is brought up to date by its members' heartbeats, so for a while the thr
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -36,7 +35,7 @@ from sharegroup.core.groups.modern.records import (
     member_tombstones,
 )
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
-from sharegroup.core.groups.share.share_group import FIRST_EPOCH, NAME_BYTES, Topics
+from sharegroup.core.groups.share.share_group import FIRST_EPOCH, Topics, hash_of, names_bytes
 from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
@@ -312,11 +311,6 @@ def _subtract(counts: Counter[TopicName] | Counter[str], names: Iterable[str]) -
             del counts[name]
 
 
-def names_bytes(names: Iterable[TopicName]) -> int:
-    """Return the memory of topic names."""
-    return sum(NAME_BYTES + text_bytes(name) for name in names)
-
-
 def group_tombstones(group: ModernGroup) -> Records:
     """Return the records that delete a group and its members, in Kafka's order."""
     group_id = group.group_id
@@ -397,7 +391,4 @@ def metadata_hash(names: Iterable[TopicName], topics: Topics) -> int:
         for name in sorted(names)
         if (topic := topics.get(name)) is not None
     )
-    if not text:
-        return 0
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return hash_of(text)

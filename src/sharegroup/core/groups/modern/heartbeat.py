@@ -82,16 +82,6 @@ class ModernHeartbeat:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModernHeartbeatReply:
-    """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
-
-    member_id: MemberId
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: Assignment | None
-
-
 def check_request(request: ModernHeartbeat, limits: ModernGroupLimits) -> None:
     """Raise InvalidRequest or UnsupportedAssignor if the request is invalid for any group."""
     prefix = f"group {request.group_id!r}, member {request.member_id!r}"

@@ -25,21 +25,11 @@ from sharegroup.core.groups.modern.advance import (
     advance_steps,
     assignor_name,
 )
-from sharegroup.core.groups.modern.classic_members import (
-    ClassicSubscription,
-    check_generation,
-    check_protocols,
-    check_synced_protocol,
-    joined_member,
-    must_rejoin,
-    must_rejoin_to_sync,
-)
 from sharegroup.core.groups.modern.commits import check_commit, check_fetch
 from sharegroup.core.groups.modern.group import (
     ModernGroup,
     group_tombstones,
     metadata_hash,
-    names_bytes,
     subscribed_names,
     with_replaced,
 )
@@ -47,7 +37,6 @@ from sharegroup.core.groups.modern.heartbeat import (
     GroupVersion,
     HeartbeatPlan,
     ModernHeartbeat,
-    ModernHeartbeatReply,
     check_all_bytes,
     check_epoch,
     check_released,
@@ -67,7 +56,16 @@ from sharegroup.core.groups.modern.member import (
     ListedModernGroup,
     ModernMember,
 )
-from sharegroup.core.groups.modern.migration import partitions_of
+from sharegroup.core.groups.modern.migration import (
+    ClassicSubscription,
+    check_generation,
+    check_protocols,
+    check_synced_protocol,
+    joined_member,
+    must_rejoin,
+    must_rejoin_to_sync,
+    partitions_of,
+)
 from sharegroup.core.groups.modern.records import (
     ModernGroupMetadata,
     ModernGroupRecord,
@@ -80,6 +78,7 @@ from sharegroup.core.groups.modern.records import (
 from sharegroup.core.groups.modern.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
 from sharegroup.core.groups.modern.timers import MemberTimers, Timer, must_revoke
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
+from sharegroup.core.groups.share.share_group import HeartbeatReply, names_bytes
 from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal, text_bytes
@@ -172,7 +171,7 @@ class ModernGroups:
         now: Now,
         upgraded: Records = (),
         plan: HeartbeatPlan | None = None,
-    ) -> tuple[Records, ModernHeartbeatReply]:
+    ) -> tuple[Records, HeartbeatReply]:
         """Let a member join or stay; its session begins anew.
 
         ``upgraded`` are the records that a classic group becomes, if it is upgraded;
@@ -203,7 +202,7 @@ class ModernGroups:
                 and stored_member.assigned.keys() != after.assigned.keys()
             )
         )
-        reply = ModernHeartbeatReply(
+        reply = HeartbeatReply(
             after.member_id,
             after.member_epoch,
             limits.heartbeat_interval_ms,

@@ -24,6 +24,7 @@ from sharegroup.core.groups.share.records import (
     ShareGroupTargetAssignmentMetadata,
 )
 from sharegroup.core.groups.share.share_group import (
+    HeartbeatReply,
     ShareGroup,
     ShareGroupMember,
     Topics,
@@ -80,16 +81,6 @@ class ShareHeartbeat:
     """The user whose part of all groups limits it (`shared_totals`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeatReply:
-    """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
-
-    member_id: MemberId
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: Assignment | None
-
-
 def check_request(request: ShareHeartbeat) -> None:
     """Raise InvalidRequest if the request is invalid for any group."""
     problem = ""
@@ -144,7 +135,7 @@ def plan(
     *,
     limits: ShareGroupLimits,
     wall_ms: int,
-) -> tuple[Records, ShareHeartbeatReply]:
+) -> tuple[Records, HeartbeatReply]:
     """Return the records and the reply for a checked heartbeat of a member that does not leave."""
     stored_member = group.members.get(request.member_id)
     member = spoken_for(stored_member or ShareGroupMember(request.member_id), request)
@@ -283,7 +274,7 @@ def _reply(
     stored_member: ShareGroupMember | None,
     updated: ShareGroupMember,
     limits: ShareGroupLimits,
-) -> ShareHeartbeatReply:
+) -> HeartbeatReply:
     """Return the reply, without the assignment if the member is certain to have it already."""
     has_it = (
         stored_member is not None
@@ -293,7 +284,7 @@ def _reply(
         and request.member_epoch == stored_member.member_epoch
         and stored_member.assignment == updated.assignment
     )
-    return ShareHeartbeatReply(
+    return HeartbeatReply(
         updated.member_id,
         updated.member_epoch,
         limits.heartbeat_interval_ms,

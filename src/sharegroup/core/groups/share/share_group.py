@@ -62,6 +62,16 @@ Topics = Mapping[TopicName, TopicMetadata]
 
 
 @dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
+
+    member_id: MemberId
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShareGroupMember:
     """A member of a share group."""
 
@@ -148,8 +158,8 @@ class ShareGroup:
                 return growth
             # The last member of a subscription takes its names along.
             if self._subscriptions[former.subscribed_topic_names].member_count == 1:
-                growth -= _names_bytes(former.subscribed_topic_names)
-        return growth if names in self._subscriptions else growth + _names_bytes(names)
+                growth -= names_bytes(former.subscribed_topic_names)
+        return growth if names in self._subscriptions else growth + names_bytes(names)
 
     def replay(self, record: ShareGroupRecord) -> None:
         """Apply a record of this group."""
@@ -214,7 +224,7 @@ class ShareGroup:
             self._unsubscribe(member.subscribed_topic_names)
             self.size_bytes -= _member_bytes(member)
             if len(self._subscriptions) < before:
-                self.size_bytes -= _names_bytes(member.subscribed_topic_names)
+                self.size_bytes -= names_bytes(member.subscribed_topic_names)
 
     def _unsubscribe(self, names: tuple[TopicName, ...]) -> None:
         subscription = self._subscriptions[names]
@@ -257,7 +267,8 @@ def _member_bytes(member: ShareGroupMember) -> int:
     )
 
 
-def _names_bytes(names: tuple[TopicName, ...]) -> int:
+def names_bytes(names: Collection[TopicName]) -> int:
+    """Return the memory of topic names."""
     return sum(map(text_bytes, names)) + NAME_BYTES * len(names)
 
 
@@ -325,6 +336,11 @@ def metadata_hash(
         for topic in subscribed
         if topic.topic_id in partitions
     )
+    return hash_of(text)
+
+
+def hash_of(text: str) -> int:
+    """Return a signed hash of 64 bits; 0 for an empty text."""
     if not text:
         return 0
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -29,7 +29,6 @@ from sharegroup.core.groups.share.heartbeat import (
     LEAVE_EPOCH,
     ShareGroupLimits,
     ShareHeartbeat,
-    ShareHeartbeatReply,
     check_member,
     check_request,
     plan,
@@ -48,6 +47,7 @@ from sharegroup.core.groups.share.records import (
 from sharegroup.core.groups.share.share_group import (
     DescribedShareGroup,
     DescribedShareMember,
+    HeartbeatReply,
     ListedShareGroup,
     ShareGroup,
     ShareGroupMember,
@@ -88,12 +88,12 @@ __all__ = [
     "AlteredOffset",
     "DescribedShareGroup",
     "DescribedShareMember",
+    "HeartbeatReply",
     "ListedShareGroup",
     "MemberKey",
     "ShareGroupLimits",
     "ShareGroups",
     "ShareHeartbeat",
-    "ShareHeartbeatReply",
     "TopicMetadata",
     "Topics",
     "Uninitialized",
@@ -284,7 +284,7 @@ class ShareGroups:
         limits: ShareGroupLimits,
         now_ms: int,
         wall_ms: int,
-    ) -> tuple[Records, ShareHeartbeatReply]:
+    ) -> tuple[Records, HeartbeatReply]:
         """Let a member join, stay or leave; its session begins anew at ``now_ms``.
 
         ``wall_ms`` goes into the records. ``now_ms`` is of the monotonic clock, which ends
@@ -295,7 +295,7 @@ class ShareGroups:
             # The replay of its tombstone ends the session. If the write fails, the session times
             # out.
             records = _leave(self._groups[request.group_id], [request.member_id])
-            return records, ShareHeartbeatReply(
+            return records, HeartbeatReply(
                 request.member_id, LEAVE_EPOCH, limits.heartbeat_interval_ms, None
             )
         group = self._groups.get(request.group_id) or ShareGroup(request.group_id)
