@@ -519,13 +519,7 @@ class ClassicGroupCoordinator:
         return ticket
 
     def _append(self, group_id: GroupId, records: Records) -> Ticket | None:
-        """Append records; without records, return the ticket of the group's last append.
-
-        A decision without records can depend on earlier ones, so its reply waits for them.
-        """
-        if not records:
-            return self._log.last(group_id)
-        return self._log.append(group_id, [encode(record) for record in records])
+        return self._log.append_if_any(group_id, [encode(record) for record in records])
 
     def has(self, group_id: GroupId) -> bool:
         """Whether a consumer group with this id exists."""
@@ -592,9 +586,7 @@ class ClassicGroupCoordinator:
         self._set_alarm(not_before_ms=not_before_ms)
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
-        due_ms = self._groups.next_due_ms()
-        if due_ms is not None:
-            self._alarm.set(max(due_ms, not_before_ms))
+        self._alarm.set(self._groups.next_due_ms(), not_before_ms=not_before_ms)
 
     def _check_offsets_later(self) -> None:
         due_ms = self._clock.now_ms() + self._config.consumer_group.offsets_check_ms

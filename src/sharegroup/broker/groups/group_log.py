@@ -141,6 +141,13 @@ class GroupLog:
         """Append records of one group as one batch, which may belong to a transaction."""
         return self._log.append(self._partition(group_id), records, producer=producer)
 
+    def append_if_any(self, group_id: GroupId, records: Sequence[KeyAndValue]) -> Ticket | None:
+        """Append records; without records, return the ticket of the group's last append.
+
+        A decision without records can depend on earlier ones, so its reply waits for them.
+        """
+        return self.append(group_id, records) if records else self.last(group_id)
+
     def append_marker(self, partition: int, marker: Marker) -> Ticket:
         """Append the end of a transaction to a partition of the topic."""
         return self._log.append_marker(partition, marker)

@@ -568,15 +568,12 @@ class ModernGroupCoordinator:
     ) -> Ticket | None:
         """Append and replay records; without records, return the ticket of the last append.
 
-        ``before`` and ``after`` are records of the other coordinator in the same batch.  A decision
-        without records can depend on earlier ones, so its reply waits for them.  ``ready`` has
-        records that are encoded already, by their `id`.
+        ``before`` and ``after`` are records of the other coordinator in the same batch.  ``ready``
+        has records that are encoded already, by their `id`.
         """
         own = (ready.get(id(record)) or encode(record) for record in records)
         encoded = [*(before or ()), *own, *(after or ())]
-        if not encoded:
-            return self._log.last(group_id)
-        ticket = self._log.append(group_id, encoded)
+        ticket = self._log.append_if_any(group_id, encoded)
         for record in records:
             self._groups.replay(record)
             self.rebalance_count += isinstance(record, ModernGroupMetadata)
@@ -663,6 +660,4 @@ class ModernGroupCoordinator:
         self._set_alarm(not_before_ms=not_before_ms)
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
-        due_ms = self._groups.next_due_ms()
-        if due_ms is not None:
-            self._alarm.set(max(due_ms, not_before_ms))
+        self._alarm.set(self._groups.next_due_ms(), not_before_ms=not_before_ms)

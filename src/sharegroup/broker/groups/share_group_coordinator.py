@@ -447,9 +447,7 @@ class ShareGroupCoordinator:
             self._set_alarm()
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
-        due_ms = self._groups.next_session_expiry_ms()
-        if due_ms is not None:
-            self._alarm.set(max(due_ms, not_before_ms))
+        self._alarm.set(self._groups.next_session_expiry_ms(), not_before_ms=not_before_ms)
 
     def _apply_all(self, records: Records) -> list[Ticket | None]:
         """Write the records of several groups, those of each group to the group's partition."""

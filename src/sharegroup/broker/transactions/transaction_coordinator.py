@@ -550,9 +550,8 @@ class TransactionCoordinator:
         return Now(self._clock.now_ms(), self._clock.wall_ms())
 
     def _set_alarm(self) -> None:
-        due_ms = self._transactions.next_timeout_ms()
-        if due_ms is not None and not self._is_stopped:
-            self._alarm.set(due_ms)
+        if not self._is_stopped:
+            self._alarm.set(self._transactions.next_timeout_ms())
 
     def _time_out(self) -> None:
         timed_out = self._transactions.timed_out(now=self._now())

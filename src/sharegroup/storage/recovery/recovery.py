@@ -114,12 +114,8 @@ def load_log(
         # Deleted records: after a crash some of these files may exist and others may not.  Such a
         # gap must not look like the end of the log.
         segments.pop(0).remove()
-    # Compaction takes closed segments only, so a hole in the last one is damage (ADR 0011).
-    for segment in segments[:-1]:
-        segment.has_holes = offsets.is_compacted or COMPACTED in names
-    if offsets.is_compacted and COMPACTED not in names:
-        # This time the offset of the last pass has told it, and that file may be lost next time.
-        files.close(files.open(f"{folder}/{COMPACTED}", create=True))
+    if offsets.is_compacted or COMPACTED in names:
+        _expect_holes(files, folder, names, segments)
     active = _open_trusted(frozenset(names), segments, recovery_point)
     scan = _Scan(segments[active].end_offset)
     _scan_from(segments, active, scan, set_aside)
@@ -143,6 +139,15 @@ def load_log(
         verified_from=scan.first_offset,
         producers=states,
     )
+
+
+def _expect_holes(files: Files, folder: str, names: list[str], segments: list[Segment]) -> None:
+    # Compaction takes closed segments only, so a hole in the last one is damage (ADR 0011).
+    for segment in segments[:-1]:
+        segment.has_holes = True
+    if COMPACTED not in names:
+        # This time the offset of the last pass has told it, and that file may be lost next time.
+        files.close(files.open(f"{folder}/{COMPACTED}", create=True))
 
 
 def _report(folder: str, end_offset: int, scan: _Scan) -> None:
