@@ -98,14 +98,6 @@ class ModernGroupConfig(ConfigPart):
         internal=True,
         effect=False,
     )
-    regex_refresh_interval_ms: int = key(
-        "group.consumer.regex.refresh.interval.ms",
-        600_000,
-        "A regular expression is matched again whenever topics are created or deleted.",
-        low=10_000,
-        internal=True,
-        effect=False,
-    )
     member_topics_max: int = key(
         "sharegroup.consumer.member.topics.max",
         modern_sizes.TOPIC_NAMES_MAX,

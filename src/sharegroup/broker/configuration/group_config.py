@@ -95,14 +95,6 @@ class ShareGroupConfig(ConfigPart):
         internal=True,
         effect=False,
     )
-    initialize_retry_ms: int = key(
-        "group.share.initialize.retry.interval.ms",
-        30_000,
-        "Share state is initialized in the same step in which a group subscribes.",
-        low=1,
-        internal=True,
-        effect=False,
-    )
     delivery_count_max: int = key(
         "group.share.delivery.count.limit",
         5,
@@ -207,19 +199,6 @@ class ShareGroupConfig(ConfigPart):
         "Maximum number of partitions in all share sessions, counted once per session.",
         low=1,
         fixed=True,
-    )
-    remote_wait_ms: int = key(
-        "remote.fetch.max.wait.ms",
-        500,
-        "Every log is completely on the local disk.",
-        low=1,
-        effect=False,
-    )
-    purge_interval: int = key(
-        "share.fetch.purgatory.purge.interval.requests",
-        1_000,
-        "A long poll is removed as soon as it has ended.",
-        effect=False,
     )
     persister: str = key(
         "group.share.persister.class.name",
@@ -408,61 +387,6 @@ class CoordinatorConfig(ConfigPart):
         "records can be deleted.",
         low=1,
         internal=True,
-    )
-    state_replicas: int = key(
-        "share.coordinator.state.topic.replication.factor",
-        3,
-        "There is one broker, so a partition has one replica.",
-        kind=ConfigType.SHORT,
-        low=1,
-        effect=False,
-    )
-    state_insync_replicas: int = key(
-        "share.coordinator.state.topic.min.isr",
-        2,
-        "There is one broker, so a partition has one replica.",
-        kind=ConfigType.SHORT,
-        low=1,
-        effect=False,
-    )
-    state_compression: int = key(
-        "share.coordinator.state.topic.compression.codec",
-        0,
-        "Share state is written without compression.",
-        low=0,
-        high=4,
-        effect=False,
-    )
-    state_threads: int = key(
-        "share.coordinator.threads", 1, "The broker has one event loop.", low=1, effect=False
-    )
-    state_write_timeout_ms: int = key(
-        "share.coordinator.write.timeout.ms",
-        5_000,
-        "A write is answered when it is durable or has failed.",
-        low=1,
-        effect=False,
-    )
-    state_load_bytes: int = key(
-        "share.coordinator.load.buffer.size",
-        5_242_880,
-        "The broker chooses the size of the chunks in which share state is loaded.",
-        low=1,
-        effect=False,
-    )
-    state_linger_ms: int = key(
-        "share.coordinator.append.linger.ms",
-        -1,
-        "Writes that arrive during a sync share the next one; no write waits for others.",
-        low=-1,
-        effect=False,
-    )
-    state_buffer_bytes: int = key(
-        "share.coordinator.cached.buffer.max.bytes",
-        1_048_588,
-        "No buffer is kept between writes.",
-        low=524_288,
-        effect=False,
     )
     offsets_partitions: int = key(
         "offsets.topic.num.partitions",
