@@ -18,16 +18,16 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     Records,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareGroupRecord,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
     ShareGroupTombstone,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
 from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.groups.share.share_groups import (
@@ -57,9 +57,9 @@ subscriptions = st.lists(topic_names, min_size=1, max_size=3).map(tuple)
 
 TYPE_OF = {
     ShareGroupMemberMetadata: ShareGroupRecordType.MEMBER_METADATA,
-    ShareGroupMetadata: ShareGroupRecordType.METADATA,
-    ShareGroupTargetAssignmentMetadata: ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA,
-    ShareGroupTargetAssignmentMember: ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
+    GroupEpoch: ShareGroupRecordType.METADATA,
+    TargetAssignmentEpoch: ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA,
+    TargetAssignment: ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
     ShareGroupCurrentMemberAssignment: ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT,
     ShareGroupStatePartitionMetadata: ShareGroupRecordType.STATE_PARTITION_METADATA,
 }

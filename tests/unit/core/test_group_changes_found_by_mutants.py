@@ -12,10 +12,10 @@ from sharegroup.core.groups.classic.member import Decision
 from sharegroup.core.groups.share.assignor import assign
 from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 from sharegroup.core.groups.share.records import (
-    ShareGroupMetadata,
+    GroupEpoch,
     ShareGroupRecordType,
-    ShareGroupTargetAssignmentMember,
     ShareGroupTombstone,
+    TargetAssignment,
 )
 from sharegroup.core.groups.share.share_group import TopicMetadata, metadata_hash
 from sharegroup.core.sessions.fetch_session import (
@@ -62,7 +62,7 @@ class TestShareGroup:
         group.heartbeat("a", 0, "orders")
         group.heartbeat("a", -1)
         records, _ = group.records_of(group.request("a", 0, "orders"))
-        assert ShareGroupTargetAssignmentMember(GROUP, A, partitions("orders", 0)) in records
+        assert TargetAssignment(GROUP, A, partitions("orders", 0)) in records
 
     def test_restart_uses_the_session_timeout_of_each_group(self) -> None:
         group = GroupUnderTest(orders=1)
@@ -78,9 +78,7 @@ class TestShareGroup:
         offsets = {TopicIdPartition(topic_id("orders"), 0): 5}
         altered, _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
         digests = [
-            record.metadata_hash
-            for record in (*left, *altered)
-            if isinstance(record, ShareGroupMetadata)
+            record.metadata_hash for record in (*left, *altered) if isinstance(record, GroupEpoch)
         ]
         assert len(digests) == 2
         assert digests[0] == digests[1] != 0
@@ -127,7 +125,7 @@ class TestShareGroup:
         group = GroupUnderTest(orders=1)
         offsets = {TopicIdPartition(topic_id("orders"), 0): 5}
         (record, _), _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
-        assert record == ShareGroupMetadata(GROUP, 2, 0)
+        assert record == GroupEpoch(GROUP, 2, 0)
 
     def test_session_ends_with_the_member_and_not_with_its_assignment(self) -> None:
         group = GroupUnderTest(orders=1)
@@ -143,7 +141,7 @@ class TestShareGroup:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
         records, _ = group.records_of(group.request("b", 0, "orders"))
-        targets = [r for r in records if isinstance(r, ShareGroupTargetAssignmentMember)]
+        targets = [r for r in records if isinstance(r, TargetAssignment)]
         assert [target.member_id for target in targets] == [B]
 
     def test_member_without_a_target_gets_an_empty_assignment(self) -> None:

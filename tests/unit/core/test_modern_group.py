@@ -10,12 +10,11 @@ from sharegroup.core.groups.modern.advance import ModernGroupLimits
 from sharegroup.core.groups.modern.group import ModernGroupState
 from sharegroup.core.groups.modern.records import (
     MemberState,
-    ModernGroupMetadata,
     ModernGroupRecordType,
-    ModernGroupTargetAssignmentMetadata,
     ModernGroupTombstone,
     PartitionMetadata,
 )
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignmentEpoch
 from sharegroup.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -309,8 +308,8 @@ def test_group_without_members_is_empty_and_its_next_member_starts_at_once() -> 
     scene.leave("m")
     assert scene.group.state is ModernGroupState.EMPTY
     assert scene.log[-2:] == [
-        ModernGroupMetadata(GROUP, 3, 0),
-        ModernGroupTargetAssignmentMetadata(GROUP, 3, 0),
+        GroupEpoch(GROUP, 3, 0),
+        TargetAssignmentEpoch(GROUP, 3, 0),
     ]
     assert scene.join("n", "a").assignment == partitions("a", 0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     InitializedTopic,
-    ShareGroupMetadata,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
     ShareGroupTombstone,
@@ -293,7 +293,7 @@ def test_altering_offsets_raises_the_epoch_and_fences_with_it() -> None:
     records, altered = group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 1): 70}, group.topics)
     assert altered == (AlteredOffset(key(A, 1), 70, state_epoch=4),)
     metadata = records[0]
-    assert isinstance(metadata, ShareGroupMetadata)
+    assert isinstance(metadata, GroupEpoch)
     assert metadata.epoch == 4
 
 

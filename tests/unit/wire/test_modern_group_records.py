@@ -18,6 +18,7 @@ from sharegroup.core.groups.modern.records import (
     ModernGroupRecordType,
     ModernGroupTombstone,
 )
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.internal_topics import modern_group_records as wire
 from sharegroup.wire.internal_topics.coordinator_records import encode_key, encode_value
@@ -26,9 +27,9 @@ GROUP, MEMBER = GroupId("g"), MemberId("m")
 TOPIC = TopicId(UUID(int=1))
 
 RECORDS: list[tuple[ModernGroupRecord, str, str | None]] = [
-    (core.ModernGroupMetadata(GROUP, 3, 0), "0003000167", "00000000000300"),
+    (GroupEpoch(GROUP, 3, 0), "0003000167", "00000000000300"),
     (
-        core.ModernGroupMetadata(GROUP, 3, -5),
+        GroupEpoch(GROUP, 3, -5),
         "0003000167",
         "000000000003010008fffffffffffffffb",
     ),
@@ -59,12 +60,12 @@ RECORDS: list[tuple[ModernGroupRecord, str, str | None]] = [
         "11" + "01" + "00000064" + "02" + "0672616e6765" + "037878" + "00" + "00",
     ),
     (
-        core.ModernGroupTargetAssignmentMetadata(GROUP, 3, 77),
+        TargetAssignmentEpoch(GROUP, 3, 77),
         "0006000167",
         "000000000003010008000000000000004d",
     ),
     (
-        core.ModernGroupTargetAssignmentMember(
+        TargetAssignment(
             GROUP, MEMBER, frozenset({TopicIdPartition(TOPIC, 1), TopicIdPartition(TOPIC, 0)})
         ),
         "000700016700016d",

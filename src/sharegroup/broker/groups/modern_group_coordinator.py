@@ -64,8 +64,9 @@ from sharegroup.core.groups.modern.migration import (
     upgraded,
 )
 from sharegroup.core.groups.modern.modern_groups import ModernGroups
-from sharegroup.core.groups.modern.records import ClassicMember, ModernGroupMetadata, Records
+from sharegroup.core.groups.modern.records import ClassicMember, Records
 from sharegroup.core.groups.modern.sizes import memory_of_groups
+from sharegroup.core.groups.share.records import GroupEpoch
 from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
@@ -576,7 +577,7 @@ class ModernGroupCoordinator:
         ticket = self._log.append_if_any(group_id, encoded)
         for record in records:
             self._groups.replay(record)
-            self.rebalance_count += isinstance(record, ModernGroupMetadata)
+            self.rebalance_count += isinstance(record, GroupEpoch)
         if before:
             # `after` is replayed by `ClassicGroupCoordinator.take_over`, which also starts the
             # group.

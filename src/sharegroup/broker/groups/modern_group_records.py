@@ -18,6 +18,7 @@ from sharegroup.core.groups.modern.records import (
     ModernGroupRecordType,
     ModernGroupTombstone,
 )
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.internal_topics import modern_group_records as wire
 
@@ -85,7 +86,7 @@ def _loaded_epochs(
 
 
 _FORMS = {
-    ModernGroupRecordType.METADATA: StoredForm(core.ModernGroupMetadata),
+    ModernGroupRecordType.METADATA: StoredForm(GroupEpoch),
     ModernGroupRecordType.PARTITION_METADATA: StoredForm(
         core.PartitionMetadata, {"topics": lambda _: ()}
     ),
@@ -98,11 +99,9 @@ _FORMS = {
             "classic": lambda value: _loaded_classic(value.classic_member_metadata),
         },
     ),
-    ModernGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(
-        core.ModernGroupTargetAssignmentMetadata
-    ),
+    ModernGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(TargetAssignmentEpoch),
     ModernGroupRecordType.TARGET_ASSIGNMENT_MEMBER: StoredForm(
-        core.ModernGroupTargetAssignmentMember,
+        TargetAssignment,
         {"topic_partitions": lambda record: stored_assignment(record.partitions)},
         {"partitions": lambda value: loaded_assignment(value.topic_partitions)},
     ),

@@ -32,7 +32,7 @@ from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import UNDECIDED
 from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
-from sharegroup.core.groups.share.records import Records, ShareGroupMetadata, ShareGroupRecord
+from sharegroup.core.groups.share.records import GroupEpoch, Records, ShareGroupRecord
 from sharegroup.core.groups.share.share_group import HeartbeatReply, TopicMetadata
 from sharegroup.core.groups.share.share_groups import (
     DescribedShareGroup,
@@ -472,7 +472,7 @@ class ShareGroupCoordinator:
         ticket = self._log.append(group_id, [encode(record) for record in records])
         for record in records:
             self._groups.replay(record)
-            self.rebalance_count += isinstance(record, ShareGroupMetadata)
+            self.rebalance_count += isinstance(record, GroupEpoch)
         return ticket
 
     @contextmanager

@@ -40,12 +40,10 @@ def _loaded_topic(topic: wire.TopicPartitionsInfo) -> core.InitializedTopic:
 
 _FORMS = {
     ShareGroupRecordType.MEMBER_METADATA: StoredForm(core.ShareGroupMemberMetadata),
-    ShareGroupRecordType.METADATA: StoredForm(core.ShareGroupMetadata),
-    ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(
-        core.ShareGroupTargetAssignmentMetadata
-    ),
+    ShareGroupRecordType.METADATA: StoredForm(core.GroupEpoch),
+    ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(core.TargetAssignmentEpoch),
     ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER: StoredForm(
-        core.ShareGroupTargetAssignmentMember,
+        core.TargetAssignment,
         {"topic_partitions": lambda record: stored_assignment(record.partitions)},
         {"partitions": lambda value: loaded_assignment(value.topic_partitions)},
     ),

@@ -26,17 +26,15 @@ from sharegroup.core.groups.modern.group import (
 from sharegroup.core.groups.modern.member import ModernMember
 from sharegroup.core.groups.modern.reconciliation import Goal, reconciled
 from sharegroup.core.groups.modern.records import (
-    ModernGroupMetadata,
     ModernGroupRecord,
     ModernGroupRecordType,
     ModernGroupRegularExpression,
-    ModernGroupTargetAssignmentMember,
-    ModernGroupTargetAssignmentMetadata,
     ModernGroupTombstone,
     Records,
 )
 from sharegroup.core.groups.modern.sizes import DEFAULT_SIZE_LIMITS, ModernGroupSizeLimits
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment, of_topics
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.core.groups.share.share_group import Topics
 from sharegroup.ids import MemberId, TopicId, TopicName
 from sharegroup.steps import Steps, run_to_end
@@ -148,7 +146,7 @@ def advance_steps(
         # Another topic version may concern topics of other groups only; the hash tells.
         if must_rise or digest != group.metadata_hash:
             plan.epoch += 1
-            plan.records.append(ModernGroupMetadata(group.group_id, plan.epoch, digest))
+            plan.records.append(GroupEpoch(group.group_id, plan.epoch, digest))
             # Kafka before 4.1 stored the topics themselves. It, too, deletes that record when it
             # meets one.
             if group.has_partition_metadata:
@@ -307,12 +305,12 @@ def _assign(
     yield
     assigned = ASSIGNORS[assignor_name(group, limits, change)](members, counts)
     plan.records += (
-        ModernGroupTargetAssignmentMember(group.group_id, member_id, partitions)
+        TargetAssignment(group.group_id, member_id, partitions)
         for member_id, partitions in assigned.items()
         # A record for each member would write the whole assignment at each join.
         if group.target.get(member_id) != partitions
     )
-    plan.records.append(ModernGroupTargetAssignmentMetadata(group.group_id, plan.epoch, wall_ms))
+    plan.records.append(TargetAssignmentEpoch(group.group_id, plan.epoch, wall_ms))
     plan.assignment_epoch = plan.epoch
     plan.target = assigned[change.member.member_id]
 

@@ -23,18 +23,16 @@ from sharegroup.core.groups.modern.member import ModernMember, held_partitions
 from sharegroup.core.groups.modern.records import (
     ModernGroupCurrentMemberAssignment,
     ModernGroupMemberMetadata,
-    ModernGroupMetadata,
     ModernGroupRecord,
     ModernGroupRecordType,
     ModernGroupRegularExpression,
-    ModernGroupTargetAssignmentMember,
-    ModernGroupTargetAssignmentMetadata,
     ModernGroupTombstone,
     PartitionMetadata,
     Records,
     member_tombstones,
 )
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.core.groups.share.share_group import FIRST_EPOCH, Topics, hash_of, names_bytes
 from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -177,13 +175,13 @@ class ModernGroup:
         match record:
             case ModernGroupMemberMetadata():
                 self._put(_described_by(record, self._member(record.member_id)))
-            case ModernGroupMetadata():
+            case GroupEpoch():
                 self.epoch = record.epoch
                 self.metadata_hash = record.metadata_hash
-            case ModernGroupTargetAssignmentMetadata():
+            case TargetAssignmentEpoch():
                 self.assignment_epoch = record.assignment_epoch
                 self.assignment_timestamp = record.assignment_timestamp
-            case ModernGroupTargetAssignmentMember():
+            case TargetAssignment():
                 self._set_target(record.member_id, record.partitions)
             case ModernGroupCurrentMemberAssignment():
                 self._put(
@@ -348,9 +346,7 @@ def replaced_member(
     return new, (
         *former,
         new.metadata(group.group_id),
-        ModernGroupTargetAssignmentMember(
-            group.group_id, new_id, group.target.get(old.member_id, NOTHING)
-        ),
+        TargetAssignment(group.group_id, new_id, group.target.get(old.member_id, NOTHING)),
         new.current_assignment(group.group_id),
     )
 

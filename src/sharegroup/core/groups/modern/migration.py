@@ -29,13 +29,11 @@ from sharegroup.core.groups.modern.member import ModernMember, with_epoch
 from sharegroup.core.groups.modern.records import (
     ClassicMember,
     MemberState,
-    ModernGroupMetadata,
     ModernGroupRecord,
-    ModernGroupTargetAssignmentMember,
-    ModernGroupTargetAssignmentMetadata,
     Records,
 )
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.core.groups.share.share_group import Topics
 from sharegroup.errors import (
     GroupIdNotFound,
@@ -206,13 +204,13 @@ def upgraded(classic: ClassicGroup, topics: Topics, codec: ClassicCodec) -> Reco
     ]
     names = {name for member in members for name in member.subscribed_topic_names}
     records: list[ModernGroupRecord] = [member.metadata(group_id) for member in members]
-    records.append(ModernGroupMetadata(group_id, epoch, metadata_hash(names, topics)))
+    records.append(GroupEpoch(group_id, epoch, metadata_hash(names, topics)))
     records += (
-        ModernGroupTargetAssignmentMember(group_id, member.member_id, frozenset(member.assigned))
+        TargetAssignment(group_id, member.member_id, frozenset(member.assigned))
         for member in members
     )
     # With time 0 the assignment interval does not delay the assignment for the member that joins.
-    records.append(ModernGroupTargetAssignmentMetadata(group_id, epoch, 0))
+    records.append(TargetAssignmentEpoch(group_id, epoch, 0))
     records += (member.current_assignment(group_id) for member in members)
     return tuple(records)
 

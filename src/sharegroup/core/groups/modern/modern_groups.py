@@ -67,10 +67,8 @@ from sharegroup.core.groups.modern.migration import (
     partitions_of,
 )
 from sharegroup.core.groups.modern.records import (
-    ModernGroupMetadata,
     ModernGroupRecord,
     ModernGroupRecordType,
-    ModernGroupTargetAssignmentMetadata,
     ModernGroupTombstone,
     Records,
     member_tombstones,
@@ -78,6 +76,7 @@ from sharegroup.core.groups.modern.records import (
 from sharegroup.core.groups.modern.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
 from sharegroup.core.groups.modern.timers import MemberTimers, Timer, must_revoke
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignmentEpoch
 from sharegroup.core.groups.share.share_group import HeartbeatReply, names_bytes
 from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
 from sharegroup.core.security.principal import Principal
@@ -384,11 +383,11 @@ class ModernGroups:
         epoch = group.epoch + 1
         # With the hash of the remaining topics: with the old one, the next comparison with changed
         # topics would raise the epoch again although no topic of the group has changed.
-        records.append(ModernGroupMetadata(group_id, epoch, metadata_hash(names, cluster.topics)))
+        records.append(GroupEpoch(group_id, epoch, metadata_hash(names, cluster.topics)))
         if not staying:
             # An empty group has nothing to assign.  The timestamp is 0, so the assignment interval
             # does not delay the first assignment of the next member.
-            records.append(ModernGroupTargetAssignmentMetadata(group_id, epoch, 0))
+            records.append(TargetAssignmentEpoch(group_id, epoch, 0))
         return tuple(records)
 
     # Members of the classic protocol

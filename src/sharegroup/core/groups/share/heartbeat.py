@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment, assign
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     Records,
-    ShareGroupMetadata,
     ShareGroupRecord,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
 from sharegroup.core.groups.share.share_group import (
     HeartbeatReply,
@@ -156,7 +156,7 @@ def plan(
         or digest != group.metadata_hash
     ):
         epoch += 1
-        records.append(ShareGroupMetadata(group.group_id, epoch, digest))
+        records.append(GroupEpoch(group.group_id, epoch, digest))
 
     target, assignment_epoch = group.target, group.assignment_epoch
     if assignment_epoch < epoch:
@@ -241,11 +241,11 @@ def target_records(
     """Return the records of the changes in the target assignment, and of its epoch."""
     return [
         *(
-            ShareGroupTargetAssignmentMember(group.group_id, member_id, assignment)
+            TargetAssignment(group.group_id, member_id, assignment)
             for member_id, assignment in target.items()
             if group.target.get(member_id) != assignment
         ),
-        ShareGroupTargetAssignmentMetadata(group.group_id, epoch, wall_ms),
+        TargetAssignmentEpoch(group.group_id, epoch, wall_ms),
     ]
 
 

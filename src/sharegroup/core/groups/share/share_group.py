@@ -22,16 +22,16 @@ from typing import NamedTuple, assert_never
 
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     InitializedTopic,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareGroupRecord,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
     ShareGroupTombstone,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
 from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -174,13 +174,13 @@ class ShareGroup:
                         subscribed_topic_names=record.subscribed_topic_names,
                     )
                 )
-            case ShareGroupMetadata():
+            case GroupEpoch():
                 self.epoch = record.epoch
                 self.metadata_hash = record.metadata_hash
-            case ShareGroupTargetAssignmentMetadata():
+            case TargetAssignmentEpoch():
                 self.assignment_epoch = record.assignment_epoch
                 self.assignment_timestamp = record.assignment_timestamp
-            case ShareGroupTargetAssignmentMember():
+            case TargetAssignment():
                 self.target[record.member_id] = record.partitions
             case ShareGroupCurrentMemberAssignment():
                 self._put(

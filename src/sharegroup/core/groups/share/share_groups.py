@@ -35,13 +35,13 @@ from sharegroup.core.groups.share.heartbeat import (
     spoken_for,
 )
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     InitializedTopic,
     Records,
-    ShareGroupMetadata,
     ShareGroupRecord,
     ShareGroupRecordType,
-    ShareGroupTargetAssignmentMetadata,
     ShareGroupTombstone,
+    TargetAssignmentEpoch,
     initialized_topics,
 )
 from sharegroup.core.groups.share.share_group import (
@@ -443,7 +443,7 @@ class ShareGroups:
             altered.append(AlteredOffset(key, start_offset, epoch))
         _add_partitions(initialized, (alteration.key for alteration in altered), names)
         records = (
-            ShareGroupMetadata(group_id, epoch, group.metadata_hash),
+            GroupEpoch(group_id, epoch, group.metadata_hash),
             initialized_topics(group_id, initialized.values()),
         )
         return records, tuple(altered)
@@ -522,9 +522,9 @@ def _leave(group: ShareGroup, member_ids: list[MemberId]) -> Records:
         )
     ]
     epoch = group.epoch + 1
-    records.append(ShareGroupMetadata(group.group_id, epoch, group.metadata_hash))
+    records.append(GroupEpoch(group.group_id, epoch, group.metadata_hash))
     if len(member_ids) == len(group.members):  # Kafka does so since KAFKA-20442.
-        records.append(ShareGroupTargetAssignmentMetadata(group.group_id, epoch, 0))
+        records.append(TargetAssignmentEpoch(group.group_id, epoch, 0))
     return tuple(records)
 
 
