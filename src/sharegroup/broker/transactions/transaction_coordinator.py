@@ -213,7 +213,7 @@ class TransactionCoordinator:
             # After the write: before its record is replayed, a new transactional id has no owner to
             # set.
             self.claim(transactional_id, user)
-            return Durable(ticket, ProducerIdAndEpoch(record.producer_id, record.producer_epoch))
+            return Durable(ticket, record.producer)
 
         durable = await self.when_settled(transactional_id, init)
         identity = await durable
