@@ -21,6 +21,7 @@ from sharegroup.core.groups.share.share_group import TopicMetadata, metadata_has
 from sharegroup.core.sessions.fetch_session import (
     FetchKey,
     FetchPlan,
+    FetchSender,
     FetchSessions,
     ReportedOffsets,
     RequestedPartition,
@@ -226,7 +227,12 @@ class TestFetchSession:
         forgotten: tuple[FetchKey, ...] = (),
     ) -> FetchPlan:
         return sessions.plan(
-            session_id, epoch, connection_id=1, named=named or {}, forgotten=forgotten, now_ms=0
+            session_id,
+            epoch,
+            sender=FetchSender(1),
+            named=named or {},
+            forgotten=forgotten,
+            now_ms=0,
         )
 
     def opened(self) -> FetchSessions:

@@ -30,6 +30,7 @@ from sharegroup.core.security.principal import USER, Principal
 from sharegroup.core.sessions.fetch_session import (
     EVICTION_MS,
     NO_SESSION,
+    FetchSender,
     FetchSessions,
     RequestedPartition,
 )
@@ -384,11 +385,10 @@ def opened(
     return sessions.plan(
         0,
         0,
-        connection_id=number,
+        sender=FetchSender(number, user=user),
         named={(f"t{partition}", 0): FROM_5 for partition in range(partitions)},
         forgotten=(),
         now_ms=now_ms,
-        user=user,
     ).session_id
 
 
@@ -418,7 +418,7 @@ def test_fetch_session_that_grows_beyond_the_part_of_its_user_is_closed() -> Non
     session_id = opened(sessions, 1, ALICE)
     more = {("more", partition): FROM_5 for partition in range(31)}
     with pytest.raises(FetchSessionIdNotFound, match="User:alice"):
-        sessions.plan(session_id, 1, connection_id=1, named=more, forgotten=(), now_ms=0)
+        sessions.plan(session_id, 1, sender=FetchSender(1), named=more, forgotten=(), now_ms=0)
     session_id = opened(sessions, 1, None)
-    plan = sessions.plan(session_id, 1, connection_id=1, named=more, forgotten=(), now_ms=0)
+    plan = sessions.plan(session_id, 1, sender=FetchSender(1), named=more, forgotten=(), now_ms=0)
     assert len(plan.partitions) == 41
