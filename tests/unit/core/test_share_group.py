@@ -12,12 +12,11 @@ from sharegroup.core.groups.share.records import (
     ShareGroupTombstone,
     by_topic,
 )
-from sharegroup.core.groups.share.share_group import existing_names
+from sharegroup.core.groups.share.share_group import ShareGroupMember, existing_names
 from sharegroup.core.groups.share.share_groups import (
     AlteredOffset,
     DescribedShareGroup,
-    DescribedShareMember,
-    ListedShareGroup,
+    ListedGroup,
     ShareGroupLimits,
     ShareGroups,
     Uninitialized,
@@ -203,11 +202,11 @@ def test_description() -> None:
         3,
         "simple",
         (
-            DescribedShareMember(
-                MemberId("m"), None, 3, "client", "/127.0.0.1", ("a", "none"), partitions("a", 0)
+            ShareGroupMember(
+                MemberId("m"), None, "client", "/127.0.0.1", ("a", "none"), 3, 0, partitions("a", 0)
             ),
-            DescribedShareMember(
-                MemberId("n"), None, 2, "client", "/127.0.0.1", ("a",), partitions("a", 0, 1)
+            ShareGroupMember(
+                MemberId("n"), None, "client", "/127.0.0.1", ("a",), 2, 0, partitions("a", 0, 1)
             ),
         ),
     )
@@ -222,8 +221,8 @@ def test_list_of_groups() -> None:
     group = emptied(a=1)
     group.records_of(group.request("x", 0, "a", group_id=GroupId("bills")))
     assert group.groups.list_groups() == (
-        ListedShareGroup(GroupId("bills"), "Stable"),
-        ListedShareGroup(GROUP, "Empty"),
+        ListedGroup(GroupId("bills"), "Stable"),
+        ListedGroup(GROUP, "Empty"),
     )
 
 
@@ -311,7 +310,7 @@ def test_altering_offsets_creates_the_group_and_initializes_the_partitions() -> 
     records, altered = group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 1): 7}, group.topics)
     assert altered == (AlteredOffset(key(A, 1), 7, state_epoch=2),)
     group.append(records)
-    assert group.groups.list_groups() == (ListedShareGroup(GROUP, "Empty"),)
+    assert group.groups.list_groups() == (ListedGroup(GROUP, "Empty"),)
     assert group.groups.initialized_topics(GROUP) == (InitializedTopic(A, "a", frozenset({1})),)
 
 

@@ -49,7 +49,6 @@ from sharegroup.core.groups.modern.heartbeat import HeartbeatPlan, ModernHeartbe
 from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
     DescribedModernGroup,
-    ListedModernGroup,
 )
 from sharegroup.core.groups.modern.migration import (
     CONSUMER,
@@ -67,7 +66,7 @@ from sharegroup.core.groups.modern.modern_groups import ModernGroups
 from sharegroup.core.groups.modern.records import ClassicMember, Records
 from sharegroup.core.groups.modern.sizes import memory_of_groups
 from sharegroup.core.groups.share.records import GroupEpoch
-from sharegroup.core.groups.share.share_group import HeartbeatReply
+from sharegroup.core.groups.share.share_group import HeartbeatReply, ListedGroup
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -525,7 +524,7 @@ class ModernGroupCoordinator:
 
     # Administration
 
-    def list_groups(self) -> tuple[ListedModernGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all groups, in the order of their ids."""
         return self._groups.list_groups()
 

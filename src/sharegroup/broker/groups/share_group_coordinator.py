@@ -36,7 +36,7 @@ from sharegroup.core.groups.share.records import GroupEpoch, Records, ShareGroup
 from sharegroup.core.groups.share.share_group import HeartbeatReply, TopicMetadata
 from sharegroup.core.groups.share.share_groups import (
     DescribedShareGroup,
-    ListedShareGroup,
+    ListedGroup,
     MemberKey,
     ShareGroups,
     Uninitialized,
@@ -238,7 +238,7 @@ class ShareGroupCoordinator:
         """Return the user to whom a group belongs; None if nobody owns it."""
         return self._groups.memory.owner(group_id)
 
-    def list_groups(self) -> tuple[ListedShareGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all share groups, in the order of their ids."""
         return self._groups.list_groups()
 

@@ -40,8 +40,7 @@ from sharegroup.broker.handler_contract import (
 from sharegroup.broker.parts import Parts
 from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
 from sharegroup.core.groups.share.records import by_topic
-from sharegroup.core.groups.share.share_group import HeartbeatReply
-from sharegroup.core.groups.share.share_groups import DescribedShareMember
+from sharegroup.core.groups.share.share_group import HeartbeatReply, ShareGroupMember
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicName
 from sharegroup.steps import Steps
@@ -147,7 +146,7 @@ def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> Steps[Descri
     )
 
 
-def _member(catalog: Catalog, member: DescribedShareMember) -> Member:
+def _member(catalog: Catalog, member: ShareGroupMember) -> Member:
     assigned = by_topic(member.assignment).items()
     return Member(
         member_id=member.member_id,

@@ -132,14 +132,6 @@ def with_epoch(partitions: Assignment, epoch: int) -> Mapping[TopicIdPartition, 
 
 
 @dataclass(frozen=True, slots=True)
-class ListedModernGroup:
-    """A group in the result of ListGroups."""
-
-    group_id: GroupId
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class DescribedModernMember:
     """A member in the result of ConsumerGroupDescribe."""
 

@@ -53,7 +53,6 @@ from sharegroup.core.groups.modern.member import (
     STATIC_LEAVE_EPOCH,
     DescribedModernGroup,
     DescribedModernMember,
-    ListedModernGroup,
     ModernMember,
 )
 from sharegroup.core.groups.modern.migration import (
@@ -77,7 +76,7 @@ from sharegroup.core.groups.modern.sizes import PATTERNS_MAX, counted_bytes, mem
 from sharegroup.core.groups.modern.timers import MemberTimers, Timer, must_revoke
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
 from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignmentEpoch
-from sharegroup.core.groups.share.share_group import HeartbeatReply, names_bytes
+from sharegroup.core.groups.share.share_group import HeartbeatReply, ListedGroup, names_bytes
 from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal, text_bytes
@@ -569,11 +568,10 @@ class ModernGroups:
             raise self._not_found(group_id)
         return group
 
-    def list_groups(self) -> tuple[ListedModernGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all groups, in the order of their ids."""
         return tuple(
-            ListedModernGroup(group_id, group.state)
-            for group_id, group in sorted(self._groups.items())
+            ListedGroup(group_id, group.state) for group_id, group in sorted(self._groups.items())
         )
 
     def describe(self, group_id: GroupId, limits: ModernGroupLimits) -> DescribedModernGroup:

@@ -355,24 +355,11 @@ EMPTY = "Empty"
 
 
 @dataclass(frozen=True, slots=True)
-class ListedShareGroup:
-    """A group in the result of ListGroups."""
+class ListedGroup:
+    """A share group or a modern group in the result of ListGroups."""
 
     group_id: GroupId
     state: str
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedShareMember:
-    """A member in the result of ShareGroupDescribe."""
-
-    member_id: MemberId
-    rack_id: str | None
-    member_epoch: int
-    client_id: str
-    client_host: str
-    subscribed_topic_names: tuple[TopicName, ...]
-    assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +371,7 @@ class DescribedShareGroup:
     epoch: int
     assignment_epoch: int
     assignor_name: str
-    members: tuple[DescribedShareMember, ...]
+    members: tuple[ShareGroupMember, ...]
 
 
 def state_of(group: ShareGroup) -> str:
@@ -393,16 +380,3 @@ def state_of(group: ShareGroup) -> str:
     A share group has no state for a rebalance (KIP-932).
     """
     return STABLE if group.members else EMPTY
-
-
-def described(member: ShareGroupMember) -> DescribedShareMember:
-    """Return the description of a member for ShareGroupDescribe."""
-    return DescribedShareMember(
-        member.member_id,
-        member.rack_id,
-        member.member_epoch,
-        member.client_id,
-        member.client_host,
-        member.subscribed_topic_names,
-        member.assignment,
-    )

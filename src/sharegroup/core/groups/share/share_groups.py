@@ -46,14 +46,12 @@ from sharegroup.core.groups.share.records import (
 )
 from sharegroup.core.groups.share.share_group import (
     DescribedShareGroup,
-    DescribedShareMember,
     HeartbeatReply,
-    ListedShareGroup,
+    ListedGroup,
     ShareGroup,
     ShareGroupMember,
     TopicMetadata,
     Topics,
-    described,
     state_of,
     subscribed_topics,
 )
@@ -87,9 +85,8 @@ from sharegroup.ids import (
 __all__ = [
     "AlteredOffset",
     "DescribedShareGroup",
-    "DescribedShareMember",
     "HeartbeatReply",
-    "ListedShareGroup",
+    "ListedGroup",
     "MemberKey",
     "ShareGroupLimits",
     "ShareGroups",
@@ -344,10 +341,10 @@ class ShareGroups:
 
     # Administration.
 
-    def list_groups(self) -> tuple[ListedShareGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all groups, in the order of their ids."""
         return tuple(
-            ListedShareGroup(group_id, state_of(self._groups[group_id]))
+            ListedGroup(group_id, state_of(self._groups[group_id]))
             for group_id in sorted(self._groups)
         )
 
@@ -360,7 +357,7 @@ class ShareGroups:
             group.epoch,
             group.assignment_epoch,
             ASSIGNOR_NAME,
-            tuple(described(group.members[member_id]) for member_id in sorted(group.members)),
+            tuple(group.members[member_id] for member_id in sorted(group.members)),
         )
 
     def initialized_topics(self, group_id: GroupId) -> tuple[InitializedTopic, ...]:
